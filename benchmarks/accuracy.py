@@ -159,7 +159,7 @@ def main() -> int:
     record = args.work / "hardware.json"
     cells = tuple(_cells(args))
     if "profile" in args.stages:
-        _quietly(partial(_profile, record, args.vram), "the profile")
+        _quietly(partial(_profile, record, args), "the profile")
     if "plan" in args.stages:
         for cell in cells:
             _plan(cell, record, args)
@@ -181,6 +181,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--checkpoints", type=Path, default=Path("demo/checkpoints"))
     parser.add_argument("--work", type=Path, default=Path("demo/accuracy"))
+    parser.add_argument("--accelerator", choices=("loopback", "cuda"), default="loopback", help="the second device")
     parser.add_argument("--vram", default="4GiB", help="of the loopback record; plans use parts of it")
     parser.add_argument("--output-tokens", type=int, default=12)
     parser.add_argument("--runs", type=int, default=9, help="short ones: probes stand between them")
@@ -191,6 +192,8 @@ def _cells(args: argparse.Namespace) -> Iterator[Cell]:
     for model in map(load_model, args.models):
         for fmt in args.formats:
             for placement in PLACEMENTS:
+                if args.cells is None and placement.deep and args.accelerator == "cuda":
+                    continue  # a depth is not assumed there
                 if args.cells is None or placement.name in args.cells:
                     yield Cell(model, fmt, placement, args.work)
 
@@ -204,8 +207,9 @@ def _quietly(measure: Callable[[], float | None], what: str) -> None:
         print(f"{what}: other processes used {others:.0%} of the processors", file=sys.stderr)
 
 
-def _profile(record: Path, vram: str) -> float | None:
-    _command("helm-profile", "--loopback", f"cores=1,vram={vram},link=2GB/s,latency=20us", "-q", "-o", record)
+def _profile(record: Path, args: argparse.Namespace) -> float | None:
+    loopback = ("--loopback", f"cores=1,vram={args.vram},link=2GB/s,latency=20us")
+    _command("helm-profile", *(loopback if args.accelerator == "loopback" else ()), "-q", "-o", record)
     readings = read_document(Hardware, record).readings
     return next((each.figure.value for each in readings if each.what == OTHERS), None)
 

@@ -1,8 +1,11 @@
 """`make demo`: profile this machine, plan, replay, make a checkpoint, run it, check the three times.
 
+The accelerator is a loopback one, which every machine has; `python -m benchmarks.demo --cuda` takes the GPU.
+
 Every step is the command a user would type; what it writes stays under `demo/`. Exit code 4 when the check misses its
 tolerance. While others disturb the runs they are repeated, a few times; a run that is merely wrong is not."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +19,7 @@ from benchmarks.machine import print_machine
 FOLDER = Path("demo")
 MODEL = "Qwen3-0.6B"
 LOOPBACK = "cores=1,vram=512MiB,link=2GB/s,latency=20us"
-HOST_MEMORY = "1100MB"
+HOST_MEMORY, GPU_MEMORY = "1100MB", "700MiB"
 """Neither the accelerator nor the host may hold the 1.2 GB of weights alone, so the plan must divide them."""
 PROMPT = "Call me Ishmael. Some years ago - never mind how long precisely."
 OUTPUT_TOKENS = 32
@@ -31,13 +34,18 @@ PAUSE_S = 10.0
 
 def main() -> int:
     """Run every step; the exit code of the first that fails, of the check after its result is told."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuda", action="store_true", help="divide the model between the host and the GPU")
+    cuda = parser.parse_args().cuda
     FOLDER.mkdir(exist_ok=True)
     print_machine()
     plan, trace, timeline = FOLDER / "plan.json", FOLDER / "measured.parquet", FOLDER / "timeline.json"
     checkpoint = FOLDER / "checkpoint"
-    step("profile this machine", "helm-profile", "--loopback", LOOPBACK, "-o", FOLDER / "hardware.json")
+    loopback = () if cuda else ("--loopback", LOOPBACK)
+    step("profile this machine", "helm-profile", *loopback, "-o", FOLDER / "hardware.json")
     shape = ("--prompt-tokens", len(PROMPT), "--output-tokens", OUTPUT_TOKENS, "--format", "bf16")
-    machine = ("--hw", FOLDER / "hardware.json", "--ram-avail", HOST_MEMORY)
+    gpu = ("--vram-avail", GPU_MEMORY) if cuda else ()
+    machine = ("--hw", FOLDER / "hardware.json", "--ram-avail", HOST_MEMORY, *gpu)
     step("plan", "helm-plan", "--model", MODEL, *machine, *shape, "-o", plan)
     step("replay", "helm-sim", plan, "--timeline", timeline, "-o", FOLDER / "simulated.json")
     if not checkpoint.exists():

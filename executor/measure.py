@@ -1,6 +1,6 @@
 """Measured runs: generations with probes beside them, and the Trace they make."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,11 +20,14 @@ from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
 
 WARM_UP_TOKENS = 4
+MARKED_PASSES = 2
+"""Runs before those that are measured, with a device that PyTorch drives: it times operations in two passes."""
 TURNS = 3
 """The number of probes before a run, and after it, of which what is usual is kept: a single one is 8 % off another."""
 
@@ -87,7 +90,8 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
         device.time_operations(timed=True)
     few = min(WARM_UP_TOKENS, request.output_tokens)
     warm_up = Request(request.tokens, few, ignore_eos=True, past=request.past)
-    run_once(engine, warm_up, lambda _: None)
+    for _ in range(MARKED_PASSES if engine.devices.accelerators.devices else 1):
+        run_once(engine, warm_up, lambda _: None)
     prober, probes = Prober(engine.plan, machine), list[Probe]()
     generations: list[Generation] = []
     notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
@@ -138,14 +142,22 @@ def _continued(generation: Generation, prompt_passes: int) -> Generation:
 
 def spans_of(plan: Plan, run: int, generation: Generation) -> list[Span]:
     """One span per task of every pass, seconds from the start of the run."""
+    return [
+        _span(task, run, iteration.index, *times)
+        for iteration, tasks in timed_passes(plan, generation)
+        for task, times in tasks
+    ]
+
+
+def timed_passes(
+    plan: Plan, generation: Generation
+) -> Iterator[tuple[Iteration, list[tuple[Task, tuple[float, float, int]]]]]:
+    """Every pass of a run, with its tasks in lowering's order: start and end of each in seconds from the start of the
+    run, and the bytes that it moved (`NOT_MOVED`: as planned)."""
     times = [_times(each, float(generation.moments[0])) for each in generation.recorded]
     by_pass = {number: found for each in times for number, found in each.items()}
-    spans: list[Span] = []
     for number, iteration in enumerate(generation.iterations):
-        for task in lower(plan, iteration).tasks:
-            start, end, moved = by_pass[number][name_of(task)]
-            spans.append(_span(task, run, iteration.index, start, end, moved))
-    return spans
+        yield iteration, [(task, by_pass[number][name_of(task)]) for task in lower(plan, iteration).tasks]
 
 
 def _times(recorded: Recorded, origin: float) -> dict[int, dict[str, tuple[float, float, int]]]:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from math import exp, hypot, log, prod
 from typing import Literal
 
+from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.pools import Pools
@@ -22,7 +23,7 @@ from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, ra
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
 from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
@@ -227,8 +228,11 @@ class CostModel:
         least = least_seconds(device)
         if self.options.corrections and least is not None:
             bounds.append(self._constant(least, "launch"))
+        if self.options.corrections and device.prompt_launch is not None and task.phase == "prefill":
+            chunks = -(-task.tokens // CHUNK_ROWS)
+            bounds.append(self._constant(scaled_figure(device.prompt_launch, chunks), "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
-        bound = bound.plus(self._overhead(device))
+        bound = bound.plus(self._overhead(device, task.kind))
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
 
@@ -296,10 +300,10 @@ class CostModel:
         rates = [device.elementwise, interpolate(curve, task.tokens)]
         return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
 
-    def _overhead(self, device: Device) -> Estimate | None:
-        if device.overhead is None or not self.options.corrections:
-            return None
-        return self._constant(device.overhead, "overhead")
+    def _overhead(self, device: Device, kind: str) -> Estimate | None:
+        own = [figure for of, figure in (device.overheads or {}).items() if of == kind]
+        figure = own[0] if own else device.overhead
+        return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
 
     def requests(self, device: Device, count: int) -> Estimate | None:
         """Return the seconds that `count` requests add to a layer's attention on `device`, beside those of reading

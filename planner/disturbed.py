@@ -16,7 +16,7 @@ BETWEEN_PASSES = "time between passes"
 PASSES = "passes"
 """Whose `submission` is, whatever device ends them."""
 
-_DEVICE = ("read", "launch", "overhead", "join", "request", "elementwise", "decompress")
+_DEVICE = ("read", "launch", "overhead", "prompt_launch", "join", "request", "elementwise", "decompress")
 
 
 def disturbed_figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure]]:
@@ -56,6 +56,7 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
 
 def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
     yield from ((name, getattr(device, name)) for name in _DEVICE)
+    yield from ((f"overhead of {kind}", figure) for kind, figure in (device.overheads or {}).items())
     for compute in device.compute:
         yield f"{compute.phase} FLOP/s {compute.format}", compute.flops
     for curve in device.efficiency:

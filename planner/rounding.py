@@ -20,10 +20,10 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     """The machine as a plan sees it: devices with Helm's own kernels say what they round activations to, and keep the
     efficiency curves, and the operation tables, that were measured so.
 
-    `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, else f32;
-    quantised weights meet int16, whose loss is nothing beside what their own format costs; attention of prompts
-    multiplies bf16 with such units, else f32. A precision that does not apply to weights of a kind, or to attention,
-    leaves those as `auto` has them."""
+    `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, and f32 was
+    not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
+    whose loss is nothing beside what their own format costs; attention of prompts is as that of bf16. A precision that
+    does not apply to weights of a kind, or to attention, leaves those as `auto` has them."""
     devices = {device.name: _chosen(device, wanted) for device in hardware.devices}
     tables = tuple(table for table in hardware.tables if _as_measured(table, devices))
     return hardware.model_copy(update={"devices": tuple(devices.values()), "tables": tables})
@@ -44,15 +44,28 @@ def _chosen(device: Device, wanted: Wanted) -> Device:
 
 def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     """Return the precision of activations on a device, for the setting `wanted`."""
-    floats: FloatPrecision = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
+    units = any(name in _BF16_UNITS for name in device.isa)
+    floats: FloatPrecision = "bf16" if units and _pays(device, "linear", "bf16") else "f32"
+    attention: FloatPrecision = "bf16" if units and _pays(device, "attention", "*") else "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
     if wanted == "f32":
-        floats, codes = "f32", "f32"
+        floats, attention, codes = "f32", "f32", "f32"
     elif wanted == "bf16":
-        floats = "bf16"
+        floats, attention = "bf16", "bf16"
     elif wanted in ("int16", "int8"):
         codes = wanted
-    return Rounding(bf16=floats, codes=codes, attention=floats)
+    return Rounding(bf16=floats, codes=codes, attention=attention)
+
+
+def _pays(device: Device, op: str, fmt: str) -> bool:
+    """Whether operations of many tokens are as fast with activations in bf16 as in f32, as far as both were
+    measured."""
+    last = {
+        curve.rounding: curve.share[-1].value
+        for curve in device.efficiency
+        if (curve.bound, curve.op, curve.format) == ("compute", op, fmt)
+    }
+    return not {"bf16", "f32"} <= last.keys() or last["bf16"] >= last["f32"]
 
 
 def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:

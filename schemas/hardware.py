@@ -100,6 +100,10 @@ class Dispatch(Frozen):
     sequence: Index = 0
 
 
+OverheadKind = Literal["lookup", "norm", "append", "linear", "attention"]
+"""Kinds of operations that may have an overhead of their own."""
+
+
 class Device(Frozen):
     """Something that computes from one memory.
 
@@ -107,7 +111,9 @@ class Device(Frozen):
     `launch`: least seconds between two operations on the device; `dispatch`: what launching them takes on the host,
     where that is not a captured graph or native code; `launching`: in a plan, how long a launch keeps the one thread of
     the host at most, which launches for all devices in turn and computes what its CPUs do (`lowering.host_thread`);
-    `overhead`: seconds added to every operation;
+    `overhead`: seconds added to every operation; `overheads`: to operations of these kinds instead;
+    `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 128 rows that passes at a time, where
+    prompts are launched operation by operation and decode steps are captured graphs;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;
@@ -131,6 +137,8 @@ class Device(Frozen):
     dispatch: Dispatch | None = None
     launching: Delay | None = Field(default=None, description="of an operation: seconds of the host's thread, at most")
     overhead: Delay | None = None
+    overheads: dict[OverheadKind, Delay] | None = Field(default=None, description="of operations of a kind")
+    prompt_launch: Delay | None = Field(default=None, description="least seconds of an operation of a prompt's chunk")
     join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
     request: Delay | None = Field(default=None, description="of attention in online passes: by request and layer")
     elementwise: Rate | None = None

@@ -131,6 +131,8 @@ def _figures(device: "Device") -> list[Figure]:
         None if device.dispatch is None else device.dispatch.seconds,
         device.launching,
         device.overhead,
+        *(device.overheads or {}).values(),
+        device.prompt_launch,
         device.join,
         device.request,
         device.elementwise,

@@ -4,7 +4,7 @@ A model of few and small operations is run for real, by every device alone, in o
 in turns, in as many pieces as there are operations and moves. Its head is many times what the caches hold: a run's
 weights drive what the next pass begins with out of them, and so does this one's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,8 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.machine import Machine, beyond_caches
-from helmsman.executor.profile.samples import BetweenPassesSamples
+from helmsman.executor.profile.gpu_steps import gpu_steps
+from helmsman.executor.profile.samples import BetweenPassesSamples, GpuSteps
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel
@@ -50,6 +51,8 @@ _SMALL = Model(
 WORK = Workload(prompt_tokens=8, output_tokens=40, context=64)
 SETTLED = 8
 """Steps before those that count."""
+FEW, PROMPTS = 4, 5
+"""Tokens of short runs, and how many of these there are."""
 MOST_HIDDEN = 1024
 """The widest that a model is made so that its head is beyond the caches. Of 32 MiB, none, three
 times and eight times as much took 70, 190 and 225 us on two cores of an AMD EPYC (Zen 5)."""
@@ -59,19 +62,32 @@ THERE = ("q", "o", "up")
 
 def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPassesSamples:
     """Seconds from the end of a decode step to the start of the next, by the device that ends a pass and the pieces
-    of one, on the processors of `hardware` and the loopback accelerator, of those plans that fit their memories."""
-    host, *others = (device for device in hardware.devices if device.kind != "cuda")
-    other = next((device for device in others if device.kind == "loopback"), None)
-    model, pauses = _model(machine), dict[tuple[str, int], list[float]]()
-    alone = [_plan(model, hardware, device, device, ()) for device in (host, *others)]
-    divided = [_plan(model, hardware, host, other, THERE)] if other is not None else []
+    of one, on the devices of `hardware`, of those plans that fit their memories; and what a GPU's steps take."""
+    host, model = hardware.devices[0], _model(machine)
+    alone = {device.name: _plan(model, hardware, device, device, ()) for device in hardware.devices}
+    far = [device for device in hardware.devices if device.kind in ("loopback", "cuda")]
+    divided = {device.name: _plan(model, hardware, host, device, THERE) for device in far}
+    pauses, made = dict[tuple[str, int], list[float]](), dict[str, list[Generation]]()
     with TemporaryDirectory(prefix="helm-profile-") as folder:
         checkpoint = Path(folder) / "checkpoint"
         write_checkpoint(model, checkpoint, fmt="bf16")
-        for plan in (plan for plan in (*alone, *divided) if not shortages(memory_use(plan))):
-            graph = lower(plan, mean_step(WORK))
-            pauses[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
-    return BetweenPassesSamples(pauses)
+        for plan in (*alone.values(), *divided.values()):
+            if not shortages(memory_use(plan)):
+                graph = lower(plan, mean_step(WORK))
+                made[plan.label] = _run(plan, checkpoint, machine)
+                pauses[ends_on(graph), submissions(graph)] = list(_pauses(made[plan.label][0]))
+    return BetweenPassesSamples(pauses, next(_gpu(hardware, alone, divided, made), None))
+
+
+def _gpu(
+    hardware: Hardware, alone: Mapping[str, Plan], divided: Mapping[str, Plan], made: Mapping[str, list[Generation]]
+) -> Iterator[GpuSteps]:
+    """Of the GPU, if its plans were run."""
+    for name in (device.name for device in hardware.devices if device.kind == "cuda"):
+        labels = [alone[name].label, divided[name].label]
+        if all(label in made for label in labels):
+            there, both = (made[label] for label in labels)
+            yield gpu_steps(alone[name], divided[name], there, both[0], SETTLED)
 
 
 def _model(machine: Machine) -> Model:
@@ -81,10 +97,16 @@ def _model(machine: Machine) -> Model:
     return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})
 
 
-def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[float]:
+def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[Generation]:
+    """A long run; with a GPU also short ones for their prompts, after one that warms up."""
     tokens = np.arange(WORK.prompt_tokens, dtype=np.int32)[None]
     with Engine.load(plan, checkpoint, machine) as engine:
-        return list(_pauses(engine.generate(tokens, WORK.output_tokens, ignore_eos=True)))
+        if not engine.devices.accelerators.devices:
+            return [engine.generate(tokens, WORK.output_tokens, ignore_eos=True)]
+        for device in engine.devices.by_name.values():
+            device.time_operations(timed=True)
+        lengths = (FEW, WORK.output_tokens, *[FEW] * PROMPTS)
+        return [engine.generate(tokens, length, ignore_eos=True) for length in lengths][1:]
 
 
 def _pauses(made: Generation) -> Iterator[float]:
@@ -111,4 +133,5 @@ def _plan(model: Model, hardware: Hardware, host: Device, far: Device, there: tu
         activations="f32",
         schedule=Schedule(),
     )
-    return plan_document(placed, "passes", Strategy(name="profile"), predict(placed, CostModel(hardware)))
+    label = f"passes of {host.name}" + (f" and {far.name}" if there else "")
+    return plan_document(placed, label, Strategy(name="profile"), predict(placed, CostModel(hardware)))

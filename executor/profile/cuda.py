@@ -1,6 +1,6 @@
 """A CUDA device, where there is one: bandwidth, products, attention and pinned copies, by the probes of runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from helmsman.executor.profile.processor import (
 from helmsman.executor.profile.prompts import GEMM_SHAPE
 from helmsman.executor.profile.samples import CudaSamples, LinkSamples, ProcessorSamples
 from helmsman.hwdb.fit import quantile
+from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 if TYPE_CHECKING:
@@ -27,9 +28,15 @@ if TYPE_CHECKING:
 
     from helmsman.executor.torch_device.weights import Weight
 
-READ_BYTES = 1 << 30
 ROTATED = 512 << 20
 """Bytes of matrices, or of caches, that together exceed any L2."""
+SMALL_SHAPES = ((128, 128), (128, 1024))
+"""(rows, columns) of products beside those of processors: what small ones take is nearly the same, and not their bytes'
+time."""
+SMALL_CONTEXTS = (1, 8)
+"""Positions, likewise."""
+MOST_CACHES = MOST_MATRICES = 512
+"""That take turns: small ones are in a cache of a GPU when their turn comes again, as those of a step may be."""
 LARGE_COPY = 64 << 20
 """Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
 
@@ -50,26 +57,29 @@ def measure_cuda() -> CudaSamples:
     devices that nothing uses. `CUDA_VISIBLE_DEVICES` selects another."""
     import torch
 
-    from helmsman.executor.torch_device.probe import times
+    from helmsman.executor.torch_device.probe import copy_times
 
     device = torch.device("cuda", 0)
     free, capacity = torch.cuda.mem_get_info(0)
     found = CudaSamples(torch.cuda.get_device_name(0), capacity, free)
     measure_processor(device, found.samples)
-    tiny = torch.zeros(1, device=device)
-    found.launch = times(device, lambda: tiny.add_(1.0), PAIRS, 100)
     found.links = dict(_links(device))
+    for name, ends in _ways(device).items():
+        found.pageable[name] = [LARGE_COPY / t for t in copy_times(*ends, LARGE_COPY, PAIRS, page_locked=False)]
     return found
 
 
-def measure_processor(device: "torch.device", samples: ProcessorSamples, read_bytes: int = READ_BYTES) -> None:
-    """Reads, products and attention of a device that PyTorch drives."""
-    from helmsman.executor.torch_device.probe import read_times
+def measure_processor(device: "torch.device", samples: ProcessorSamples, read_bytes: int | None = None) -> None:
+    """Reads, products and attention of a device that PyTorch drives; `read_bytes`: as probes beside runs read."""
+    from helmsman.executor.torch_device.probe import READ_BYTES, read_times
 
+    read_bytes = read_bytes or READ_BYTES
     samples.read_bytes = read_bytes
     samples.read = [read_bytes / t for t in read_times(device, read_bytes, PAIRS)]
     for fmt in FORMATS:
-        _measure_products(device, samples, fmt, SHAPES, GEMM_TOKENS)
+        _measure_products(
+            device, samples, fmt, (*SMALL_SHAPES, *SHAPES), [tokens for tokens in GEMM_TOKENS if tokens <= CHUNK_ROWS]
+        )
         _measure_attention(device, samples, fmt)
     for quantised in QUANTISED:
         _measure_products(device, samples, quantised, FEW_SHAPES, FEW_TOKENS)
@@ -79,57 +89,68 @@ def _measure_products(
     device: "torch.device",
     samples: ProcessorSamples,
     fmt: StoredFormat,
-    shapes: "tuple[tuple[int, int], ...]",
-    many: "tuple[int, ...]",
+    shapes: Sequence[tuple[int, int]],
+    many: Sequence[int],
 ) -> None:
     from helmsman.executor.torch_device.probe import product_times
 
     read = quantile(samples.read, 0.5)
     for rows, columns in shapes:
         size, weights = size_of(rows * columns, fmt), _weights(device, fmt, rows, columns)
-        samples.linear[fmt, size] = [size / t / read for t in product_times(device, weights, columns, 1, PAIRS)]
+        samples.linear[fmt, size] = [size / t / read for t in product_times(device, weights, (rows, columns), 1, PAIRS)]
     rows, columns = GEMM_SHAPE
     weights = _weights(device, fmt, rows, columns)
     for tokens in many:
-        found = product_times(device, weights, columns, tokens, PAIRS)
+        found = product_times(device, weights, (rows, columns), tokens, PAIRS)
         samples.gemm[fmt, "f32", tokens] = [2 * tokens * rows * columns / t for t in found]
 
 
 def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":
     from helmsman.executor.torch_device.probe import random_weight
 
-    count = max(2, ROTATED // size_of(rows * columns, fmt))
+    count = min(MOST_MATRICES, max(2, ROTATED // size_of(rows * columns, fmt)))
     return [random_weight(device, fmt, rows, columns) for _ in range(count)]
 
 
 def _measure_attention(device: "torch.device", samples: ProcessorSamples, fmt: Format) -> None:
+    """Of one token over whole buckets of positions, as decode steps read them."""
     import torch
 
+    from helmsman.executor.torch_device.attention import attend_at_once
     from helmsman.executor.torch_device.buffers import dtype_of
+    from helmsman.executor.torch_device.positions import BUCKET
     from helmsman.executor.torch_device.probe import times
 
-    read = quantile(samples.read, 0.5)
-    query = torch.randn(1, HEADS, 1, HEAD_DIM, device=device, dtype=dtype_of(fmt))
-    for context, _ in CONTEXTS:
-        size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
-        shape = (max(2, ROTATED // size), 2, 1, KV_HEADS, context, HEAD_DIM)
-        caches = torch.randn(shape, device=device, dtype=dtype_of(fmt))
+    read, kind = quantile(samples.read, 0.5), dtype_of(fmt)
+    query = torch.randn(1, 1, HEADS, HEAD_DIM, device=device)
+    target = torch.empty_like(query)
+    for context in (*SMALL_CONTEXTS, *(context for context, _ in CONTEXTS)):
+        size, positions = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt), -(-context // BUCKET) * BUCKET
+        shape = (min(MOST_CACHES, max(2, ROTATED // size)), 2, 1, KV_HEADS, positions, HEAD_DIM)
+        caches = torch.randn(shape, device=device, dtype=kind)
+        mask = torch.zeros(1, positions, device=device, dtype=kind)
 
-        def walk(caches: "torch.Tensor" = caches) -> None:
+        def walk(caches: torch.Tensor = caches, mask: torch.Tensor = mask) -> None:
             for keys, values in caches:
-                torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
+                attend_at_once(query, keys, values, mask, target)
 
-        samples.attention[fmt, size] = [size / (t / len(caches)) / read for t in times(device, walk, PAIRS)]
+        spent = times(device, walk, PAIRS, captured=True)
+        samples.attention[fmt, size] = [size / (t / len(caches)) / read for t in spent]
+
+
+def _ways(device: "torch.device") -> dict[str, tuple["torch.device", "torch.device"]]:
+    """The two ends of the directions of the link, by name."""
+    import torch
+
+    host = torch.device("cpu")
+    return {"h2d": (host, device), "d2h": (device, host)}
 
 
 def _links(device: "torch.device") -> Iterator[tuple[str, LinkSamples]]:
-    """Pinned copies both ways."""
-    import torch
-
+    """Copies of page-locked memory both ways."""
     from helmsman.executor.torch_device.probe import copy_times
 
-    host = torch.device("cpu")
-    for name, ends in (("h2d", (host, device)), ("d2h", (device, host))):
+    for name, ends in _ways(device).items():
         found = LinkSamples()
         for size in (*SIZES, LARGE_COPY):
             found.seconds[size] = copy_times(*ends, size, PAIRS)

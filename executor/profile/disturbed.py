@@ -6,7 +6,6 @@ from statistics import fmean
 
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import (
-    CudaSamples,
     InplaceSamples,
     Left,
     ProcessorSamples,
@@ -57,7 +56,7 @@ def _device(device: Device, profile: Profile) -> Device:
             changed = _processor(device, processor.samples, processor.inplace)
             return changed.model_copy(update={"join": _wider(changed.join, _handed(profile))})
     if profile.cuda is not None and device.kind == "cuda":
-        return _cuda(device, profile.cuda)
+        return _cuda(device, profile)
     return device
 
 
@@ -101,9 +100,12 @@ def _curves(device: Device, share: _Shares) -> tuple[Efficiency, ...]:
     )
 
 
-def _cuda(device: Device, cuda: CudaSamples) -> Device:
-    """Launches are the host's work; reads and products are the GPU's, which other processes of the host do not slow."""
-    return device.model_copy(update={"launch": _wider(device.launch, cuda.disturbed)})
+def _cuda(device: Device, profile: Profile) -> Device:
+    """Launches and joins are the host's work; reads, products and steps are the GPU's, which other processes of the
+    host do not slow."""
+    share = profile.between_passes.disturbed if profile.between_passes is not None else 0.0
+    names = ("prompt_launch", "join")
+    return device.model_copy(update={name: _wider(getattr(device, name), share) for name in names})
 
 
 def _memory(memory: Memory, profile: Profile) -> Memory:

@@ -1,6 +1,7 @@
 """From samples to a hardware record: devices with efficiencies, memories, links, raw readings, host facts."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from helmsman.executor._kernels import isa
 from helmsman.executor.profile.delays import link_slows
@@ -98,12 +99,23 @@ def _cuda_device(profile: Profile) -> Iterator[Device]:
         efficiency=tuple(
             part for fmt, peak in peaks.items() for part in _product_shares(samples, fmt, peak.value, overhead=0.0)
         ),
-        launch=figure(profile.cuda.launch, MEASURED),
+        **_gpu_times(profile),
     )
 
 
+def _gpu_times(profile: Profile) -> dict[str, Any]:
+    """What operations of a GPU take beside bytes and arithmetic; nothing where no plan ran there."""
+    steps = profile.between_passes.gpu if profile.between_passes is not None else None
+    if steps is None:
+        return {}
+    overheads = {kind: figure(seconds, MEASURED) for kind, seconds in steps.overheads.items()}
+    started = {} if not steps.start else {"join": figure(steps.start, MEASURED)}
+    return {"overheads": overheads, "prompt_launch": figure(steps.prompt, MEASURED), **started}
+
+
 def _cuda_links(profile: Profile) -> Iterator[Link]:
-    for name, samples in (profile.cuda.links if profile.cuda else {}).items():
+    cuda = profile.cuda
+    for name, samples in (cuda.links if cuda else {}).items():
         source, target = ("dram", CUDA_MEMORY) if name == "h2d" else (CUDA_MEMORY, "dram")
         yield Link(
             name=cuda_lane(name, profile),
@@ -112,7 +124,22 @@ def _cuda_links(profile: Profile) -> Iterator[Link]:
             kind="pcie",
             bandwidth=figure(samples.rate, MEASURED),
             latency=figure(samples.latency, MEASURED),
+            pageable=_pageable(cuda.pageable[name], samples.rate) if cuda else None,
+            **_crossing(cuda_lane(name, profile), profile),
         )
+
+
+def _pageable(rates: Sequence[float], locked: Sequence[float]) -> Figure:
+    """The share of the rate of page-locked memory that other memory reaches."""
+    whole = quantile(locked, 0.5)
+    return figure([min(1.0, rate / whole) for rate in rates], MEASURED)
+
+
+def _crossing(lane: str, profile: Profile) -> dict[str, Any]:
+    """What copies on a GPU's lane take beside latency and bytes, and what waits for them; nothing where no plan ran."""
+    steps = profile.between_passes.gpu if profile.between_passes is not None else None
+    found = {} if steps is None else {"overhead": steps.copy.get(lane), "handover": steps.handover.get(lane)}
+    return {name: figure(seconds, MEASURED) for name, seconds in found.items() if seconds}
 
 
 def _named(profile: Profile, name: str) -> ProcessorProfile:

@@ -7,7 +7,7 @@ from statistics import harmonic_mean
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
-from helmsman.schemas.hardware import Host
+from helmsman.schemas.hardware import Host, OverheadKind
 from helmsman.schemas.rounding import FloatPrecision
 
 
@@ -130,12 +130,30 @@ class HandoverSamples:
     disturbed: float = 0.0
 
 
+@dataclass
+class GpuSteps:
+    """Seconds beside those of bytes and arithmetic, of plans that were run on a GPU.
+
+    `overheads`: by kind, of an operation beyond what its bytes and its arithmetic take; `prompt`: of an operation of a
+    prompt, which is launched by itself, beyond the mean of these; `start`: what a range of operations takes longer
+    where it waits for other lanes; by link `copy`: of a small copy, from the end of what it follows, beyond latency and
+    bytes; `handover`: from a copy's end to the start of what waits for it, and what that takes longer."""
+
+    overheads: dict[OverheadKind, list[float]] = field(default_factory=dict)
+    prompt: list[float] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+    copy: dict[str, list[float]] = field(default_factory=dict)
+    handover: dict[str, list[float]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class BetweenPassesSamples:
     """`seconds` from the end of a decode step to the start of the next, by the device that ends it and the pieces in
-    which a pass is handed over; `disturbed`: the share of the time that others took."""
+    which a pass is handed over; `gpu`: what the steps of a GPU took; `disturbed`: the share of the time that others
+    took."""
 
     seconds: dict[tuple[str, int], list[float]]
+    gpu: GpuSteps | None = None
     disturbed: float = 0.0
 
 
@@ -165,8 +183,9 @@ class CudaSamples:
     capacity: int
     free: int
     samples: ProcessorSamples = field(default_factory=ProcessorSamples)
-    launch: list[float] = field(default_factory=list)
     links: dict[str, LinkSamples] = field(default_factory=dict)
+    pageable: dict[str, list[float]] = field(default_factory=dict)
+    """By direction: bytes/s of large copies of memory that is not page-locked."""
     disturbed: float = 0.0
     """Share of the host's time that others took."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from helmsman.executor.torch_device.activations import Activations
-from helmsman.executor.torch_device.attention import Seen, attend_part, merge
+from helmsman.executor.torch_device.attention import Seen, attend_at_once, attend_part, merge
 from helmsman.executor.torch_device.blocks import Block
 from helmsman.executor.torch_device.buffers import held_in
 from helmsman.executor.torch_device.caches import HeadsCache, kind_of
@@ -27,15 +27,25 @@ class Attending:
         self._running: Seen | None = None
 
     def whole(self, block: Block, tokens: int, past: int) -> None:
-        """Over the cache of a block."""
-        keys, values = _there(block.keys), _there(block.values)
+        """Over the cache of a block: at once, or what is kept in 8 bits a part after the other."""
+        keys, values, count = _there(block.keys), _there(block.values), self._positions.seen(tokens, past)
+        if keys.plain:
+            self._at_once(keys.read(self._heads, 0, count), values.read(self._heads, 0, count), tokens, past)
+            return
         q, running = self._activations.queries(tokens), None
-        for begin, end in self._parts(keys.plain, self._positions.seen(tokens, past)):
+        for begin, end in self._parts(False, count):
             later = self._positions.later(tokens, past, begin, end)
             part = attend_part(q, keys.read(self._heads, begin, end), values.read(self._heads, begin, end), later)
             running = _with(running, part)
         assert running is not None, "a token sees itself"
         self._activations.attended(running[0], tokens)
+
+    def _at_once(self, keys: torch.Tensor, values: torch.Tensor, tokens: int, past: int) -> None:
+        """Over keys and values (batch, kv_heads, count, head_dim), by PyTorch's own attention."""
+        alone = tokens > 1 and past == 0
+        mask = None if alone else self._positions.mask(tokens, past, keys.shape[2], keys.dtype)
+        q, target = (self._activations.heads(name, tokens) for name in ("q", "attended"))
+        attend_at_once(q, keys, values, mask, target)
 
     def _parts(self, plain: bool, count: int) -> Iterator[tuple[int, int]]:
         values = self._spec["batch"] * self._spec["kv_heads"] * self._spec["head_dim"]
@@ -46,6 +56,7 @@ class Attending:
         """Part after part: over `spans` of a cache.
 
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
+        self._positions.begin()
         self._positions.place(past)
         q, running = self._activations.queries(tokens), None if first else self._running
         for part in (part for span in spans if span[-1] > 0 for part in self._pieces(span)):

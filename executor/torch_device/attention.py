@@ -3,9 +3,22 @@
 HELM's streaming attention (section 4.2.3.3, eq 4.18-4.20) in the form that PyTorch's flash kernels return."""
 
 import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 Seen = tuple[torch.Tensor, torch.Tensor]
 """What some keys and values gave: (out, lse)."""
+
+
+def attend_at_once(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, target: torch.Tensor
+) -> None:
+    """Write to f32 `target` (batch, tokens, heads, head_dim) what f32 queries q of that shape see in keys and values
+    (batch, kv_heads, n, head_dim), in these' type.
+
+    `mask` (tokens, n) of that type is added to scores; None: a prompt's tokens, each of which sees those before it."""
+    heads = q.transpose(1, 2).to(keys.dtype)
+    out = scaled_dot_product_attention(heads, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+    target.copy_(out.transpose(1, 2))
 
 
 def attend_part(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None) -> Seen:

@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer, Event
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.graphs import Graphs
 from helmsman.executor.torch_device.lane import TorchLane
+from helmsman.executor.torch_device.marks import Mark
+from helmsman.executor.torch_device.operation_times import OperationTimes
+from helmsman.executor.torch_device.positions import BUCKET
 from helmsman.executor.torch_device.stage import TorchStage
 
 if TYPE_CHECKING:
@@ -19,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class ComputeLane(TorchLane):
-    """Runs stages. `timed`: every operation on its own, with its own time; else ranges of a decode step as graphs,
-    whose time their last operation has."""
+    """Runs stages, ranges of a decode step as graphs. `timed`: every operation has a time of its own, else the last one
+    of a range has all of it."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
         self.timed = False
         self._graphs = Graphs(device)
+        self._operations = OperationTimes()
 
     def run(
         self,
@@ -75,12 +80,23 @@ class ComputeLane(TorchLane):
 
     def _compute(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool], taken: "_Stamps") -> None:
         tokens, past, ends = part
-        graphs = self._graphs.available and tokens == 1 and stage.replays(first, last)
-        if self.timed or not graphs:
-            taken.rewind()
-            stage.compute(first, last, tokens, past, ends, taken.add if self.timed else lambda: None)
+        captured = self._graphs.available and tokens == 1 and stage.replays(first, last)
+        key = id(stage), first, last, tokens, past // BUCKET if tokens == 1 else past
+        if self.timed and not self._operations.known(key):
+            marks = self._graphs.run_marked(key, stage, past) if captured else self._marked(stage, first, last, part)
+            if marks:
+                self._operations.keep(key, marks)
+        elif captured:
+            self._graphs.run(key, stage, past)
         else:
-            self._graphs.run(stage, first, last, past)
+            stage.compute(first, last, tokens, past, ends)
+        taken.add(self._operations.of(key, last - first))
+
+    def _marked(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool]) -> list[Mark]:
+        """Compute, with a mark before the first operation and after each."""
+        marks = [Mark(self.device)]
+        stage.compute(first, last, *part, after=lambda: marks.append(Mark(self.device)))
+        return marks
 
     def _load(
         self,
@@ -125,33 +141,28 @@ def _seen(buffer: Buffer | TorchBuffer, dtype: torch.dtype) -> torch.Tensor:
 
 
 class _Stamps:
-    """The start of a range and the end of each of its operations, in seconds; chunks add up."""
+    """The start of a range and the end of each of its operations, in seconds, as far as it is known what part of the
+    range's time each takes; chunks add up."""
 
     def __init__(self, target: SupportsBuffer, device: torch.device, count: int) -> None:
         self._target = np.frombuffer(memoryview(target), np.float64)[: count + 1]
         self._device = device
-        self._spent = np.zeros(count)
-        self._at = 0
-        self._begun = self._last = 0.0
+        self._parts = np.zeros(count)
+        self._begun = 0.0
 
     def begin(self) -> None:
-        self._begun = self._last = time.monotonic()
+        self._begun = time.monotonic()
 
-    def rewind(self) -> None:
-        self._at = 0
-
-    def add(self) -> None:
-        """The end of the next operation of a chunk."""
-        if self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()
-        moment = time.monotonic()
-        self._spent[self._at] += moment - self._last
-        self._at, self._last = self._at + 1, moment
+    def add(self, seconds: NDArray[np.float64]) -> None:
+        """Of the operations of a chunk."""
+        self._parts += seconds
 
     def finish(self) -> None:
-        """What no operation had goes to the last one."""
+        """Divide the time that all chunks took; it is the last operation's while none has a part."""
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        self._spent[-1] += time.monotonic() - self._last
+        if not self._parts.any():
+            self._parts[-1] = 1.0
+        spent = (time.monotonic() - self._begun) * self._parts / self._parts.sum()
         self._target[0] = self._begun
-        self._target[1:] = self._begun + np.cumsum(self._spent)
+        self._target[1:] = self._begun + np.cumsum(spent)

@@ -1,11 +1,12 @@
 """CUDA graphs of decode steps: a range of operations captured once per bucket of positions, and replayed."""
 
+from collections.abc import Callable
+
 import torch
 
-from helmsman.executor.torch_device.positions import BUCKET
+from helmsman.executor.torch_device.marks import Mark
+from helmsman.executor.torch_device.operation_times import Range
 from helmsman.executor.torch_device.stage import TorchStage
-
-Key = tuple[int, int, int, int]
 
 
 class Graphs:
@@ -17,26 +18,49 @@ class Graphs:
     def __init__(self, device: torch.device) -> None:
         self.available = device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if self.available else None
-        self._found: dict[Key, torch.cuda.CUDAGraph] = {}
+        self._device = device
+        self._found: dict[Range, torch.cuda.CUDAGraph] = {}
+        self._marked: dict[Range, tuple[torch.cuda.CUDAGraph, list[Mark]]] = {}
         self._kept: list[TorchStage] = []
 
-    def run(self, stage: TorchStage, first: int, last: int, past: int) -> None:
-        """Operations [first, last) for one token of each sequence after `past` others."""
-        key = id(stage), first, last, past // BUCKET
-        if key not in self._found:
-            self._found[key] = self._captured(stage, first, last, past)
-        else:
+    def run(self, key: Range, stage: TorchStage, past: int) -> None:
+        """Operations of the range `key` for one token of each sequence after `past` others."""
+        self._marked.pop(key, None)
+        if key in self._found:
             self._found[key].replay()
-
-    def _captured(self, stage: TorchStage, first: int, last: int, past: int) -> torch.cuda.CUDAGraph:
-        """The graph of a range, which has run once: the run that warms up libraries is the step itself.
-
-        Capturing computes nothing, so what operations add to is added to once."""
-        stage.compute(first, last, 1, past, ends=True)
+            return
+        stage.compute(key[1], key[2], 1, past, ends=True)
         torch.cuda.current_stream().synchronize()
         self._kept.append(stage)
+        self._found[key] = self._captured(key, stage, past)
+
+    def run_marked(self, key: Range, stage: TorchStage, past: int) -> list[Mark]:
+        """The same as a graph that has a mark before the first operation and after each; no marks where the range runs
+        for the first time."""
+        if key not in self._found:
+            self.run(key, stage, past)
+            return []
+        if key not in self._marked:
+            marks: list[Mark] = []
+
+            def mark() -> None:
+                marks.append(Mark(self._device, captured=True))
+
+            self._marked[key] = self._captured(key, stage, past, mark), marks
+        graph, marks = self._marked[key]
+        graph.replay()
+        torch.cuda.current_stream().synchronize()
+        return marks
+
+    def _captured(
+        self, key: Range, stage: TorchStage, past: int, mark: Callable[[], None] = lambda: None
+    ) -> torch.cuda.CUDAGraph:
+        """The graph of a range that has run once: the run that warms up libraries is the step itself.
+
+        Capturing computes nothing, so what operations add to is added to once."""
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.current_stream()
         with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
-            stage.compute(first, last, 1, past, ends=True)
+            mark()
+            stage.compute(key[1], key[2], 1, past, ends=True, after=mark)
         return graph

@@ -7,14 +7,16 @@ import torch
 
 
 class Mark:
-    """A place in the work of the current stream; a device without streams has been there when it is made."""
+    """A place in the work of the current stream; a device without streams has been there when it is made.
 
-    def __init__(self, device: torch.device) -> None:
+    `captured`: the stream is being captured, and every replay of the graph comes by."""
+
+    def __init__(self, device: torch.device, captured: bool = False) -> None:
         self._event: torch.cuda.Event | None = None
         self._moment = time.monotonic()
         if device.type == "cuda":
             untyped: Any = torch.cuda.Event  # PyTorch gives its constructor no types
-            self._event = untyped(enable_timing=True, blocking=True)
+            self._event = untyped(enable_timing=True, blocking=True, external=captured)
             torch.cuda.current_stream(device).record_event(self._event)
 
     def wait(self) -> None:

@@ -1,5 +1,6 @@
 """Which positions the tokens of a pass have, and which they may not look at."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +18,12 @@ class Positions:
     def __init__(self, spec: "StageSpec", device: torch.device) -> None:
         self._capacity, self._group = spec["capacity"], spec["heads"] // spec["kv_heads"]
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
+        self._made: dict[tuple[object, ...], torch.Tensor] = {}
+
+    def begin(self) -> None:
+        """A range of operations begins: what it asks for again is made once, and forgotten before the next range, as a
+        graph may not read what another one has made."""
+        self._made.clear()
 
     def place(self, at: int) -> None:
         """The position of the first token of the next range."""
@@ -26,7 +33,7 @@ class Positions:
         """int64 (tokens,): the positions of the tokens of this pass."""
         if tokens == 1:
             return self._at
-        return torch.arange(past, past + tokens, device=self._at.device)
+        return self._once(("of", past, tokens), lambda: torch.arange(past, past + tokens, device=self._at.device))
 
     def seen(self, tokens: int, past: int) -> int:
         """Positions that are read: for one token whole buckets, the rest of which is hidden."""
@@ -36,8 +43,24 @@ class Positions:
 
     def later(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
         """bool (group * tokens, end - begin): true where a query may not look at a position of [begin, end)."""
-        return self.beyond(tokens, past, begin, end).repeat(self._group, 1)
+        key = "later", tokens, past, begin, end
+        return self._once(key, lambda: self.beyond(tokens, past, begin, end).repeat(self._group, 1))
 
     def beyond(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
         """bool (tokens, end - begin): true where a position of [begin, end) comes after a token."""
         return torch.arange(begin, end, device=self._at.device) > self.of(tokens, past).unsqueeze(1)
+
+    def mask(self, tokens: int, past: int, count: int, kind: torch.dtype) -> torch.Tensor:
+        """(tokens, count) of type `kind`: what is added to scores of the first `count` positions, -inf where one comes
+        after a token."""
+
+        def made() -> torch.Tensor:
+            hidden = self.beyond(tokens, past, 0, count)
+            return torch.zeros(hidden.shape, dtype=kind, device=hidden.device).masked_fill_(hidden, -torch.inf)
+
+        return self._once(("mask", tokens, past, count, kind), made)
+
+    def _once(self, key: tuple[object, ...], make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]

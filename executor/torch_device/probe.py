@@ -10,9 +10,13 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.weights import Weight, weight_of
 from helmsman.lowering.buffers import expanded_values
-from helmsman.schemas.formats import StoredFormat, is_plain
+from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 
 READ_BYTES = 256 << 20
+READS = 4
+"""Reads that follow each other: launching the first of them counts too."""
+PRODUCT_BYTES, PRODUCTS = 128 << 20, 18
+"""Bytes of matrices, beyond the caches of most GPUs, and products with them that follow each other."""
 REPEATS = 5
 WARM_UP = 3
 
@@ -27,8 +31,10 @@ def read_rate(device: torch.device) -> float:
 
 def product_rate(device: torch.device, fmt: StoredFormat, rows: int, columns: int, tokens: int) -> float:
     """FLOP/s of a product of `tokens` with a (rows, columns) matrix in `fmt`."""
-    weights = [random_weight(device, fmt, rows, columns)]
-    return 2 * rows * columns * tokens / median(product_times(device, weights, columns, tokens, REPEATS))
+    count = max(2, PRODUCT_BYTES // size_of(rows * columns, fmt))
+    weights = [random_weight(device, fmt, rows, columns) for _ in range(count)]
+    weights = [weights[place % count] for place in range(max(count, PRODUCTS))]
+    return 2 * rows * columns * tokens / median(product_times(device, weights, (rows, columns), tokens, REPEATS))
 
 
 def copy_seconds(source: torch.device, target: torch.device, size: int) -> float:
@@ -38,7 +44,8 @@ def copy_seconds(source: torch.device, target: torch.device, size: int) -> float
 
 def read_times(device: torch.device, size: int, repeats: int) -> Times:
     """Of plain reads of `size` bytes."""
-    return times(device, torch.ones(size // 4, device=device).sum, repeats)
+    read = torch.ones(size // 4, device=device)
+    return [each / READS for each in times(device, lambda: [read.sum() for _ in range(READS)], repeats, captured=True)]
 
 
 def random_weight(device: torch.device, fmt: StoredFormat, rows: int, columns: int) -> Weight:
@@ -51,20 +58,23 @@ def random_weight(device: torch.device, fmt: StoredFormat, rows: int, columns: i
     return weight_of(TorchBuffer(bits), fmt, rows, columns, space)
 
 
-def product_times(device: torch.device, weights: Sequence[Weight], columns: int, tokens: int, repeats: int) -> Times:
-    """Of a product with one of `weights`, on a walk through all of them."""
-    x = torch.randn(tokens, columns, device=device)
+def product_times(
+    device: torch.device, weights: Sequence[Weight], shape: tuple[int, int], tokens: int, repeats: int
+) -> Times:
+    """Of a product with one of `weights`, each of `shape` (rows, columns), on a walk through all of them."""
+    rows, columns = shape
+    x, made = torch.randn(tokens, columns, device=device), torch.empty(tokens, rows, device=device)
 
     def walk() -> None:
         for weight in weights:
-            weight.times(x)
+            weight.multiply(x, made)
 
-    return [each / len(weights) for each in times(device, walk, repeats)]
+    return [each / len(weights) for each in times(device, walk, repeats, captured=True)]
 
 
-def copy_times(source: torch.device, target: torch.device, size: int, repeats: int) -> Times:
-    """Of copies of `size` bytes; the host's side is page-locked."""
-    locked = "cuda" in (source.type, target.type)
+def copy_times(source: torch.device, target: torch.device, size: int, repeats: int, page_locked: bool = True) -> Times:
+    """Of copies of `size` bytes; `page_locked`: whether the host's side is, beside a GPU."""
+    locked = page_locked and "cuda" in (source.type, target.type)
     ends = [
         torch.empty(size, dtype=torch.uint8, device=each, pin_memory=locked and each.type == "cpu")
         for each in (source, target)
@@ -73,24 +83,33 @@ def copy_times(source: torch.device, target: torch.device, size: int, repeats: i
     return times(device, lambda: ends[1].copy_(ends[0], non_blocking=True), repeats)
 
 
-def times(device: torch.device, action: Callable[[], object], repeats: int, inner: int = 1) -> Times:
-    """Of `action`, each the mean of `inner` in a row, after a few that are not counted."""
+def times(device: torch.device, action: Callable[[], object], repeats: int, captured: bool = False) -> Times:
+    """Of `action`, after a few that are not counted; `captured`: as a graph, where the device has them, so that the
+    host's time for launching does not count."""
     for _ in range(WARM_UP):
         action()
-    return [_seconds(device, action, inner) / inner for _ in range(repeats)]
+    replayed = _graph_of(action).replay if captured and device.type == "cuda" else action
+    return [_seconds(device, replayed) for _ in range(repeats)]
 
 
-def _seconds(device: torch.device, action: Callable[[], object], inner: int) -> float:
+def _graph_of(action: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """What `action` launches, which has run before."""
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        action()
+    return graph
+
+
+def _seconds(device: torch.device, action: Callable[[], object]) -> float:
     """By the device's own clock where it has one."""
     if device.type != "cuda":
         start = time.monotonic()
-        for _ in range(inner):
-            action()
+        action()
         return time.monotonic() - start
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
-    for _ in range(inner):
-        action()
+    action()
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) * 1e-3

@@ -67,7 +67,7 @@ class RaggedStage(TorchStage):
         """The likeliest tokens after hidden states (n, hidden), whose logits are kept; by a stage with a head."""
         assert self._final_norm is not None and self._head is not None, "a stage with a head"
         logits = self._activations.logits[: len(hidden)]
-        logits.copy_(self._head.times(self._final_norm.of(hidden, *self._norm_kind)))
+        self._head.multiply(self._final_norm.of(hidden, *self._norm_kind), logits)
         found: list[int] = logits.argmax(-1).tolist()
         return found
 

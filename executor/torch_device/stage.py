@@ -17,6 +17,7 @@ from helmsman.executor.torch_device.blocks import Block, block_of
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.positions import Positions
 from helmsman.executor.torch_device.regions import regions_of
+from helmsman.executor.torch_device.rotation import Angles, angles_at, rotate
 from helmsman.executor.torch_device.weights import linear_of, lookup_of, norm_of
 from helmsman.lowering.ops import DIVIDED
 
@@ -58,8 +59,10 @@ class TorchStage:
         self._embedding = lookup_of(spec["embedding"], values, self._looked_up)
         self._head = linear_of(spec["head"], values)
         self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
-        half, rows = spec["rotary_dim"] // 2, spec.get("context", spec["capacity"])
-        self._cos, self._sin = (_table(spec[name], rows, half) for name in ("cos", "sin"))
+        rows = spec.get("context", spec["capacity"])
+        self._cos, self._sin = (_table(spec[name], rows, spec["rotary_dim"] // 2) for name in ("cos", "sin"))
+        self._angles: Angles | None = None
+        self._factors: tuple[str, torch.Tensor] | None = None
         self._embedded_positions = _table(spec["positions"], rows, spec["hidden"])
         self._steps = list(_steps(spec, self._blocks, first_layer))
         self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=workspace.bytes.device)
@@ -138,6 +141,8 @@ class TorchStage:
         """Operations [first, last) for `tokens` of each sequence on top of `past`; `after` each one.
 
         `ends`: whether these are the last tokens of a pass; the output operations are left out where they are not."""
+        self._positions.begin()
+        self._angles = self._factors = None
         for _, op, block in self._steps[first:last]:
             if op in ("final_norm", "head") and not ends:
                 break
@@ -151,15 +156,17 @@ class TorchStage:
         self._attending.spans(spans, first, last, tokens, past)
 
     def _do(self, op: str, block: Block | None, tokens: int, past: int) -> None:
+        if block is not None and op in block.linears:
+            self._linear(op, block, tokens)
+            return
+        self._factors = None
         if block is None:
             self._outside_blocks[op](tokens, past)
         elif op in self._over_caches:
             self._over_caches[op](block, tokens, past)
-        elif op in ("norm1", "norm2"):
+        else:
             normed = block.norms[op].of(self._activations.rows("hidden", tokens), *self._norm_kind)
             self._activations.rows("normed", tokens).copy_(normed)
-        else:
-            self._linear(op, block, tokens)
 
     @property
     def _norm_kind(self) -> tuple[str, float]:
@@ -168,20 +175,22 @@ class TorchStage:
     def _linear(self, op: str, block: Block, tokens: int) -> None:
         source, target = {"o": ("attended", "hidden"), "down": ("up", "hidden")}.get(op, ("normed", op))
         layer = block.linears[op]
-        made = layer.times(self._activations.rows(source, tokens))
-        columns = self._activations.rows(target, tokens)[:, layer.first : layer.first + layer.rows]
-        if target == "hidden":
-            columns.add_(made)
-        elif op == "up":
-            columns.copy_(self._activated(made, layer.first, layer.rows, tokens))
-        else:
-            columns.copy_(made)
+        own = slice(layer.first, layer.first + layer.rows)
+        columns = self._activations.rows(target, tokens)[:, own]
+        layer.multiply(self._factor(source, layer.weight.factor, tokens), columns, add=target == "hidden")
+        if op == "up":
+            activation = ACTIVATIONS[self._spec["activation"]]
+            if self._spec.get("gated", False):
+                columns.mul_(activation(self._activations.rows("gate", tokens)[:, own]))
+            else:
+                columns.copy_(activation(columns))
 
-    def _activated(self, up: torch.Tensor, first: int, rows: int, tokens: int) -> torch.Tensor:
-        activation = ACTIVATIONS[self._spec["activation"]]
-        if not self._spec.get("gated", False):
-            return activation(up)
-        return activation(self._activations.rows("gate", tokens)[:, first : first + rows]) * up
+    def _factor(self, source: str, kind: torch.dtype, tokens: int) -> torch.Tensor:
+        """What a product reads of the activations `source`, of type `kind`: made once for products that follow each
+        other and read the same."""
+        if self._factors is None or self._factors[0] != source or self._factors[1].dtype != kind:
+            self._factors = source, self._activations.rows(source, tokens).to(kind)
+        return self._factors[1]
 
     def _embed(self, tokens: int, past: int) -> None:
         assert self._embedding is not None
@@ -193,29 +202,23 @@ class TorchStage:
     def _append(self, block: Block, tokens: int, past: int) -> None:
         at = self._positions.of(tokens, past)
         self._place_heads(block, tokens, at)
+        wraps = self._spec.get("paged", False)
+        there = slice(past, past + tokens) if tokens > 1 and not wraps else at % self._spec["capacity"] if wraps else at
         for cache, new in ((block.keys, "k"), (block.values, "v")):
             assert cache is not None
             rows = self._activations.heads(new, tokens).transpose(1, 2)
-            cache.write(rows, at % self._spec["capacity"] if self._spec.get("paged", False) else at)
+            cache.write(rows, there)
 
     def _place_heads(self, block: Block, tokens: int, at: torch.Tensor) -> None:
         """Queries and keys, normed and rotated to where they are."""
-        q, k = (self._activations.heads(name, tokens) for name in ("q", "k"))
-        q.copy_(self._rotated(self._normed(block, "q_norm", q), at))
-        k.copy_(self._rotated(self._normed(block, "k_norm", k), at))
-
-    def _normed(self, block: Block, name: str, heads: torch.Tensor) -> torch.Tensor:
-        norm = block.norms.get(name)
-        return heads if norm is None else norm.of(heads, *self._norm_kind)
-
-    def _rotated(self, heads: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        """Hugging Face's rotate_half of the first rotary_dim dimensions."""
-        if self._cos is None or self._sin is None:
-            return heads
-        half = self._cos.shape[1]
-        cos, sin = (table[at].unsqueeze(1) for table in (self._cos, self._sin))
-        one, other, rest = heads[..., :half], heads[..., half : 2 * half], heads[..., 2 * half :]
-        return torch.cat((one * cos - other * sin, other * cos + one * sin, rest), -1)
+        for name in ("q", "k"):
+            heads, norm = self._activations.heads(name, tokens), block.norms.get(f"{name}_norm")
+            normed = heads if norm is None else norm.of(heads, *self._norm_kind)
+            if self._cos is not None and self._sin is not None:
+                self._angles = self._angles or angles_at(self._cos, self._sin, at)
+                rotate(normed, self._angles, heads)
+            elif norm is not None:
+                heads.copy_(normed)
 
     def _norm_last(self, tokens: int, _: int) -> None:
         assert self._final_norm is not None
@@ -224,7 +227,7 @@ class TorchStage:
 
     def _choose(self, _tokens: int, _past: int) -> None:
         assert self._head is not None
-        self._activations.logits.copy_(self._head.times(self._activations.rows("normed", 1)))
+        self._head.multiply(self._activations.rows("normed", 1), self._activations.logits)
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 

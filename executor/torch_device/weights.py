@@ -23,8 +23,12 @@ Lookup = Callable[[torch.Tensor], torch.Tensor]
 class Weight(Protocol):
     """A matrix as it is kept."""
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """f32 (n, rows) of x (n, columns)."""
+    @property
+    def factor(self) -> torch.dtype:
+        """The type in which products read what they multiply the matrix with."""
+
+    def multiply(self, x: torch.Tensor, target: torch.Tensor, add: bool = False) -> None:
+        """Write the product with x (n, columns), f32 or already `factor`, to f32 `target` (n, rows), or add it."""
 
     def found(self, ids: torch.Tensor) -> torch.Tensor:
         """f32 (n, columns) of rows."""
@@ -38,12 +42,19 @@ class PlainWeight:
     matrix: torch.Tensor
     rows: int
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """In the matrix's format."""
-        x = x.to(self.matrix.dtype)
+    @property
+    def factor(self) -> torch.dtype:
+        """The matrix's own."""
+        return self.matrix.dtype
+
+    def multiply(self, x: torch.Tensor, target: torch.Tensor, add: bool = False) -> None:
+        """Read the matrix as it is."""
+        x = x.to(self.factor)
         if self.matrix.dim() == 2:
-            return torch.matmul(x, self.matrix.t()).float()
-        return torch.matmul(x, self.matrix).transpose(0, 1).reshape(x.shape[0], -1)[:, : self.rows].float()
+            _multiply(x, self.matrix.t(), target, add)
+            return
+        panels = torch.matmul(x, self.matrix).transpose(0, 1).reshape(x.shape[0], -1)[:, : self.rows]
+        _keep(panels, target, add)
 
     def found(self, ids: torch.Tensor) -> torch.Tensor:
         """Of a matrix that lives here."""
@@ -61,11 +72,18 @@ class QuantisedWeight:
     columns: int
     space: torch.Tensor
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """Of values in f32, one part of the rows after the other."""
-        parts = torch.split(self.packed, self._panels)
-        made = [torch.matmul(x, self._expanded(part).flatten(0, 1).t()) for part in parts]
-        return (made[0] if len(made) == 1 else torch.cat(made, -1))[:, : self.rows]
+    @property
+    def factor(self) -> torch.dtype:
+        """Values are expanded to f32."""
+        return torch.float32
+
+    def multiply(self, x: torch.Tensor, target: torch.Tensor, add: bool = False) -> None:
+        """Expand and multiply one part of the rows after the other."""
+        first = 0
+        for part in torch.split(self.packed, self._panels):
+            values = self._expanded(part).flatten(0, 1)[: self.rows - first]
+            _multiply(x, values.t(), target[:, first : first + len(values)], add)
+            first += len(values)
 
     def found(self, ids: torch.Tensor) -> torch.Tensor:
         """Each with the panel that it is in."""
@@ -94,10 +112,11 @@ class TorchLinear:
     first: int
     bias: torch.Tensor | None
 
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        """f32 (n, rows) of x (n, columns)."""
-        found = self.weight.times(x)
-        return found if self.bias is None else found + self.bias
+    def multiply(self, x: torch.Tensor, target: torch.Tensor, add: bool = False) -> None:
+        """Write the layer's output for x (n, columns) to f32 `target` (n, rows), or add it."""
+        self.weight.multiply(x, target, add)
+        if self.bias is not None:
+            target.add_(self.bias)
 
 
 @dataclass(frozen=True)
@@ -111,8 +130,29 @@ class TorchNorm:
         """The norm of the last dimension of f32 `x`."""
         if kind == "layer":
             return torch.nn.functional.layer_norm(x, x.shape[-1:], self.weight, self.bias, eps)
-        scaled = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * self.weight
+        scaled = torch.nn.functional.rms_norm(x, x.shape[-1:], self.weight, eps)
         return scaled if self.bias is None else scaled + self.bias
+
+
+def _multiply(x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, add: bool) -> None:
+    """x (n, columns) times `matrix` (columns, rows), both of one type, to or onto f32 `target` (n, rows).
+
+    CUDA's products of 16-bit factors give their f32 sums as they are; elsewhere these are rounded to 16 bits first."""
+    if x.dtype == torch.float32:
+        torch.addmm(target, x, matrix, out=target) if add else torch.mm(x, matrix, out=target)
+    elif not x.is_cuda:
+        _keep(torch.mm(x, matrix), target, add)
+    elif add:
+        torch.addmm(target, x, matrix, out_dtype=torch.float32, out=target)
+    else:
+        torch.mm(x, matrix, out_dtype=torch.float32, out=target)
+
+
+def _keep(product: torch.Tensor, target: torch.Tensor, add: bool) -> None:
+    if add:
+        target.add_(product)
+    else:
+        target.copy_(product)
 
 
 def weight_of(

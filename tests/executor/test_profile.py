@@ -18,8 +18,10 @@ from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
 from helmsman.executor.profile.samples import (
+    BetweenPassesSamples,
     BusySamples,
     CudaSamples,
+    GpuSteps,
     InplaceSamples,
     LinkSamples,
     ProcessorProfile,
@@ -269,20 +271,50 @@ def test_small_operations_spread_around_what_was_chosen():
 def synthetic_gpu() -> CudaSamples:
     samples, _ = synthetic()
     lane = LinkSamples([2e10] * 3, [1e-5] * 3, {size: [1e-5 + size / 2e10] * 3 for size in copies.SIZES})
-    return CudaSamples("a GPU", 2**33, 2**32, samples, [5e-6] * 3, {"h2d": lane, "d2h": lane})
+    lanes = {"h2d": lane, "d2h": lane}
+    return CudaSamples("a GPU", 2**33, 2**32, samples, lanes, {name: [5e9, 6e9, 6e9] for name in lanes})
 
 
 def test_a_gpu_is_recorded_with_its_link_and_its_readings():
     hardware = synthetic_record(cuda=synthetic_gpu())
     gpu = hardware.device("cuda")
-    assert (gpu.read.value, gpu.launch.value, hardware.memory(gpu.memory).capacity) == (READ, 5e-6, 2**33)
+    assert (gpu.read.value, gpu.overheads, hardware.memory(gpu.memory).capacity) == (READ, None, 2**33)
     assert hardware.link("dram", gpu.memory).name == "cuda-h2d"
     assert found(hardware, "gemm", "cuda", format="f16", rounding="f32", tokens=128).value == PEAK
     assert found(hardware, "linear", "cuda", format="bf16", bytes=10**8).value == pytest.approx(0.9, rel=0.01)
     for lane in ("cuda-h2d", "cuda-d2h"):
         sizes = [r.conditions["bytes"] for r in hardware.readings if (r.what, r.device) == ("copy", lane)]
         assert sizes == list(copies.SIZES)
+        assert next(link for link in hardware.links if link.name == lane).pageable.value == 0.3
     assert parse_document(Hardware, hardware.to_json().encode(), "x") == hardware
+
+
+def test_what_steps_of_a_gpu_took_is_in_its_record():
+    steps = GpuSteps({"norm": [2e-6] * 3, "append": [9e-6] * 3}, [4e-5] * 3, [5e-5] * 3)
+    steps.copy["cuda-h2d"], steps.handover["cuda-d2h"] = [3e-5] * 3, [2e-5] * 3
+    between = replace(synthetic_profile().between_passes or BetweenPassesSamples({}), gpu=steps)
+    hardware = record(replace(synthetic_profile(), cuda=synthetic_gpu(), between_passes=between))
+    gpu = hardware.device("cuda")
+    assert {kind: each.value for kind, each in gpu.overheads.items()} == {"norm": 2e-6, "append": 9e-6}
+    assert (gpu.prompt_launch.value, gpu.join.value) == (4e-5, 5e-5)
+    links = {link.name: link for link in hardware.links}
+    assert (links["cuda-h2d"].overhead.value, links["cuda-h2d"].handover) == (3e-5, None)
+    assert (links["cuda-d2h"].handover.value, links["cuda-d2h"].overhead) == (2e-5, None)
+
+
+def test_a_gpu_is_measured_by_the_plans_that_run_there():
+    """Processors stand for the GPU: what is measured is there, and passes that end on it begin after some time."""
+    cores = {"cores": 1}
+    hardware = synthetic_record(cuda=synthetic_gpu())
+    host, gpu = (hardware.device(name) for name in ("cpu", "cuda"))
+    alone = hardware.model_copy(update={"devices": (host.model_copy(update=cores), gpu)})
+    machine = Machine(cpus=(0,), memory=2**34, cache_bytes=2**20, accelerators={"cuda": ("cpu",)})
+    found = measure_between_passes(alone, machine)
+    assert found.gpu is not None and {device for device, _ in found.seconds} == {"cpu", "cuda"}
+    assert set(found.gpu.overheads) == {"lookup", "norm", "append", "linear", "attention"}
+    assert all(min(spent) >= 0 for spent in found.gpu.overheads.values())
+    assert set(found.gpu.copy) == set(found.gpu.handover) == {"cuda-h2d", "cuda-d2h"}
+    assert found.gpu.prompt
 
 
 def test_a_slow_link_is_measured_less_often(monkeypatch):

@@ -44,8 +44,8 @@ from helmsman.schemas.workload import Workload
 
 PROMPT, OUTPUT = 8, 24
 TOLERANCE = 1e-4
-EIGHT_BITS = 1e-3
-"""Where a difference in the last place may round a value to another code."""
+EIGHT_BITS = {"cpu": 1e-3, "cuda:0": 4e-3}
+"""Where a difference in the last place may round a value to another code, a 127th of the largest of its row."""
 
 
 def workload(batch: int = 1, batches: int = 1, prompt: int = PROMPT) -> Workload:
@@ -182,7 +182,7 @@ def test_caches_in_eight_bits_make_the_same_tokens(
     alone = make_plan(model, kv="q8_0", workload=plan.workload)
     found, expected = (outcome(tmp_path / "wide", *each) for each in ((on_torch(chosen), there), (alone, two_cpus())))
     assert max(sizes) == 2 * most == cache_expansion_bytes(model, plan.workload) // 4
-    assert np.abs(found[1] - expected[1]).max() < EIGHT_BITS * np.abs(expected[1]).max()
+    assert np.abs(found[1] - expected[1]).max() < EIGHT_BITS[there.accelerators["cuda"][0]] * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])
 
 

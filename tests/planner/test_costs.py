@@ -69,6 +69,21 @@ def test_launch_is_a_floor_and_overhead_is_added():
     assert CostModel(machine, CostOptions(corrections=False)).price(task()).mid == pytest.approx(1e-4)
 
 
+def test_kinds_of_operations_may_have_overheads_of_their_own():
+    machine = plain_machine(overhead=figure(2e-3), overheads={"norm": figure(5e-3)})
+    assert CostModel(machine).price(task(kind="norm")).mid == pytest.approx(5.1e-3)
+    assert CostModel(machine).price(task(kind="linear")).mid == pytest.approx(2.1e-3)
+    assert CostModel(machine, CostOptions(corrections=False)).price(task(kind="norm")).mid == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("phase", "tokens", "seconds"), [("decode", 300, 1e-4), ("prefill", 128, 1e-3), ("prefill", 300, 3e-3)]
+)
+def test_every_chunk_of_a_prompt_is_launched_by_itself(phase, tokens, seconds):
+    machine = plain_machine(prompt_launch=figure(1e-3))
+    assert CostModel(machine).price(task(phase=phase, tokens=tokens)).mid == pytest.approx(seconds)
+
+
 def test_efficiency_divides_the_rate_and_corrections_can_be_off():
     curve = Efficiency(bound="memory", op="linear", at=(1.0,), share=(figure(0.5),))
     machine = plain_machine(efficiency=(curve,))

@@ -46,6 +46,18 @@ def test_what_is_asked_for_leaves_other_weights_as_auto_has_them(isa: str, wante
     assert rounding_of(processor(isa), wanted) == rounding
 
 
+@pytest.mark.parametrize(("f32", "bf16", "chosen"), [(0.9, 0.5, "f32"), (0.5, 0.9, "bf16"), (0.7, 0.7, "bf16")])
+def test_auto_takes_units_that_pay(f32: float, bf16: float, chosen: Precision) -> None:
+    """Where f32 is faster it is also more accurate; attention goes by its own curves."""
+    curves = measured("bf16", "f32", f32), measured("bf16", "bf16", bf16)
+    found = rounding_of(processor("avx512bf16", curves), "auto")
+    assert (found.bf16, found.attention) == (chosen, "bf16")
+    attending = tuple(each.model_copy(update={"op": "attention", "format": "*"}) for each in curves)
+    found = rounding_of(processor("avx512bf16", attending), "auto")
+    assert (found.bf16, found.attention) == ("bf16", chosen)
+    assert rounding_of(processor("avx512bf16", curves), "bf16").bf16 == "bf16"
+
+
 def test_weights_of_every_format_meet_one_precision() -> None:
     rounding = Rounding(bf16="bf16", codes="int8")
     assert [rounding.of(fmt) for fmt in ("f32", "f16", "bf16", "q8_0", "q4_k", "q4")] == [

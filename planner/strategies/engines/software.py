@@ -58,7 +58,9 @@ def _native(device: Device) -> _Driven:
     known = find_class(device.device_class)
     figures = {"launch": known.launch, "overhead": known.overhead}
     named = {key: figure and figure.model_copy(update={"source": _name(figure)}) for key, figure in figures.items()}
-    return device.model_copy(update={**named, "dispatch": None, "launching": None}), tuple(_sources(known))
+    return device.model_copy(
+        update={**named, "overheads": None, "prompt_launch": None, "dispatch": None, "launching": None}
+    ), tuple(_sources(known))
 
 
 def _name(figure: Figure) -> str:

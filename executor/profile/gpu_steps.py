@@ -1,0 +1,72 @@
+"""What a GPU's operations, copies and hand-overs take beside bytes and arithmetic, read off runs of small plans.
+
+The executor runs a model of small matrices all on the GPU, and with single operations there and all others on the host
+(`between_passes`). Its own times say what an operation takes that moves next to nothing, and what crossing adds."""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+from helmsman.executor.generation import Generation
+from helmsman.executor.measure import timed_passes
+from helmsman.executor.profile.samples import GpuSteps
+from helmsman.lowering.graph import Task
+from helmsman.planner.costs import CostModel
+from helmsman.schemas.hardware import Hardware, OverheadKind, lane_owner
+from helmsman.schemas.plan import Plan
+
+KINDS: tuple[OverheadKind, ...] = ("lookup", "norm", "append", "linear", "attention")
+
+_Times = tuple[float, float, int]
+
+
+def gpu_steps(alone: Plan, divided: Plan, on_gpu: Sequence[Generation], on_both: Generation, settled: int) -> GpuSteps:
+    """The samples of runs of `alone`, whose passes are the GPU's, and of one run of `divided`; the first `settled`
+    decode steps of a run do not count."""
+    steps, seconds, prompts, costs = GpuSteps(), dict[str, list[float]](), list[float](), CostModel(alone.hardware)
+    for run in on_gpu:
+        for iteration, tasks in timed_passes(alone, run):
+            own = [(task, end - start) for task, (start, end, _) in tasks if task.kind != "transfer"]
+            if iteration.phase == "prefill":
+                prompts.append(sum(spent for _, spent in own) / len(own))
+            elif iteration.index > settled:
+                _add_overheads(own, costs, steps)
+                for task, spent in own:
+                    seconds.setdefault(task.op, []).append(spent)
+    usual = {op: median(spent) for op, spent in seconds.items()}
+    small = fmean(median(spent) for spent in steps.overheads.values())
+    steps.prompt.extend(max(0.0, each - small) for each in prompts)
+    for iteration, tasks in timed_passes(divided, on_both):
+        if iteration.phase == "decode" and iteration.index > settled:
+            _add_crossings(divided.hardware, tasks, usual, steps)
+    return steps
+
+
+def _add_overheads(own: Sequence[tuple[Task, float]], costs: CostModel, steps: GpuSteps) -> None:
+    """For every kind of operation what one took beyond its price, the mean of a step: a step takes their sum. The head,
+    which reads more than all else, says nothing of that."""
+    for kind in KINDS:
+        beyond = [spent - costs.price(task).mid for task, spent in own if task.kind == kind and task.op != "head"]
+        steps.overheads.setdefault(kind, []).append(max(0.0, fmean(beyond)))
+
+
+def _add_crossings(
+    hardware: Hardware, tasks: Sequence[tuple[Task, _Times]], usual: Mapping[str, float], steps: GpuSteps
+) -> None:
+    """What every copy of a step took from the end of what it follows, and what waits for it from the copy's end on."""
+    links, kinds = {link.name: link for link in hardware.links}, {each.name: each.kind for each in hardware.devices}
+    ends = [end for _, (_, end, _) in tasks]
+    for task, (start, end, _) in tasks:
+        if not task.deps:
+            continue
+        last = max(task.deps, key=lambda dep: ends[dep])
+        lane = lane_owner(task.resource)
+        if task.kind == "transfer":
+            link = links[lane]
+            nominal = link.latency.value + task.bytes / link.bandwidth.value
+            steps.copy.setdefault(lane, []).append(max(0.0, end - ends[last] - nominal))
+        elif tasks[last][0].kind == "transfer":
+            more = max(0.0, end - start - usual[task.op]) if kinds[lane] == "cuda" else 0.0
+            if more:
+                steps.start.append(more)
+            crossed = lane_owner(tasks[last][0].resource)
+            steps.handover.setdefault(crossed, []).append(max(0.0, start - ends[last]) + more)

@@ -1,0 +1,45 @@
+"""What each operation of a range takes on a PyTorch device.
+
+A mark between two operations delays them (3 us in a graph of an H100, where an operation takes 6), so a range is marked
+in two passes, and the time that it takes in later ones is divided as it was in the second: the first loads libraries
+and graphs."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor.torch_device.marks import Mark
+
+Range = tuple[int, int, int, int, int]
+"""The stage, first and last operation, tokens, and the past (of captured ranges the bucket that it is in)."""
+
+
+PASSES = 2
+"""In which a range is marked."""
+
+
+class OperationTimes:
+    """Seconds of every operation of those ranges that have been marked."""
+
+    def __init__(self) -> None:
+        self._known: dict[Range, NDArray[np.float64]] = {}
+        self._taken: dict[Range, int] = {}
+
+    def known(self, key: Range) -> bool:
+        """Whether a range has been marked often enough."""
+        return self._taken.get(key, 0) >= PASSES
+
+    def keep(self, key: Range, marks: Sequence[Mark]) -> None:
+        """Take the seconds between `marks`: before the first operation, and after each that was done."""
+        marks[-1].wait()
+        self._known[key] = np.array([after.since(before) for before, after in pairwise(marks)])
+        self._taken[key] = self._taken.get(key, 0) + 1
+
+    def of(self, key: Range, count: int) -> NDArray[np.float64]:
+        """Seconds of the range's `count` operations; zeros before it has been marked."""
+        seconds = np.zeros(count)
+        known = self._known.get(key, seconds[:0])
+        seconds[: len(known)] = known
+        return seconds

@@ -1,0 +1,80 @@
+"""Parts of PyTorch stages by themselves: rotations, products, and the times of operations."""
+
+import numpy as np
+import pytest
+import torch
+
+from helmsman.executor.torch_device import marks as marks_module
+from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.marks import Mark
+from helmsman.executor.torch_device.operation_times import PASSES, OperationTimes
+from helmsman.executor.torch_device.positions import Positions
+from helmsman.executor.torch_device.rotation import angles_at, rotate
+from helmsman.executor.torch_device.weights import TorchLinear, weight_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("width", [8, 16])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_heads_are_turned_by_the_angles_of_their_positions(width: int, in_place: bool) -> None:
+    """Against complex numbers: dimensions i and i + width / 2 are the parts of one."""
+    made = torch.Generator().manual_seed(width)
+    heads, at = torch.randn(2, 3, 5, 16, generator=made), torch.tensor([4, 0, 7])
+    turns = torch.outer(torch.arange(9.0), torch.rand(width // 2, generator=made))
+    half = width // 2
+    numbers = torch.complex(heads[..., :half], heads[..., half:width]) * torch.polar(
+        torch.ones(3, 1, half), turns[at].unsqueeze(1)
+    )
+    expected = torch.cat((numbers.real, numbers.imag, heads[..., width:]), -1)
+    target = heads if in_place else torch.empty_like(heads)
+    rotate(heads, angles_at(turns.cos(), turns.sin(), at), target)
+    assert torch.allclose(target, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("fmt", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("panels", [False, True])
+def test_products_are_written_or_added(fmt: str, add: bool, panels: bool) -> None:
+    """Of whole rows and of panels; the target may be columns of something wider."""
+    kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[fmt]
+    rows, columns = 21, 32
+    matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1)).to(kind)
+    packed = torch.zeros(32, columns, dtype=kind)
+    packed[:rows] = matrix
+    held = packed.view(2, 16, columns).transpose(1, 2).contiguous() if panels else matrix.contiguous()
+    weight = weight_of(TorchBuffer(held.reshape(-1).view(torch.uint8)), fmt, rows, columns, torch.empty(0), panels)  # type: ignore[arg-type]
+    x = torch.randn(3, columns, generator=torch.Generator().manual_seed(2))
+    wide = torch.ones(3, rows + 4)
+    TorchLinear(weight, rows, 0, torch.arange(rows).float()).multiply(x, wide[:, 2:-2], add)
+    expected = x.to(kind).double() @ matrix.double().t() + torch.arange(rows) + add
+    error = {"f32": 1e-5, "f16": 5e-3, "bf16": 4e-2}[fmt]
+    assert (wide[:, 2:-2] - expected).abs().max() < error * expected.abs().max()
+    assert torch.equal(wide[:, [0, 1, -2, -1]], torch.ones(3, 4))
+
+
+def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(marks_module.time, "monotonic", lambda: now[0])
+    times, key = OperationTimes(), (1, 0, 3, 1, 0)
+    assert not times.of(key, 3).any()
+    for spent in (8.0, 0.5):
+        assert not times.known(key)
+        marks = [Mark(CPU)]
+        for part in (1, 2):
+            now[0] += part * spent
+            marks.append(Mark(CPU))
+        times.keep(key, marks)
+    assert times.known(key) and PASSES == 2
+    assert times.of(key, 3).tolist() == [0.5, 1.0, 0.0]
+
+
+def test_masks_and_positions_are_made_once_for_a_range() -> None:
+    spec = {"capacity": 300, "heads": 4, "kv_heads": 2}
+    positions = Positions(spec, CPU)  # type: ignore[arg-type]
+    mask = positions.mask(3, 5, 8, torch.float16)
+    expected = np.array([[0.0 if key <= 5 + token else -np.inf for key in range(8)] for token in range(3)])
+    assert np.array_equal(mask.numpy(), expected.astype(np.float16))
+    assert positions.mask(3, 5, 8, torch.float16) is mask and positions.of(3, 5) is positions.of(3, 5)
+    positions.begin()
+    assert positions.mask(3, 5, 8, torch.float16) is not mask
