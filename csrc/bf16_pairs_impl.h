@@ -4,6 +4,7 @@
 // BF16 units multiply them: a tile is a few panels whose columns have been put in pairs, reused by all tokens from L1.
 // Products are exact in f32; an odd last column is paired with zeros.
 #pragma once
+#include "pair_columns_impl.h"
 #include "peak_impl.h"
 #include "product_impl.h"
 
@@ -12,23 +13,6 @@ namespace {
 
 constexpr size_t kPairRows = Simd::product_panels * kPanel;  // of a tile, which meets product_block tokens at a time
 constexpr size_t kPairDepth = 256;  // columns of a tile, which stays in L1
-
-inline size_t pairs_of(size_t columns) { return (columns + 1) / 2; }
-
-// Two columns of a panel as pairs.
-inline void pair_two(const uint16_t* columns, int32_t* to) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kVectors; ++i) Simd::store_words(to + i * Simd::lanes, Simd::pairs_of_columns(columns, i));
-}
-
-// `depth` columns of a panel as pairs, kPairRows apart.
-inline void pair_columns(const uint16_t* columns, size_t depth, int32_t* to) {
-  for (size_t k = 0; k + 2 <= depth; k += 2, to += kPairRows) pair_two(columns + k * kPanel, to);
-  if (depth % 2 == 0) return;
-  alignas(64) uint16_t last[2 * kPanel] = {};
-  memcpy(last, columns + (depth - 1) * kPanel, kPanel * sizeof(uint16_t));
-  pair_two(last, to);
-}
 
 // P panels of a tile times T tokens over `count` pairs of columns.
 template <int P, int T>
@@ -73,7 +57,8 @@ struct PairProduct {
   static const int32_t* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
     auto* tile = reinterpret_cast<int32_t*>(a.scratch);
     for (size_t p = 0; p < count; ++p)
-      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, tile + p * kPanel);
+      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, kPairRows,
+                   tile + p * kPanel);
     return tile;
   }
   static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
@@ -91,21 +76,16 @@ void linear_pairs(const LinearArgs& a) { multiply_all<PairProduct>(a); }
 
 constexpr size_t kStripPairs = 32;  // pairs of a token that are rounded together
 
-inline void round_strip(const float* x, size_t n, uint16_t* strip) {
-  size_t i = 0;
-  for (; i + Simd::lanes <= n; i += Simd::lanes) Simd::store_bf16(strip + i, Simd::load(x + i));
-  for (; i < n; ++i) strip[i] = narrow_bf16(x[i]);
-}
-
 void pack_pairs(const PackArgs& a) {
+  const size_t begin = a.begin * kRun / 2, end = smaller(a.end * kRun / 2, pairs_of(a.columns));
   const Blocks blocks = blocks_of(a.tokens, Simd::product_block);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     const size_t width = block.end - block.begin;
     int32_t* target = static_cast<int32_t*>(a.packed) + block.begin * pairs_of(a.columns);
-    for (size_t first = a.begin; first < a.end; first += kStripPairs)
+    for (size_t first = begin; first < end; first += kStripPairs)
       for (size_t t = 0; t < width; ++t) {
-        const size_t count = smaller(kStripPairs, a.end - first);
+        const size_t count = smaller(kStripPairs, end - first);
         uint16_t strip[2 * kStripPairs] = {};
         round_strip(a.x + (block.begin + t) * a.stride + 2 * first, smaller(2 * count, a.columns - 2 * first), strip);
         for (size_t pair = 0; pair < count; ++pair) memcpy(target + (first + pair) * width + t, strip + 2 * pair, 4);

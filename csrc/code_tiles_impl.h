@@ -221,7 +221,6 @@ struct CodeProduct {
     const TileProduct<L> run = count == 1 ? tile_for<F, L, 1>(tokens) : tile_for<F, L, kTilePanels>(tokens);
     run(tile, runs_of(depth), x, sums, accumulate);
   }
-  static size_t runs_of(size_t depth) { return (depth + kRun - 1) / kRun; }
 };
 
 template <Format F>

@@ -2,6 +2,9 @@
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <atomic>
@@ -20,12 +23,25 @@ bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+// Linux lets a process use tiles once it has asked for them: all its threads, for a thread's state becomes larger.
+bool may_use_tiles() {
+  constexpr int kAsk = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool allowed = syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
+  return allowed;
+}
+
+bool has_amx() {
+  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") &&
+         __builtin_cpu_supports("amx-bf16") && may_use_tiles();
+}
 #endif
 
 std::vector<const Kernels*> supported() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   const bool vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  if (vnni && has_amx()) found.push_back(&amx_kernels());
   if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());
   if (vnni) found.push_back(&avx512vnni_kernels());
   if (has_avx512()) found.push_back(&avx512_kernels());
@@ -48,6 +64,7 @@ std::vector<const Kernels*> emulated() {
   std::vector<const Kernels*> found;
   if (has_avx512()) found.push_back(&avx512bf16_emulated_kernels());
   if (has_avx2()) found.push_back(&avxvnni_emulated_kernels());
+  if (has_avx2()) found.push_back(&amx_emulated_kernels());
   return found;
 #else
   return {};

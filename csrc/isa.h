@@ -16,6 +16,8 @@ const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
 const Kernels& avx512bf16_kernels();
 const Kernels& avx512bf16_emulated_kernels();  // for AVX-512: what BF16 units do, by other instructions
+const Kernels& amx_kernels();
+const Kernels& amx_emulated_kernels();  // for AVX2: what tiles do, in plain C++
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& neondot_kernels();

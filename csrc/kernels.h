@@ -41,10 +41,12 @@ constexpr size_t kTileFloats = 6144;  // what stays in L1 of the weights while t
 constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
 constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
 
+static constexpr size_t runs_of(size_t columns) { return (columns + kRun - 1) / kRun; }
+
 // Activations for quantised weights, in 32-bit units: per token and run of 32 columns sixteen pairs of 16-bit numbers,
 // the run's scale (f32), scale times sum (f32), and the sums of either half.
 constexpr size_t kRunWords = 20;
-static constexpr size_t words_size(size_t columns) { return (columns + kRun - 1) / kRun * kRunWords; }
+static constexpr size_t words_size(size_t columns) { return runs_of(columns) * kRunWords; }
 // The same in 8 bits: eight times four numbers, scale, scale times sum, and the sums of what meets the first and the last
 // two of four, as 16-bit numbers: of the first half, of the second and of both.
 constexpr size_t kRunBytes = 13;
@@ -210,7 +212,9 @@ struct Kernels {
   void (*pack_bytes)(const PackArgs&);
   // Of activations in bf16, weights too. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
-  void (*pack_pairs)(const PackArgs&);  // pairs of columns, each block [(columns + 1) / 2][width]
+  // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run, each
+  // block [runs][width][32].
+  void (*pack_pairs)(const PackArgs&);
   // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
   void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin,
                  size_t end, float* packed);

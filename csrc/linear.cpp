@@ -39,9 +39,8 @@ void round_packed(const PackArgs& a, size_t limit) {
 
 // How many parts columns are packed in.
 size_t parts_of(InputKind kind, size_t columns) {
-  if (kind == InputKind::pairs) return (columns + 1) / 2;
   const bool plain = kind == InputKind::floats || kind == InputKind::tiled || kind == InputKind::rounded;
-  return plain ? columns : (columns + kRun - 1) / kRun;
+  return plain ? columns : runs_of(columns);
 }
 
 }  // namespace
@@ -98,7 +97,7 @@ void linear_by_all(const Kernels& k, Pool& pool, size_t thread, const Matrix& m,
 
 void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens) {
   const Kernels& k = kernels();
-  std::vector<float> packed(tokens > 1 ? tokens * input_size(m.columns) : 0);
+  PackedInput packed(tokens, m.columns);
   pool.reserve(linear_scratch(m.columns));
   auto work = [&](size_t thread) { linear_by_all(k, pool, thread, m, x, y, tokens, packed.data()); };
   pool.run(work);

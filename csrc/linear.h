@@ -1,5 +1,7 @@
 // A linear layer shared by the threads of a pool.
 #pragma once
+#include <vector>
+
 #include "kernels.h"
 #include "pool.h"
 
@@ -35,6 +37,19 @@ InputKind input_kind(const Kernels& k, Format format, Activations activations, s
 constexpr size_t input_size(size_t columns) {
   return words_size(columns) > columns ? words_size(columns) : columns;
 }
+
+// Room for the input of several tokens, from a line of the cache on, as tiles read it fastest; none for one token.
+class PackedInput {
+ public:
+  PackedInput(size_t tokens, size_t columns) : lines_(tokens > 1 ? round_up(tokens * input_size(columns), 16) / 16 : 0) {}
+  float* data() { return reinterpret_cast<float*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    float values[16];
+  };
+  std::vector<Line> lines_;
+};
 
 // x[tokens][columns] as `linear_share` wants it: x itself for one token's floats, else this thread's share of `packed`
 // (tokens * input_size(columns) floats) is filled; a barrier must follow before `packed` is used.

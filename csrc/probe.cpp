@@ -94,7 +94,8 @@ std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices,
   const Kernels& k = kernels();
   const size_t rows = matrices[0].rows, columns = matrices[0].columns;
   const std::vector<float> x = random_floats(tokens * columns);
-  std::vector<float> y(tokens * rows), packed(tokens > 1 ? tokens * input_size(columns) : 0);
+  std::vector<float> y(tokens * rows);
+  PackedInput packed(tokens, columns);
   pool.reserve(linear_scratch(columns));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
     const Matrix& m = matrices[repeat % matrices.size()];

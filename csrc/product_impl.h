@@ -10,7 +10,7 @@
 namespace helm {
 namespace {
 
-constexpr size_t kReach = 1024;  // columns: a multiple of every format's block
+constexpr size_t kReach = 1024;  // columns of f32 activations whose chunk stays in L2: a multiple of every format's block
 
 // A chunk of tokens times a reach of columns of a few panels.
 struct Piece {
@@ -67,14 +67,14 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   put_sums<width>(a, p, {first, last}, sums);
 }
 
-template <class Product>
+template <class Product, size_t reach = kReach>
 void multiply_all(const LinearArgs& a) {
   const Blocks blocks = blocks_of(a.tokens, Product::block), chunks = blocks_of(blocks.count, kChunk / Product::block);
   for (size_t c = 0; c < chunks.count; ++c)
-    for (size_t k = 0; k < a.columns; k += kReach)
+    for (size_t k = 0; k < a.columns; k += reach)
       for (size_t panel = a.first_panel; panel < a.last_panel; panel += Product::panels)
         multiply_piece<Product>(a, blocks, {panel, smaller(Product::panels, a.last_panel - panel), k,
-                                            smaller(k + kReach, a.columns), block_at(chunks, c)});
+                                            smaller(k + reach, a.columns), block_at(chunks, c)});
 }
 
 }  // namespace

@@ -150,6 +150,12 @@ struct Simd {
   static I signed_words(const uint8_t* p) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   }
+  // Two columns of 16 bf16 to pairs: register i of two.
+  static I pairs_of_columns(const uint16_t* columns, int i) {
+    const auto* from = reinterpret_cast<const __m128i*>(columns) + i;
+    const __m128i first = _mm_loadu_si128(from), second = _mm_loadu_si128(from + 2);
+    return _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
+  }
   static I every(int32_t v) { return _mm256_set1_epi32(v); }
   static I every_word(int16_t v) { return _mm256_set1_epi16(v); }
   template <int n>

@@ -28,7 +28,7 @@ quantised weights on AVX2 up to 4), which meet weights as these are read, take f
 where they are quantised, unless f32 was asked for."""
 
 def isa() -> str:
-    """The instruction set in use: avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""
+    """The instruction set in use: amx, avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""
 
 def supported_isas() -> list[str]:
     """What this processor can run, its default first; always ends with portable."""

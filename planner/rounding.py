@@ -12,7 +12,7 @@ Wanted = Literal["auto"] | Precision
 
 _NATIVE = ("cpu", "loopback")
 """Devices whose products are those of Helm's own kernels."""
-_BF16_UNITS = ("avx512bf16", "avx512_bf16", "neonbf16", "bf16")
+_BF16_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "neonbf16", "bf16")
 """Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
 
 

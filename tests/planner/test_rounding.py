@@ -32,6 +32,7 @@ def measured(fmt: StoredFormat, rounding: Precision | None, share: float) -> Eff
     [
         ("avx2", "auto", Rounding(bf16="f32", codes="int16")),
         ("avx512bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
+        ("amx", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("avx512_bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("neonbf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),

@@ -1,0 +1,14 @@
+// Products of prompts with bf16 weights by AMX's tiles; all else is that of AVX-512 with BF16 units. Compiled for them, so
+// nothing but the table may leave this file.
+#if defined(__x86_64__)
+#include "simd_avx512.h"
+#include "tiles_amx.h"
+//
+#include "isa.h"
+#include "tiles_table_impl.h"
+
+const helm::Kernels& helm::amx_kernels() {
+  static const Kernels table = with_tiles(avx512bf16_kernels());
+  return table;
+}
+#endif

@@ -1,0 +1,17 @@
+// A table with the kernels of tiles, for the instruction set whose Simd and Tiles were included before.
+#pragma once
+#include "tile_pairs_impl.h"
+
+namespace helm {
+namespace {
+
+inline Kernels with_tiles(Kernels table) {
+  table.name = Tiles::name;
+  table.linear_pairs = linear_tiles;
+  table.pack_pairs = pack_tiles;
+  table.peak_pairs = kPeakTiles;
+  return table;
+}
+
+}  // namespace
+}  // namespace helm
