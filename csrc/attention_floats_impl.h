@@ -23,20 +23,17 @@ struct FloatNumbers {
   static V add_product(V sum, Register w, Register x) { return Simd::fma(x, w, sum); }
 };
 
-struct FloatFactors {
-  using Numbers = FloatNumbers;
-  static constexpr size_t together = 1;
-
-  // A panel is [head_dim][kRowsTogether]; rows beyond `count` are zero.
+struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
+  // A panel is [width][kRowsTogether]; columns beyond head_dim are zero, and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
     const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
-    float* panel = s.q + first * a.head_dim;
-    if (count < kRowsTogether) memset(panel, 0, kRowsTogether * a.head_dim * sizeof(float));
+    float* panel = s.q + first * s.width;
+    if (count < kRowsTogether || a.head_dim < s.width) memset(panel, 0, kRowsTogether * s.width * sizeof(float));
     for (size_t r = 0; r < count; ++r) {
       const float* q = a.q + query_at(a, first + r);
       for (size_t d = 0; d < a.head_dim; ++d) panel[d * kRowsTogether + r] = q[d] * factor;
     }
-    if (a.bf16) round_to_bf16(panel, kRowsTogether * a.head_dim);
+    if (a.bf16) round_to_bf16(panel, kRowsTogether * s.width);
   }
 
   // Tiles are [kPrefillTile][width].

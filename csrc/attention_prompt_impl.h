@@ -76,7 +76,7 @@ void strided_products(const typename Numbers::Number* w, const typename Numbers:
   }
 }
 
-// What a piece keeps; numbers lie as a product's Factors say. `width`: head_dim up to whole panels.
+// What a piece keeps; numbers lie as Factors say. `width`: head_dim up to whole panels.
 struct PrefillScratch {
   size_t width;
   float *keys, *values;  // of kPrefillTile positions
@@ -158,32 +158,43 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     if (kept[r] != 1.0f) scale(s.out + (first + r) * s.width, kept[r], s.width);
 }
 
+// A tile of positions times a panel of rows, in registers. Of Numbers each holds `together` neighbouring columns of q and
+// of K, or weights and values of as many positions.
+template <class Numbers, size_t together>
+struct RegisterProducts {
+  using Number = typename Numbers::Number;
+
+  static void scores(const PrefillScratch& s, size_t first, size_t some) {
+    const size_t depth = s.width / together;
+    strided_products<Numbers>(reinterpret_cast<const Number*>(s.q) + first * depth,
+                              reinterpret_cast<const Number*>(s.keys), some, depth, s.scores, kRowsTogether,
+                              {depth, 1, kRowsTogether, kRowsTogether}, false);
+  }
+  static void add_values(const PrefillScratch& s, const Number* weights, size_t first, size_t rows, size_t some) {
+    strided_products<Numbers>(reinterpret_cast<const Number*>(s.values), weights, rows, (some + together - 1) / together,
+                              s.out + first * s.width, s.width, {1, kRowsTogether, s.width, s.width}, true);
+  }
+};
+
 // Positions [position, position + count), `at` of a span on, for all rows that see some of them.
 //
-// Factors say what is multiplied: Numbers, of which each holds `together` neighbouring columns of q and of K, or weights
-// and values of as many positions; pack(a, s, first, count): queries over the root of head_dim to a panel; load_keys and
-// load_values(a, s, rows, count): positions of the cache to a tile; weights(a, s, count): what softmax_panel left.
+// Factors say what is multiplied, and how. pack(a, s, first, count): queries over the root of head_dim to a panel, zero
+// beyond head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first, some):
+// of a panel with so many positions; weights(a, s, count): what softmax_panel left, as add_values(s, weights, first, rows,
+// some) takes it for the sums of a panel.
 template <class Factors>
 void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, const KvSpan& span, size_t at,
                   size_t count) {
-  using Numbers = typename Factors::Numbers;
-  using Number = typename Numbers::Number;
-  constexpr size_t together = Factors::together;
-  const auto in_numbers = [](size_t n) { return (n + together - 1) / together; };
-  const size_t position = span.position + at, stride = row_size(a.format, a.head_dim), width = s.width;
-  const size_t depth = in_numbers(a.head_dim);
+  const size_t position = span.position + at, stride = row_size(a.format, a.head_dim);
   Factors::load_keys(a, s, rows_in(span, span.keys[a.kv_head], a.sequence, at, stride), count);
   Factors::load_values(a, s, rows_in(span, span.values[a.kv_head], a.sequence, at, stride), count);
-  const auto *keys = reinterpret_cast<const Number*>(s.keys), *values = reinterpret_cast<const Number*>(s.values);
   for (size_t first = 0; first < rows; first += kRowsTogether) {
     const size_t n = smaller(kRowsTogether, rows - first), end = a.past + token_of(a, first + n - 1) + 1;
     if (end <= position) continue;
     const size_t some = smaller(count, end - position);
-    strided_products<Numbers>(reinterpret_cast<const Number*>(s.q) + first * depth, keys, some, depth, s.scores,
-                              kRowsTogether, {width / together, 1, kRowsTogether, kRowsTogether}, false);
+    Factors::scores(s, first, some);
     softmax_panel(a, s, first, rows, position, some);
-    strided_products<Numbers>(values, Factors::weights(a, s, some), n, in_numbers(some), s.out + first * width, width,
-                              {1, kRowsTogether, width, width}, true);
+    Factors::add_values(s, Factors::weights(a, s, some), first, n, some);
   }
 }
 

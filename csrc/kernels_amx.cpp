@@ -1,4 +1,4 @@
-// Products of prompts with bf16 weights by AMX's tiles; all else is that of AVX-512 with BF16 units. Compiled for them, so
+// Products of prompts with bf16 weights, and attention of prompts, by AMX's tiles; all else is that of AVX-512 with BF16 units. Compiled for them, so
 // nothing but the table may leave this file.
 #if defined(__x86_64__)
 #include "simd_avx512.h"

@@ -156,6 +156,13 @@ struct Simd {
     const __m128i first = _mm_loadu_si128(from), second = _mm_loadu_si128(from + 2);
     return _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
   }
+  // Pairs of bf16 to the nearest, one of `first` and one of `second` each.
+  static I pair(V first, V second) {
+    __m128i both[2];
+    store_bf16(reinterpret_cast<uint16_t*>(both), first);
+    store_bf16(reinterpret_cast<uint16_t*>(both + 1), second);
+    return _mm256_set_m128i(_mm_unpackhi_epi16(both[0], both[1]), _mm_unpacklo_epi16(both[0], both[1]));
+  }
   static I every(int32_t v) { return _mm256_set1_epi32(v); }
   static I every_word(int16_t v) { return _mm256_set1_epi16(v); }
   template <int n>

@@ -6,21 +6,19 @@
 // The panels' columns are put in pairs as for other BF16 units; a token's 32 columns are a line, and what is missing of
 // them is zero.
 #pragma once
-#include <type_traits>
-
 #include "pair_columns_impl.h"
 #include "product_impl.h"
+#include "tile_product_impl.h"
 
 namespace helm {
 namespace {
 
-constexpr size_t kTileTokens = 16, kTileBlock = 2 * kTileTokens;
+constexpr size_t kTileBlock = 2 * kTileLines;  // tokens
 constexpr size_t kTiledPanels = 2, kTiledRows = kTiledPanels * kPanel;
 constexpr size_t kTiledDepth = 256;  // columns: two panels, and a block's activations, stay in L1 together
 constexpr size_t kTiledReach = 2048;  // columns: activations of a chunk stay in L2; y is touched half as often
 
-// Tiles 0 to 3 are sums: of the first half of the tokens with either panel, then of the second. 4 and 5 are the tokens, 6
-// and 7 the panels.
+// Both halves of a block's tokens, and two panels.
 inline TileConfig config_of(size_t tokens) {
   TileConfig config;
   for (int half = 0; half < 2; ++half) {
@@ -47,41 +45,8 @@ inline void release_tiles() {
   tiled_tokens = 0;
 }
 
-template <int P, class Each>
-HELM_INLINE void each_sum(float* sums, size_t half, const Each& each) {
-  each(std::integral_constant<int, 0>(), sums);
-  if constexpr (P > 1) each(std::integral_constant<int, 1>(), sums + kPanel);
-  each(std::integral_constant<int, 2>(), sums + half * kTiledRows);
-  if constexpr (P > 1) each(std::integral_constant<int, 3>(), sums + half * kTiledRows + kPanel);
-}
-
-// P panels times a block of tokens over `runs` times 32 columns, to sums[tokens][kTiledRows].
-template <int P>
-void multiply_tiles(const int32_t* pairs, size_t runs, const uint16_t* x, size_t tokens, float* sums, bool accumulate) {
-  constexpr size_t pairs_line = kTiledRows * sizeof(int32_t), sums_line = kTiledRows * sizeof(float);
-  const size_t half = (tokens + 1) / 2;
-  each_sum<P>(sums, half, [&](auto tile, float* at) HELM_LAMBDA {
-    if (accumulate)
-      Tiles::load<tile>(at, sums_line);
-    else
-      Tiles::zero<tile>();
-  });
-  for (size_t run = 0; run < runs; ++run, x += tokens * kRun, pairs += kRun / 2 * kTiledRows) {
-    Tiles::load<4>(x, kLine);
-    Tiles::load<6>(pairs, pairs_line);
-    Tiles::add_pairs<0, 4, 6>();
-    if constexpr (P > 1) {
-      Tiles::load<7>(pairs + kPanel, pairs_line);
-      Tiles::add_pairs<1, 4, 7>();
-    }
-    Tiles::load<5>(x + half * kRun, kLine);
-    Tiles::add_pairs<2, 5, 6>();
-    if constexpr (P > 1) Tiles::add_pairs<3, 5, 7>();
-  }
-  each_sum<P>(sums, half, [&](auto tile, float* at) HELM_LAMBDA { Tiles::store<tile>(at, sums_line); });
-}
-
 struct TiledPairs {
+  static_assert(sizeof(float) == sizeof(int32_t) && kPanel * sizeof(float) == kLine, "lines are as long");
   static_assert(kTiledDepth / 2 * kTiledRows <= kTileFloats, "a tile is in the scratch");
   static constexpr Format format = Format::bf16;
   static constexpr size_t block = kTileBlock, panels = kTiledPanels, depth = kTiledDepth;
@@ -102,9 +67,12 @@ struct TiledPairs {
   }
   static void multiply(const LinearArgs&, const int32_t* pairs, size_t count, size_t depth, const uint16_t* x,
                        size_t tokens, float* sums, bool accumulate) {
+    constexpr size_t line = kTiledRows * sizeof(float);
+    const size_t half = (tokens + 1) / 2;
     configure_for(tokens);
-    const auto run = count == 1 ? multiply_tiles<1> : multiply_tiles<kTiledPanels>;
-    run(pairs, runs_of(depth), x, tokens, sums, accumulate);
+    const auto run = count == 1 ? multiply_tiles<2, 1> : multiply_tiles<2, kTiledPanels>;
+    run({x, kLine, half * kLine, tokens * kLine}, {pairs, line, kLine, kRun / 2 * line}, runs_of(depth),
+        {sums, line, half * line, kLine}, accumulate);
   }
 };
 
@@ -131,7 +99,7 @@ void pack_tiles(const PackArgs& a) {
 }
 
 void peak_tiles(size_t rounds) {
-  alignas(64) uint16_t ones[kTileTokens * kRun];
+  alignas(64) uint16_t ones[kTileLines * kRun];
   for (uint16_t& each : ones) each = 0x3f80;
   configure_for(kTileBlock);
   Tiles::load<4>(ones, kLine);
