@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 import torch
@@ -75,16 +74,15 @@ class CopyLane(TorchLane):
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> None:
-        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other."""
-        to, of = _bytes(target), _bytes(source)
+        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other: in one copy,
+        as 256 copies of keys and values took 19 ms."""
+        to, of, shape = _bytes(target), _bytes(source), (*counts, size)
 
         def work() -> None:
-            for one, other in product(range(counts[0]), range(counts[1] if size else 0)):
-                at = target_offset + one * target_strides[0] + other * target_strides[1]
-                begin = source_offset + one * source_strides[0] + other * source_strides[1]
-                to[at : at + size].copy_(of[begin : begin + size], non_blocking=True)
+            there = to[target_offset:].as_strided(shape, (*target_strides, 1))
+            there.copy_(of[source_offset:].as_strided(shape, (*source_strides, 1)), non_blocking=True)
 
-        self.submit_work(work, wait, done, times)
+        self.submit_work(work if size and all(counts) else lambda: None, wait, done, times)
 
     def submit_lookup(
         self,
