@@ -210,7 +210,7 @@ struct Kernels {
   // Runs of 32 columns, each block [runs][kRunBytes][width]; eight columns of a token side by side where two tokens are
   // multiplied at once.
   void (*pack_bytes)(const PackArgs&);
-  // Of activations in bf16, weights too. Null without BF16 units.
+  // Of activations in bf16, more than stream_tokens; weights too. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run, each
   // block [runs][width][32].

@@ -70,6 +70,11 @@ struct Simd {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
+#ifdef __AVX512BF16__
+  static void store_bf16(uint16_t* p, V v) {  // subnormals become zero, as BF16 units take them
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
+  }
+#else
   static void store_bf16(uint16_t* p, V v) {
     const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
     const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
@@ -78,6 +83,7 @@ struct Simd {
     half = _mm512_mask_or_epi32(half, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(half));
   }
+#endif
   // Four f16.
   static void widen_four(const char* p, float* to) {
     _mm_storeu_ps(to, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));

@@ -18,7 +18,7 @@ constexpr size_t kTiledPanels = 2, kTiledRows = kTiledPanels * kPanel;
 constexpr size_t kTiledDepth = 256;  // columns: two panels, and a block's activations, stay in L1 together
 constexpr size_t kTiledReach = 2048;  // columns: activations of a chunk stay in L2; y is touched half as often
 
-// Both halves of a block's tokens, and two panels.
+// Of both halves of a block's tokens, of which there are two or more, and of two panels.
 inline TileConfig config_of(size_t tokens) {
   TileConfig config;
   for (int half = 0; half < 2; ++half) {
@@ -46,7 +46,6 @@ inline void release_tiles() {
 }
 
 struct TiledPairs {
-  static_assert(sizeof(float) == sizeof(int32_t) && kPanel * sizeof(float) == kLine, "lines are as long");
   static_assert(kTiledDepth / 2 * kTiledRows <= kTileFloats, "a tile is in the scratch");
   static constexpr Format format = Format::bf16;
   static constexpr size_t block = kTileBlock, panels = kTiledPanels, depth = kTiledDepth;
@@ -67,7 +66,7 @@ struct TiledPairs {
   }
   static void multiply(const LinearArgs&, const int32_t* pairs, size_t count, size_t depth, const uint16_t* x,
                        size_t tokens, float* sums, bool accumulate) {
-    constexpr size_t line = kTiledRows * sizeof(float);
+    constexpr size_t line = kTiledPanels * kLine;  // of pairs, and of sums
     const size_t half = (tokens + 1) / 2;
     configure_for(tokens);
     const auto run = count == 1 ? multiply_tiles<2, 1> : multiply_tiles<2, kTiledPanels>;

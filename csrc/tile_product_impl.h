@@ -37,7 +37,7 @@ HELM_INLINE void each_sum(const TileSums& sums, const Each& each) {
   if constexpr (M > 1 && N > 1) each(TileNumber<3>(), at + sums.below + sums.beside);
 }
 
-// Of M by N tiles. A left line holds neighbouring numbers of a row in pairs, a right one such pairs of all its columns.
+// Of M left tiles with N right ones. Left lines are rows of pairs; a right line has one such pair of every column.
 template <int M, int N>
 void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
   each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA {
