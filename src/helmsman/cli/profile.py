@@ -134,8 +134,9 @@ def _summary(hardware: "Hardware") -> str:
     lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
     for device in hardware.devices:
         peak = max(compute.flops.value for compute in device.compute)
+        cores = "" if device.cores is None else f"{device.cores} cores, "
         lines.append(
-            f"  {device.name:<9} {device.cores} cores, reads {format_rate(device.read.value)} "
+            f"  {device.name:<9} {cores}reads {format_rate(device.read.value)} "
             f"[{format_rate(device.read.p10)} .. {format_rate(device.read.p90)}], {peak / 1e9:.0f} GFLOP/s"
         )
     lines += [f"  {m.name:<9} {format_bytes(m.available)} of {format_bytes(m.capacity)}" for m in hardware.memories]
