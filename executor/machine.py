@@ -11,7 +11,8 @@ from helmsman.executor.room import capacity, room
 
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 _ASSUMED_CACHE = 32 << 20
-_DRIVER = Path("/dev/nvidiactl")
+_DRIVERS = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""Devices of NVIDIA's driver, and of Windows' for Linux beside it."""
 ROTATION = 8
 """Times the last-level cache that is read before a buffer's turn comes again, so that nothing is left of it there."""
 LARGEST = 768 << 20
@@ -58,7 +59,7 @@ def _cpus() -> tuple[int, ...]:
 
 def _accelerators() -> dict[str, tuple[str, ...]]:
     """PyTorch is only asked where the system has a CUDA driver: importing it takes seconds."""
-    if not _DRIVER.exists() or find_spec("torch") is None:
+    if not any(driver.exists() for driver in _DRIVERS) or find_spec("torch") is None:
         return {}
     import torch
 

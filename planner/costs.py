@@ -30,6 +30,7 @@ _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshap
 """Kinds that move no activations beside what their price counts."""
 
 _ATTENDING = ("attention", "scores", "wv")
+_NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 """Kinds that read caches."""
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
@@ -228,9 +229,9 @@ class CostModel:
         least = least_seconds(device)
         if self.options.corrections and least is not None:
             bounds.append(self._constant(least, "launch"))
-        if self.options.corrections and device.prompt_launch is not None and task.phase == "prefill":
-            chunks = -(-task.tokens // CHUNK_ROWS)
-            bounds.append(self._constant(scaled_figure(device.prompt_launch, chunks), "launch"))
+        times = _launched(task)
+        if self.options.corrections and device.prompt_launch is not None and times:
+            bounds.append(self._constant(scaled_figure(device.prompt_launch, times), "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
         bound = bound.plus(self._overhead(device, task.kind))
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
@@ -364,6 +365,14 @@ def _faster(rate: Figure) -> float:
 
 def _slower(rate: Figure) -> float:
     return log(rate.value / rate.p10)
+
+
+def _launched(task: Task) -> int:
+    """How often an operation is launched by itself, where a decode step is a captured graph: for every chunk of a
+    prompt; of a step where it moves or expands, or is a part of divided attention."""
+    if task.phase == "prefill":
+        return -(-task.tokens // CHUNK_ROWS)
+    return 1 if task.kind in _NEVER_CAPTURED else 0
 
 
 def least_seconds(device: Device) -> Figure | None:

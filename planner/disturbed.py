@@ -68,6 +68,7 @@ def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
 def _of_link(link: Link) -> Iterator[tuple[str, Figure | None]]:
     yield "bandwidth", link.bandwidth
     yield "latency", link.latency
+    yield "pageable share", link.pageable
     yield "overhead", link.overhead
     yield "hand-over", link.handover
     for device, slowing in (link.slows or {}).items():

@@ -16,7 +16,7 @@ from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.formats import rows_size, size_of
-from helmsman.schemas.hardware import Device, Link
+from helmsman.schemas.hardware import Device, Hardware, Link
 
 _LONGEST = 2**15
 """Tokens of a prompt up to which attention has knots, however few a cache holds; it goes on with their last slope."""
@@ -41,14 +41,27 @@ def replica_cost(placed: Placed, options: ReplicaOptions | None = None) -> Repli
     return ReplicaCost(cost if len(replica.layers) == 1 else _rounds(replica, cost), limits)
 
 
+def _launching(hardware: Hardware) -> Hardware:
+    """The machine as online passes find it, which are never captured and go through in one piece: each operation takes
+    at least what launching one takes, with whatever tokens."""
+
+    def launched(device: Device) -> Device:
+        known = [figure for figure in (device.launch, device.prompt_launch) if figure is not None]
+        least = max(known, key=lambda figure: figure.value)
+        return device.model_copy(update={"launch": least, "prompt_launch": None})
+
+    devices = tuple(launched(each) if each.prompt_launch is not None else each for each in hardware.devices)
+    return hardware.model_copy(update={"devices": devices})
+
+
 def _rounds(replica: Replica, cost: IterationCost) -> IterationCost:
     """Of all stages, from what one micro-batch costs on one."""
     first = replica.accelerators[:: replica.parts]
-    return in_rounds(cost, replica.layers, Hops(CostModel(replica.hardware), first, replica.plan))
+    return in_rounds(cost, replica.layers, Hops(CostModel(_launching(replica.hardware)), first, replica.plan))
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
-    costs = CostModel(replica.hardware)
+    costs = CostModel(_launching(replica.hardware))
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
     shared_device, shared_host = _shared(replica, costs, longest)

@@ -64,8 +64,9 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
     """Seconds from the end of a decode step to the start of the next, by the device that ends a pass and the pieces
     of one, on the devices of `hardware`, of those plans that fit their memories; and what a GPU's steps take."""
     host, model = hardware.devices[0], _model(machine)
-    alone = {device.name: _plan(model, hardware, device, device, ()) for device in hardware.devices}
-    far = [device for device in hardware.devices if device.kind in ("loopback", "cuda")]
+    there = [each for each in hardware.devices if each.kind != "cuda" or machine.accelerators.get("cuda")]
+    alone = {device.name: _plan(model, hardware, device, device, ()) for device in there}
+    far = [device for device in there if device.kind in ("loopback", "cuda")]
     divided = {device.name: _plan(model, hardware, host, device, THERE) for device in far}
     pauses, made = dict[tuple[str, int], list[float]](), dict[str, list[Generation]]()
     with TemporaryDirectory(prefix="helm-profile-") as folder:
@@ -83,7 +84,7 @@ def _gpu(
     hardware: Hardware, alone: Mapping[str, Plan], divided: Mapping[str, Plan], made: Mapping[str, list[Generation]]
 ) -> Iterator[GpuSteps]:
     """Of the GPU, if its plans were run."""
-    for name in (device.name for device in hardware.devices if device.kind == "cuda"):
+    for name in (device.name for device in hardware.devices if device.kind == "cuda" and device.name in divided):
         labels = [alone[name].label, divided[name].label]
         if all(label in made for label in labels):
             there, both = (made[label] for label in labels)

@@ -126,16 +126,17 @@ def _measure_attention(device: "torch.device", samples: ProcessorSamples, fmt: F
     target = torch.empty_like(query)
     for context in (*SMALL_CONTEXTS, *(context for context, _ in CONTEXTS)):
         size, positions = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt), -(-context // BUCKET) * BUCKET
-        shape = (min(MOST_CACHES, max(2, ROTATED // size)), 2, 1, KV_HEADS, positions, HEAD_DIM)
-        caches = torch.randn(shape, device=device, dtype=kind)
-        mask = torch.zeros(1, positions, device=device, dtype=kind)
+        count = min(MOST_CACHES, max(2, ROTATED // size_of(2 * KV_HEADS * HEAD_DIM * positions, fmt)))
+        caches = torch.randn((count, 2, 1, KV_HEADS, positions, HEAD_DIM), device=device, dtype=kind)
+        mask = torch.zeros(HEADS // KV_HEADS, positions, device=device, dtype=kind)
 
         def walk(caches: torch.Tensor = caches, mask: torch.Tensor = mask) -> None:
             for keys, values in caches:
                 attend_at_once(query, keys, values, mask, target)
 
         spent = times(device, walk, PAIRS, captured=True)
-        samples.attention[fmt, size] = [size / (t / len(caches)) / read for t in spent]
+        samples.attention[fmt, size] = [size / (t / count) / read for t in spent]
+        del walk, caches  # of which two sets would be twice as many bytes
 
 
 def _ways(device: "torch.device") -> dict[str, tuple["torch.device", "torch.device"]]:

@@ -135,6 +135,9 @@ def _link(link: Link, profile: Profile) -> Link:
         slows = {name: _wider(figure, beside, SLOWINGS) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
     handed = _handed(profile)
+    gpu = {} if profile.cuda is None else {cuda_lane(name, profile) for name in profile.cuda.links}
+    if link.name in gpu and profile.between_passes is not None:
+        handed = profile.between_passes.disturbed
     times = {"overhead": _wider(link.overhead, handed), "handover": _wider(link.handover, handed)}
     interrupts = link.interrupts and {
         name: Interrupts(
@@ -142,7 +145,7 @@ def _link(link: Link, profile: Profile) -> Link:
         )
         for name, each in link.interrupts.items()
     }
-    rates = {"bandwidth": bandwidth, "latency": latency}
+    rates = {"bandwidth": bandwidth, "latency": latency, "pageable": _wider(link.pageable, share, SHARES)}
     return link.model_copy(update={**rates, **times, "slows": slows, "interrupts": interrupts})
 
 

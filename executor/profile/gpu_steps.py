@@ -22,19 +22,22 @@ _Times = tuple[float, float, int]
 def gpu_steps(alone: Plan, divided: Plan, on_gpu: Sequence[Generation], on_both: Generation, settled: int) -> GpuSteps:
     """The samples of runs of `alone`, whose passes are the GPU's, and of one run of `divided`; the first `settled`
     decode steps of a run do not count."""
-    steps, seconds, prompts, costs = GpuSteps(), dict[str, list[float]](), list[float](), CostModel(alone.hardware)
+    steps, seconds, costs = GpuSteps(), dict[str, list[float]](), CostModel(alone.hardware)
+    prompts = list[tuple[float, list[Task]]]()
     for run in on_gpu:
         for iteration, tasks in timed_passes(alone, run):
             own = [(task, end - start) for task, (start, end, _) in tasks if task.kind != "transfer"]
             if iteration.phase == "prefill":
-                prompts.append(sum(spent for _, spent in own) / len(own))
+                prompts.append((sum(spent for _, spent in own), [task for task, _ in own]))
             elif iteration.index > settled:
                 _add_overheads(own, costs, steps)
                 for task, spent in own:
                     seconds.setdefault(task.op, []).append(spent)
     usual = {op: median(spent) for op, spent in seconds.items()}
-    small = fmean(median(spent) for spent in steps.overheads.values())
-    steps.prompt.extend(max(0.0, each - small) for each in prompts)
+    beside = {kind: median(spent) for kind, spent in steps.overheads.items()}
+    for whole, own_tasks in prompts:
+        priced = sum(beside[kind] for kind in KINDS for task in own_tasks if task.kind == kind)
+        steps.prompt.append(max(0.0, whole - priced) / len(own_tasks))
     for iteration, tasks in timed_passes(divided, on_both):
         if iteration.phase == "decode" and iteration.index > settled:
             _add_crossings(divided.hardware, tasks, usual, steps)

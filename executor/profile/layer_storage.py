@@ -72,13 +72,13 @@ class _Reader:
 def check_storage(folder: Path, size: int) -> None:
     """Raise UsageError for what is no folder, HardwareUnavailableError when `size` bytes do not fit there."""
     if not folder.is_dir():
-        raise UsageError("is not a folder", field="--storage", value=str(folder), remedy="name a folder on the device")
+        raise UsageError("is not a folder", field="storage", value=str(folder), remedy="name a folder on the device")
     free = shutil.disk_usage(folder).free
     if free < ROOM * size:
         raise HardwareUnavailableError(
             f"the weights of a layer take {format_bytes(size)}, and {format_bytes(free)} are free",
             file=str(folder),
-            field="--storage",
+            field="storage",
             remedy="free some space or choose another folder",
         )
     try:

@@ -308,13 +308,13 @@ def _check(machine: Machine, loopback: Loopback | None) -> None:
     if loopback.cores >= len(machine.cpus):
         raise HardwareUnavailableError(
             f"this machine has {len(machine.cpus)} usable CPUs, and the host needs one",
-            field="--loopback cores",
+            field="loopback cores",
             value=loopback.cores,
             remedy=f"use at most {len(machine.cpus) - 1}",
         )
     if loopback.vram > machine.memory // 2:
         raise HardwareUnavailableError(
-            f"half of the free memory is {machine.memory // 2} bytes", field="--loopback vram", value=loopback.vram
+            f"half of the free memory is {machine.memory // 2} bytes", field="loopback vram", value=loopback.vram
         )
 
 
@@ -333,7 +333,7 @@ def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
 def _drives_gpu(machine: Machine) -> bool:
     """Whether the threads that hand a GPU its work get a CPU of their own: beside a pool on every CPU, whose threads
     wait for their next operation awake, a copy of 4 KiB took 0.1 ms longer (16 CPUs, an H100)."""
-    return present() and len(machine.cpus) >= FEWEST_CPUS
+    return len(machine.cpus) >= FEWEST_CPUS and present()
 
 
 def _stage_point(subject: _Subject, bench: Bench) -> Point[InplaceSamples]:

@@ -7,7 +7,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.units import parse_bytes, parse_rate, parse_seconds
 
 _KEYS = ("cores", "vram", "link", "latency")
-_FIELD = "--loopback"
+_FIELD = "loopback"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def check_room(machine: Machine, question: Question) -> None:
     if needed > USABLE * machine.memory:
         raise HardwareUnavailableError(
             f"copies of the layer take {format_bytes(needed)}, and {format_bytes(machine.memory)} are free",
-            field="--batch",
+            field="batch",
             value=question.batch,
             remedy="profile a smaller --batch or --context, or free some memory",
         )

@@ -31,7 +31,7 @@ class TablePlace:
         if accelerator is None or accelerator.kind != "loopback" or link is None:
             raise HardwareUnavailableError(
                 "operation tables need an accelerator, and the profile of this machine has no loopback one",
-                field="--model",
+                field="model",
                 remedy="set one up with --loopback, for instance --loopback cores=1",
             )
         if hardware.host is None or hardware.host.cpu != host_facts(machine).cpu:

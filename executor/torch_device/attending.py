@@ -42,7 +42,7 @@ class Attending:
 
     def _at_once(self, keys: torch.Tensor, values: torch.Tensor, tokens: int, past: int) -> None:
         """Over keys and values (batch, kv_heads, count, head_dim), by PyTorch's own attention."""
-        alone = tokens > 1 and past == 0
+        alone = tokens > 1 and past == 0 and keys.dtype != torch.float32
         mask = None if alone else self._positions.mask(tokens, past, keys.shape[2], keys.dtype)
         q, target = (self._activations.heads(name, tokens) for name in ("q", "attended"))
         attend_at_once(q, keys, values, mask, target)

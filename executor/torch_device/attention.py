@@ -15,10 +15,19 @@ def attend_at_once(
     """Write to f32 `target` (batch, tokens, heads, head_dim) what f32 queries q of that shape see in keys and values
     (batch, kv_heads, n, head_dim), in these' type.
 
-    `mask` (tokens, n) of that type is added to scores; None: a prompt's tokens, each of which sees those before it."""
-    heads = q.transpose(1, 2).to(keys.dtype)
-    out = scaled_dot_product_attention(heads, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True)
-    target.copy_(out.transpose(1, 2))
+    `mask` (group * tokens, n) of that type is added to scores, for the query heads of a KV head, one after the other;
+    None: a prompt's tokens, each of which sees those before it. With a mask these heads are rows of one: of heads in
+    groups most GPUs have no kernel that takes a mask, and copies of keys would be made for every query head."""
+    if mask is None:
+        heads = q.transpose(1, 2).to(keys.dtype)
+        out = scaled_dot_product_attention(heads, keys, values, is_causal=True, enable_gqa=True)
+        target.copy_(out.transpose(1, 2))
+        return
+    batch, tokens, _, width = q.shape
+    parted = q.view(batch, tokens, keys.shape[1], -1, width).permute(0, 2, 3, 1, 4)
+    rows = parted.to(keys.dtype).reshape(batch, keys.shape[1], -1, width)
+    out = scaled_dot_product_attention(rows, keys, values, attn_mask=mask)
+    target.view(batch, tokens, keys.shape[1], -1, width).permute(0, 2, 3, 1, 4).copy_(out.view(parted.shape))
 
 
 def attend_part(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None) -> Seen:

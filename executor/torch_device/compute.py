@@ -81,7 +81,7 @@ class ComputeLane(TorchLane):
     def _compute(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool], taken: "_Stamps") -> None:
         tokens, past, ends = part
         captured = self._graphs.available and tokens == 1 and stage.replays(first, last)
-        key = id(stage), first, last, tokens, past // BUCKET if tokens == 1 else past
+        key = id(stage), first, last, tokens, ends, past // BUCKET if tokens == 1 else past
         if self.timed and not self._operations.known(key):
             marks = self._graphs.run_marked(key, stage, past) if captured else self._marked(stage, first, last, part)
             if marks:

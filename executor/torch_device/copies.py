@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 import torch
@@ -16,6 +17,9 @@ from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
 
 Place = Buffer | TorchBuffer
+
+LARGE_PIECE = 64 << 10
+"""Bytes that take a link about as long as launching a copy takes."""
 
 
 class CopyLane(TorchLane):
@@ -74,13 +78,20 @@ class CopyLane(TorchLane):
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> None:
-        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other: in one copy,
-        as 256 copies of keys and values took 19 ms."""
+        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other.
+
+        Small pieces are one copy, as 256 of them took 19 ms one by one; PyTorch gathers them in memory that is not
+        page-locked, so that large ones are copied by themselves."""
         to, of, shape = _bytes(target), _bytes(source), (*counts, size)
 
         def work() -> None:
             there = to[target_offset:].as_strided(shape, (*target_strides, 1))
-            there.copy_(of[source_offset:].as_strided(shape, (*source_strides, 1)), non_blocking=True)
+            here = of[source_offset:].as_strided(shape, (*source_strides, 1))
+            if size < LARGE_PIECE:
+                there.copy_(here, non_blocking=True)
+                return
+            for one, other in product(range(counts[0]), range(counts[1])):
+                there[one, other].copy_(here[one, other], non_blocking=True)
 
         self.submit_work(work if size and all(counts) else lambda: None, wait, done, times)
 

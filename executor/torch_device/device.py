@@ -69,6 +69,6 @@ class TorchDevice:
         return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
 
     def time_operations(self, timed: bool) -> None:
-        """Whether every operation of the next passes is timed by itself, which graphs do not do."""
+        """Whether every operation of the next passes has a time of its own."""
         for lane in self._lanes:
             lane.timed = timed

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from helmsman.executor.torch_device.marks import Mark
 
-Range = tuple[int, int, int, int, int]
-"""The stage, first and last operation, tokens, and the past (of captured ranges the bucket that it is in)."""
+Range = tuple[int, int, int, int, bool, int]
+"""The stage, first and last operation, tokens, whether they are the last of a pass, and the past (of one token the
+bucket that it is in)."""
 
 
 PASSES = 2
@@ -25,6 +26,7 @@ class OperationTimes:
 
     def __init__(self) -> None:
         self._known: dict[Range, NDArray[np.float64]] = {}
+        self._latest: dict[tuple[int | bool, ...], NDArray[np.float64]] = {}
         self._taken: dict[Range, int] = {}
 
     def known(self, key: Range) -> bool:
@@ -35,11 +37,13 @@ class OperationTimes:
         """Take the seconds between `marks`: before the first operation, and after each that was done."""
         marks[-1].wait()
         self._known[key] = np.array([after.since(before) for before, after in pairwise(marks)])
+        self._latest[key[:-1]] = self._known[key]
         self._taken[key] = self._taken.get(key, 0) + 1
 
     def of(self, key: Range, count: int) -> NDArray[np.float64]:
-        """Seconds of the range's `count` operations; zeros before it has been marked."""
+        """Seconds of the range's `count` operations; before it has been marked as after
+        another past, zeros where there is none."""
         seconds = np.zeros(count)
-        known = self._known.get(key, seconds[:0])
+        known = self._known.get(key, self._latest.get(key[:-1], seconds[:0]))
         seconds[: len(known)] = known
         return seconds

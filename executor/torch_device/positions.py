@@ -51,11 +51,11 @@ class Positions:
         return torch.arange(begin, end, device=self._at.device) > self.of(tokens, past).unsqueeze(1)
 
     def mask(self, tokens: int, past: int, count: int, kind: torch.dtype) -> torch.Tensor:
-        """(tokens, count) of type `kind`: what is added to scores of the first `count` positions, -inf where one comes
-        after a token."""
+        """(group * tokens, count) of type `kind`: what is added to scores of the first `count` positions, -inf where
+        one comes after a token."""
 
         def made() -> torch.Tensor:
-            hidden = self.beyond(tokens, past, 0, count)
+            hidden = self.later(tokens, past, 0, count)
             return torch.zeros(hidden.shape, dtype=kind, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
         return self._once(("mask", tokens, past, count, kind), made)

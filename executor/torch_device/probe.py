@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any, cast
 
 import torch
 
@@ -93,11 +94,14 @@ def times(device: torch.device, action: Callable[[], object], repeats: int, capt
 
 
 def _graph_of(action: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """What `action` launches, which has run before."""
+    """What `action` launches, which has run before. `torch.cuda.graph` would give back the memory that PyTorch keeps,
+    so that a run after a probe would have to ask the driver for all of it."""
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    graph, untyped = torch.cuda.CUDAGraph(), cast(Any, torch.cuda.Stream)
+    with torch.cuda.stream(untyped()):
+        graph.capture_begin(capture_error_mode="thread_local")
         action()
+        graph.capture_end()
     return graph
 
 

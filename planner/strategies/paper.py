@@ -83,7 +83,7 @@ def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
 def launch_overhead(model: Model, stage: Stage) -> float:
     """N delta (HELM-42): the stage's blocks times a block's launches."""
     operations = len(BLOCK_OPS) if model.gated else len(BLOCK_OPS) - 1
-    least = least_seconds(stage.device)
+    least = least_seconds(stage.device) or stage.device.prompt_launch
     return stage.blocks * operations * (least.value if least else 0.0)
 
 

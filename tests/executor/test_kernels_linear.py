@@ -316,7 +316,8 @@ def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ..
         with pytest.raises(ValueError, match="no units for such products"):
             kernels.time_peak(pools[0], kind, 10, 1)
         return
-    assert products >= kernels.peak_products("floats")
+    tiles = kind == "pairs" and isa.startswith("amx")
+    assert products == 32**3 if tiles else products % kernels.peak_products("floats") == 0
     assert len(kernels.time_peak(pools[1], kind, 10, 3)) == 3
     with pytest.raises(ValueError, match="rounds"):
         kernels.time_peak(pools[0], kind, 0, 1)

@@ -57,7 +57,7 @@ def test_settings_are_read_with_units_and_defaults():
     ],
 )  # fmt: skip
 def test_bad_settings_are_usage_errors_that_name_the_setting(text):
-    with pytest.raises(UsageError, match="--loopback"):
+    with pytest.raises(UsageError, match="loopback"):
         Loopback.parse(text)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from helmsman.executor.torch_device import marks as marks_module
+from helmsman.executor.torch_device.attention import attend_at_once
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.marks import Mark
 from helmsman.executor.torch_device.operation_times import PASSES, OperationTimes
@@ -56,7 +57,7 @@ def test_products_are_written_or_added(fmt: str, add: bool, panels: bool) -> Non
 def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(marks_module.time, "monotonic", lambda: now[0])
-    times, key = OperationTimes(), (1, 0, 3, 1, 0)
+    times, key = OperationTimes(), (1, 0, 3, 1, True, 0)
     assert not times.of(key, 3).any()
     for spent in (8.0, 0.5):
         assert not times.known(key)
@@ -67,14 +68,36 @@ def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch:
         times.keep(key, marks)
     assert times.known(key) and PASSES == 2
     assert times.of(key, 3).tolist() == [0.5, 1.0, 0.0]
+    assert times.of((*key[:-1], 7), 3).tolist() == [0.5, 1.0, 0.0], "after another past: as it was"
+    assert not times.of((2, *key[1:]), 3).any()
 
 
 def test_masks_and_positions_are_made_once_for_a_range() -> None:
     spec = {"capacity": 300, "heads": 4, "kv_heads": 2}
     positions = Positions(spec, CPU)  # type: ignore[arg-type]
     mask = positions.mask(3, 5, 8, torch.float16)
-    expected = np.array([[0.0 if key <= 5 + token else -np.inf for key in range(8)] for token in range(3)])
+    expected = np.array([[0.0 if key <= 5 + token else -np.inf for key in range(8)] for token in [*range(3)] * 2])
     assert np.array_equal(mask.numpy(), expected.astype(np.float16))
     assert positions.mask(3, 5, 8, torch.float16) is mask and positions.of(3, 5) is positions.of(3, 5)
     positions.begin()
     assert positions.mask(3, 5, 8, torch.float16) is not mask
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize(("tokens", "past"), [(1, 0), (1, 9), (5, 0), (5, 9)])
+def test_attention_at_once_is_that_of_every_query_head(group: int, tokens: int, past: int) -> None:
+    """Against sums written out; without a mask tokens see those before them."""
+    made, heads, count = torch.Generator().manual_seed(group), 3, past + tokens
+    q = torch.randn(2, tokens, heads * group, 8, generator=made)
+    keys, values = (torch.randn(2, heads, count, 8, generator=made) for _ in range(2))
+    positions = Positions({"capacity": 64, "heads": heads * group, "kv_heads": heads}, CPU)  # type: ignore[arg-type]
+    positions.place(past)
+    later = torch.arange(count) > past + torch.arange(tokens).unsqueeze(1)
+    scores = torch.einsum("bthd,bhnd->bhtn", q, keys.repeat_interleave(group, 1)) * 8**-0.5
+    weights = torch.softmax(scores.masked_fill(later, -torch.inf), -1)
+    expected = torch.einsum("bhtn,bhnd->bthd", weights, values.repeat_interleave(group, 1))
+    masks = [positions.mask(tokens, past, count, torch.float32), *([None] if past == 0 and tokens > 1 else [])]
+    for mask in masks:
+        target = torch.full_like(q, torch.nan)
+        attend_at_once(q, keys, values, mask, target)
+        assert torch.allclose(target, expected, atol=1e-5)

@@ -82,6 +82,7 @@ def test_kinds_of_operations_may_have_overheads_of_their_own():
 def test_every_chunk_of_a_prompt_is_launched_by_itself(phase, tokens, seconds):
     machine = plain_machine(prompt_launch=figure(1e-3))
     assert CostModel(machine).price(task(phase=phase, tokens=tokens)).mid == pytest.approx(seconds)
+    assert CostModel(machine).price(task(kind="reshape")).mid == pytest.approx(1e-3)
 
 
 def test_efficiency_divides_the_rate_and_corrections_can_be_off():

@@ -53,14 +53,13 @@ _Driven = tuple[Device, tuple[tuple[str, Source], ...]]
 
 
 def _native(device: Device) -> _Driven:
+    device = device.model_copy(update={"overheads": None, "prompt_launch": None})  # are our executor's
     if device.device_class is None:
         return device, ()
     known = find_class(device.device_class)
     figures = {"launch": known.launch, "overhead": known.overhead}
     named = {key: figure and figure.model_copy(update={"source": _name(figure)}) for key, figure in figures.items()}
-    return device.model_copy(
-        update={**named, "overheads": None, "prompt_launch": None, "dispatch": None, "launching": None}
-    ), tuple(_sources(known))
+    return device.model_copy(update={**named, "dispatch": None, "launching": None}), tuple(_sources(known))
 
 
 def _name(figure: Figure) -> str:
