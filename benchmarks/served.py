@@ -22,11 +22,12 @@ from benchmarks.machine import print_machine
 from benchmarks.served_alone import Agreement, Answer, agreement, keep
 from benchmarks.served_run import Load, serving
 from benchmarks.speeds import Speeds, at_speeds, computing
+from helmsman.analysis.ask_serving import setup_of
 from helmsman.analysis.served import compare_served, served_table
 from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
 from helmsman.cli.serve import build_parser
-from helmsman.cli.serving_setup import setup_of
+from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.passes import passes_of
 from helmsman.executor.probing import middle
 from helmsman.executor.serving.places import places_of
@@ -156,7 +157,7 @@ def _run(args: argparse.Namespace, plan: Plan, requests: Requests, policy: str, 
 def _setup(args: argparse.Namespace, plan: Plan, options: Sequence[str]) -> Setup:
     """What helm-serve has with these options."""
     words = build_parser().parse_args([str(args.plan), "--checkpoint", str(args.checkpoint), *options])
-    return setup_of(words, plan)
+    return setup_of(plan, setting_of(words))
 
 
 def _info(args: argparse.Namespace, plan: Plan, policy: str, source: str) -> ServedInfo:

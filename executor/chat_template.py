@@ -88,4 +88,4 @@ def _chosen(templates: Any) -> str | None:
 def _check_installed() -> None:
     if find_spec("jinja2") is None:
         remedy = "pip install 'helmsman[chat]'"
-        raise UsageError("chat templates need Jinja", field="--chat", remedy=remedy)
+        raise UsageError("chat templates need Jinja", field="chat", remedy=remedy)

@@ -34,7 +34,7 @@ def check_grows(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> None
     apart = any(turned(plan, piece) or piece.rule.cache is not None for piece in pieces)
     if apart or divides(passes) or devices.accelerators.devices:
         remedy = "leave --kv-cache out, or plan without windows, 4-bit groups, divided attention and GPUs"
-        raise UsageError("these caches do not grow", field="--kv-cache", value="growing", remedy=remedy)
+        raise UsageError("these caches do not grow", field="kv_cache", value="growing", remedy=remedy)
 
 
 @dataclass

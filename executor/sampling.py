@@ -36,12 +36,12 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        _check("--temperature", self.temperature, 0 <= self.temperature <= 100, "0 (greedy) to 100")
-        _check("--top-k", self.top_k, 0 <= self.top_k <= 2**31 - 1, "0 (all tokens) or more")
-        _check("--top-p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and at most 1")
-        _check("--min-p", self.min_p, 0 <= self.min_p <= 1, "a number from 0 to 1")
+        _check("temperature", self.temperature, 0 <= self.temperature <= 100, "0 (greedy) to 100")
+        _check("top_k", self.top_k, 0 <= self.top_k <= 2**31 - 1, "0 (all tokens) or more")
+        _check("top_p", self.top_p, 0 < self.top_p <= 1, "a number above 0 and at most 1")
+        _check("min_p", self.min_p, 0 <= self.min_p <= 1, "a number from 0 to 1")
         penalty = self.repetition_penalty
-        _check("--repetition-penalty", penalty, 0 < penalty <= 100, "a number above 0, at most 100; 1 changes nothing")
+        _check("repetition_penalty", penalty, 0 < penalty <= 100, "a number above 0, at most 100; 1 changes nothing")
 
     @property
     def native(self) -> bool:

@@ -60,12 +60,12 @@ def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
     sizes = _sizes(plan)
     if folders and not sizes:
         message, remedy = "nothing of the plan lives on storage", "leave it out, or plan with --nvme direct or bounce"
-        raise UsageError(message, field="--storage", value=str(folders[0]), remedy=remedy)
+        raise UsageError(message, field="storage", value=str(folders[0]), remedy=remedy)
     if sizes and len(folders) not in (1, len(sizes)):
         given = f"there are {len(folders)} folders for them" if folders else "there is no folder for them"
         raise UsageError(
             f"weights of the plan live on storage, and {given}",
-            field="--storage",
+            field="storage",
             value=", ".join(sizes),
             remedy="name a folder on that device with --storage" + ("; once for each" if len(sizes) > 1 else ""),
         )

@@ -184,7 +184,7 @@ def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
     for name in given:
         if name not in options:
             remedy = f"{policy} has {', '.join(options) or 'no options'}"
-            raise UsageError("no such option of the policy", field="policy-option", value=name, remedy=remedy)
+            raise UsageError("no such option of the policy", field="policy_option", value=name, remedy=remedy)
     return {name: _value(name, option, given.get(name)) for name, option in options.items()}
 
 

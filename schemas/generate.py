@@ -16,6 +16,7 @@ from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
+from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
 
@@ -32,6 +33,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "served-comparison": ServedComparison,
     "serving": ServingReport,
     "serving-capacity": ServingCapacity,
+    "serving-question": ServingQuestion,
     "serving-sweep": ServingSweep,
     "trace": TraceInfo,
     "workload": Workload,

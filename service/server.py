@@ -46,9 +46,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
-        raise UsageError(f"not an address: {error.strerror}", field="--host", value=host) from None
+        raise UsageError(f"not an address: {error.strerror}", field="host", value=host) from None
     except UnicodeError:  # a part of a name that is empty or too long
-        raise UsageError("not an address", field="--host", value=host, remedy="use 127.0.0.1") from None
+        raise UsageError("not an address", field="host", value=host, remedy="use 127.0.0.1") from None
     found = socket.socket(family, kind, protocol)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,13 +64,13 @@ def listen(host: str, port: int) -> socket.socket:
 def _unusable(error: OSError, host: str, port: int) -> HelmError:
     if error.errno == errno.EADDRINUSE:
         remedy = "stop what listens there, or use another; 0 takes any that is free"
-        return UsageError(f"the port is occupied on {host}", field="--port", value=port, remedy=remedy)
+        return UsageError(f"the port is occupied on {host}", field="port", value=port, remedy=remedy)
     if error.errno == errno.EACCES:
         remedy = "use one from 1024 on"
-        return UsageError(f"not allowed to listen there: {error.strerror}", field="--port", value=port, remedy=remedy)
+        return UsageError(f"not allowed to listen there: {error.strerror}", field="port", value=port, remedy=remedy)
     if error.errno == errno.EADDRNOTAVAIL:
-        raise UsageError("not an address of this machine", field="--host", value=host, remedy="use 127.0.0.1") from None
-    return HardwareUnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}", field="--host")
+        raise UsageError("not an address of this machine", field="host", value=host, remedy="use 127.0.0.1") from None
+    return HardwareUnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}", field="host")
 
 
 @asynccontextmanager

@@ -56,4 +56,4 @@ def _more_bits(model: Model, item: Stored) -> bool:
 def _check_blocks(item: Stored, fmt: Format | Blocks) -> None:
     if item.shape[1] % block_of(fmt):
         message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {block_of(fmt)}"
-        raise UsageError(message, field="--format", value=fmt, remedy="use --format f16")
+        raise UsageError(message, field="format", value=fmt, remedy="use --format f16")

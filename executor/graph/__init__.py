@@ -12,6 +12,4 @@ def check_installed() -> None:
     for package in ("torch", "transformers"):
         if find_spec(package) is None:
             remedy = "install it: pip install 'helmsman[torch]'"
-            raise HardwareUnavailableError(
-                f"{package} is not installed", field="--backend", value="torch", remedy=remedy
-            )
+            raise HardwareUnavailableError(f"{package} is not installed", field="backend", value="torch", remedy=remedy)

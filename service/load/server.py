@@ -32,12 +32,10 @@ async def describe(url: str, key: str | None = None) -> Described:
         ):
             return _described(await read_bounded(answer, _LIMIT)) if answer.status == 200 else Described()
     except ValueError as error:
-        raise UsageError(
-            f"not a URL: {error}", field="--url", value=url, remedy="write http://127.0.0.1:8000"
-        ) from None
+        raise UsageError(f"not a URL: {error}", field="url", value=url, remedy="write http://127.0.0.1:8000") from None
     except (ClientError, OSError) as error:
         remedy = "start helm-serve, or another server with OpenAI's interface, and wait until it listens"
-        raise HardwareUnavailableError(f"no server answers: {error}", field="--url", value=url, remedy=remedy) from None
+        raise HardwareUnavailableError(f"no server answers: {error}", field="url", value=url, remedy=remedy) from None
 
 
 def _described(body: bytes) -> Described:

@@ -83,6 +83,6 @@ def _bracket(keeps: Keeps, guess: float, seed: int) -> tuple[float, float]:
             return (rate, other) if upward else (other, rate)
         rate = other
     if upward:
-        raise InfeasibleError("no rate misses the SLO", field="--slo", remedy="use more requests or tighter limits")
+        raise InfeasibleError("no rate misses the SLO", field="slo", remedy="use more requests or tighter limits")
     remedy = "allow more time: a request alone takes longer"
-    raise InfeasibleError("no rate keeps the SLO", field="--slo", remedy=remedy)
+    raise InfeasibleError("no rate keeps the SLO", field="slo", remedy=remedy)

@@ -42,7 +42,7 @@ class Setup:
             others = [name for name, each in POLICIES.items() if any(tokens[at] for at in each.homes)]
             remedy = f"use one of {', '.join(others)}, or more memory"
             message = "no room where this policy has the caches of its requests"
-            raise InfeasibleError(message, field="--policy", value=self.policy, remedy=remedy)
+            raise InfeasibleError(message, field="policy", value=self.policy, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)

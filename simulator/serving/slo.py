@@ -40,18 +40,18 @@ def parse_slo(text: str) -> Slo:
         if not equals or field is None or field in changes:
             known = ", ".join([*LIMITS, "share", *(name for name in PRESETS if name)])
             remedy = f"write ttft=2s,tpot=100ms or use once each of {known}"
-            raise UsageError("not a limit, or the same one twice", field="--slo", value=item, remedy=remedy)
+            raise UsageError("not a limit, or the same one twice", field="slo", value=item, remedy=remedy)
         changes[field] = _share(value, item) if field == "share" else _limit(value, item)
     slo = (preset or Slo()).model_copy(update=changes)
     if all(getattr(slo, field) is None for field in LIMITS.values()):
-        raise UsageError("no limit", field="--slo", value=text, remedy="write ttft=2s,tpot=100ms")
+        raise UsageError("no limit", field="slo", value=text, remedy="write ttft=2s,tpot=100ms")
     return slo
 
 
 def _limit(value: str, item: str) -> float:
-    seconds = parse_seconds(value, "--slo")
+    seconds = parse_seconds(value, "slo")
     if not seconds > 0.0:
-        raise UsageError("not a time", field="--slo", value=item, remedy="write seconds (2s) or milliseconds (100ms)")
+        raise UsageError("not a time", field="slo", value=item, remedy="write seconds (2s) or milliseconds (100ms)")
     return seconds
 
 
@@ -61,5 +61,5 @@ def _share(value: str, item: str) -> float:
     except ValueError:
         share = 0.0
     if not 0.0 < share <= 1.0:
-        raise UsageError("not a share of requests", field="--slo", value=item, remedy="write share=0.99")
+        raise UsageError("not a share of requests", field="slo", value=item, remedy="write share=0.99")
     return share

@@ -26,21 +26,21 @@ def parse_sweep(text: str) -> Sweep:
     """`rate=0.5:8:0.5` (first, last, step) or `rate=1,2,4`. Raises UsageError."""
     name, _, values = text.partition("=")
     if name not in OVER or not values:
-        raise UsageError("not a sweep", field="--sweep", value=text, remedy=_EXAMPLE)
+        raise UsageError("not a sweep", field="sweep", value=text, remedy=_EXAMPLE)
     found = _range(values, text) if ":" in values else tuple(_number(each, text) for each in values.split(","))
     if name in ("output", "input") and any(value != round(value) for value in found):
-        raise UsageError("tokens are whole", field="--sweep", value=text, remedy=_EXAMPLE)
+        raise UsageError("tokens are whole", field="sweep", value=text, remedy=_EXAMPLE)
     return Sweep(OVER[name], found)
 
 
 def _range(values: str, text: str) -> tuple[float, ...]:
     numbers = [_number(each, text) for each in values.split(":")]
     if len(numbers) != 3 or numbers[0] > numbers[1]:
-        raise UsageError("not a range", field="--sweep", value=text, remedy=_EXAMPLE)
+        raise UsageError("not a range", field="sweep", value=text, remedy=_EXAMPLE)
     first, last, step = numbers
     count = int((last - first) / step + 1e-9) + 1
     if count > MOST_POINTS:
-        raise UsageError(f"more than {MOST_POINTS} points", field="--sweep", value=text, remedy="use a larger step")
+        raise UsageError(f"more than {MOST_POINTS} points", field="sweep", value=text, remedy="use a larger step")
     return tuple(round(first + place * step, 12) for place in range(count))
 
 
@@ -50,7 +50,7 @@ def _number(part: str, text: str) -> float:
     except ValueError:
         value = 0.0
     if not (isfinite(value) and value > 0.0):
-        raise UsageError("not a positive number", field="--sweep", value=text, remedy=_EXAMPLE)
+        raise UsageError("not a positive number", field="sweep", value=text, remedy=_EXAMPLE)
     return value
 
 

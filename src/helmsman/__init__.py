@@ -12,11 +12,17 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
+    from helmsman.executor.ask_run import Run as Run
+    from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
+    from helmsman.library import find_capacity as find_capacity
     from helmsman.library import load_hardware as load_hardware
     from helmsman.library import load_model as load_model
     from helmsman.library import plan as plan
+    from helmsman.library import profile as profile
+    from helmsman.library import run as run
+    from helmsman.library import serve_simulation as serve_simulation
     from helmsman.library import simulate as simulate
     from helmsman.planner.decision import Decision as Decision
     from helmsman.planner.request import PlanRequest as PlanRequest
@@ -31,6 +37,10 @@ if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan as Plan
     from helmsman.schemas.plan_question import ComposedMachine as ComposedMachine
     from helmsman.schemas.plan_question import PlanQuestion as PlanQuestion
+    from helmsman.schemas.serving import ServingCapacity as ServingCapacity
+    from helmsman.schemas.serving import ServingReport as ServingReport
+    from helmsman.schemas.serving_question import ServingQuestion as ServingQuestion
+    from helmsman.schemas.trace import Trace as Trace
     from helmsman.schemas.workload import Workload as Workload
 
 __version__ = "0.1.0"
@@ -38,8 +48,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "BadInputError": "schemas.errors",
     "Comparison": "schemas.comparison",
-    "Decision": "planner.decision",
     "ComposedMachine": "schemas.plan_question",
+    "Decision": "planner.decision",
     "Hardware": "schemas.hardware",
     "HardwareUnavailableError": "schemas.errors",
     "HelmError": "schemas.errors",
@@ -48,13 +58,23 @@ _HOMES = {
     "Plan": "schemas.plan",
     "PlanQuestion": "schemas.plan_question",
     "PlanRequest": "planner.request",
+    "Run": "executor.ask_run",
+    "ServingCapacity": "schemas.serving",
+    "ServingQuestion": "schemas.serving_question",
+    "ServingReport": "schemas.serving",
+    "Trace": "schemas.trace",
     "UsageError": "schemas.errors",
     "Workload": "schemas.workload",
+    "check": "library",
     "compare": "library",
     "compose_hardware": "library",
+    "find_capacity": "library",
     "load_hardware": "library",
     "load_model": "library",
     "plan": "library",
+    "profile": "library",
+    "run": "library",
+    "serve_simulation": "library",
     "simulate": "library",
 }
 """The module of every public name."""

@@ -3,9 +3,10 @@
 Errors are `HelmError`: UsageError for what makes no sense, BadInputError for a document or file that cannot be
 accepted, InfeasibleError, with the smallest change that would do, where nothing fits."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helmsman.hwdb import load_hardware as records
 from helmsman.hwdb import load_model as models
@@ -21,9 +22,22 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
+from helmsman.schemas.read import parse_document
+from helmsman.schemas.serving import ServingCapacity, ServingReport
+from helmsman.schemas.serving_question import ServingQuestion
+
+if TYPE_CHECKING:
+    from helmsman.executor.ask_run import Run
+    from helmsman.executor.sampling import Sampling
+    from helmsman.schemas.trace import Trace
 
 Asked = PlanRequest[Any] | PlanQuestion | Mapping[str, object]
 """A request, or a question as `PlanQuestion` or JSON has it; a model and a machine may stand for their names."""
+AskedServing = ServingQuestion | Mapping[str, object]
+"""A question about serving, or its content as JSON has it."""
+
+MOST_SEEDS = 1000
+MOST_TOLERANCE = 10.0
 
 
 def load_model(name: str | Path) -> Model:
@@ -111,12 +125,124 @@ def simulate(plan: Plan | Decision) -> dict[str, Any]:
     from helmsman.simulator.stream import simulate as replayed
     from helmsman.simulator.synchronisation import synchronisation
 
-    plan = plan.plan if isinstance(plan, Decision) else plan
-    if not isinstance(plan, Plan):
-        raise UsageError("not a plan", value=plan, remedy="give a Plan, or the Decision that has it")
+    plan = _plan(plan)
     costs = cost_model(plan)
     stream = replayed(plan, median_price(plan), costs.between(), slowed=costs.slowed())
     return document(plan, stream, synchronisation(plan))
+
+
+def serve_simulation(plan: Plan | Decision, question: AskedServing) -> ServingReport:
+    """Return what becomes of requests that replicas of a plan serve in virtual time.
+
+    >>> from helmsman import plan
+    >>> decision = plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})
+    >>> report = serve_simulation(decision, {"requests": "synthetic:n=20,input=64,output=16,rate=2"})
+    >>> report.counts.finished
+    20
+    """
+    from helmsman.analysis.ask_serving import served, study_of
+
+    return served(study_of(_plan(plan), _serving(question)))[1]
+
+
+def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int = 5) -> ServingCapacity:
+    """Return the maximum rate at which replicas of a plan keep the question's `slo`; `seeds`: over so many draws of
+    arrivals, where these are drawn.
+
+    >>> from helmsman import plan
+    >>> decision = plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})
+    >>> asked = {"requests": "synthetic:n=200,input=512,output=16,rate=2", "slo": "ttft=300ms"}
+    >>> find_capacity(decision, asked, seeds=2).rate > 1
+    True
+    """
+    from helmsman.analysis.ask_serving import capacity, study_of
+
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(f"must be between 1 and {MOST_SEEDS}", field="seeds", value=seeds)
+    return capacity(study_of(_plan(plan), _serving(question)), seeds)
+
+
+def profile(loopback: str | None = None) -> Hardware:
+    """Measure this machine for a minute or two and return its record; `loopback`: settings of an accelerator made of
+    some of its cores, as `cores=1,vram=512MiB,link=2GB/s,latency=20us`, some of them or "".
+
+    >>> [device.name for device in profile().devices]
+    ['cpu']
+    """
+    from datetime import UTC, datetime
+
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.profile.run import profile as measured
+    from helmsman.executor.profile.settings import Loopback
+
+    settings = None if loopback is None else Loopback.parse(loopback) if loopback else Loopback()
+    return measured(Machine.this(), settings, f"{datetime.now(UTC):%Y-%m-%d}")
+
+
+def run(
+    plan: Plan | Decision,
+    checkpoint: str | Path,
+    prompts: str | Sequence[str] | Sequence[Sequence[int]],
+    *,
+    output_tokens: int | None = None,
+    runs: int = 1,
+    ignore_eos: bool = False,
+    sampling: "Sampling | None" = None,
+    seed: int = 0,
+) -> "Run":
+    """Execute a plan on this machine: its tokens, times and, of several `runs`, the Trace with probes beside them.
+
+    `prompts`: texts or token ids, one for every sequence of the plan's batch; `output_tokens`: the plan's by default;
+    `sampling`: the likeliest tokens by default. The weights are loaded and freed again. With a `decision` for this
+    machine and a `checkpoint` of its model:
+
+    >>> len(run(decision, checkpoint, [[7, 3, 11]], output_tokens=4, ignore_eos=True).tokens[0])
+    4
+    """
+    from helmsman.executor.ask_run import run as executed
+
+    listed: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else [*prompts]
+    return executed(_plan(plan), Path(checkpoint), listed, output_tokens, runs, ignore_eos, sampling, seed)
+
+
+def check(plan: Plan | Decision, measured: "Trace | Run", tolerance: float = 0.08) -> dict[str, Any]:
+    """Return predicted, simulated and measured seconds of a plan term by term, and the verdict, as `helm-check --json`
+    prints it: `passed`, `missed` or `disturbed`. `measured`: several runs, or the Trace of some.
+
+    >>> runs = run(decision, checkpoint, [[7, 3, 11]], output_tokens=4, runs=2, ignore_eos=True)
+    >>> check(decision, runs)["verdict"] in ("passed", "missed", "disturbed")
+    True
+    """
+    from helmsman.analysis.check import check as checked
+    from helmsman.analysis.report import document
+    from helmsman.planner.plan_costs import cost_model
+    from helmsman.schemas.trace import Trace
+
+    if not 0.0 < tolerance <= MOST_TOLERANCE:
+        raise UsageError(f"must be between 0 and {MOST_TOLERANCE:g}", field="tolerance", value=tolerance)
+    plan = _plan(plan)
+    trace = measured if isinstance(measured, Trace) else measured.trace()
+    return document(plan, checked(plan, cost_model(plan), trace, None, tolerance, ("measured", "simulated")))
+
+
+def _plan(plan: Plan | Decision) -> Plan:
+    plan = plan.plan if isinstance(plan, Decision) else plan
+    if not isinstance(plan, Plan):
+        raise UsageError("not a plan", value=plan, remedy="give a Plan, or the Decision that has it")
+    return plan
+
+
+def _serving(question: AskedServing) -> ServingQuestion:
+    if isinstance(question, ServingQuestion):
+        return question
+    remedy = "give a mapping as JSON has it: {'requests': FILE or 'synthetic:..'}"
+    if not isinstance(question, Mapping):
+        raise UsageError("not a serving question", value=question, remedy=remedy)
+    try:
+        text = json.dumps(dict(question), default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"not a serving question: {error}", remedy=remedy) from None
+    return parse_document(ServingQuestion, text.encode(), "serving question")
 
 
 def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:

@@ -7,25 +7,39 @@ import sys
 from pathlib import Path
 
 import pytest
+from plans import make_plan
+from shapes import small_model
 
 import helmsman
 from helmsman import library
 from helmsman.cli.plan import main
+from helmsman.cli.sim import main as sim
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.measure import Measured
+from helmsman.executor.profile import run
 from helmsman.planner.read_request import request_from
 from helmsman.planner.registry import OWN, RECOMMENDED
 from helmsman.schemas.errors import BadInputError, HelmError, UsageError
+from helmsman.schemas.workload import Workload
 
 SMALL = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "prompt_tokens": 64, "output_tokens": 8}
 FLAGS = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--prompt-tokens", "64", "--output-tokens", "8")
 
 
-def test_every_function_has_an_example_that_runs() -> None:
+def test_every_function_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that execute have a small model's plan and checkpoint; what takes a minute to measure is a known record."""
+    monkeypatch.setattr(run, "profile", lambda *_: helmsman.load_hardware("epyc9554-cpu"))
+    model = small_model("llama")
+    write_checkpoint(model, tmp_path / "checkpoint")
+    made = make_plan(model, workload=Workload(prompt_tokens=3, output_tokens=4, context=7))
+    given = {"decision": made, "checkpoint": tmp_path / "checkpoint"}
     examples = {each.name.removeprefix("helmsman.library."): each for each in doctest.DocTestFinder().find(library)}
     functions = [name for name, value in vars(library).items() if callable(value) and not name.startswith("_")]
     public = [name for name in functions if getattr(library, name).__module__ == library.__name__]
     assert set(public) <= set(dir(helmsman))
     for name in public:
         assert examples[name].examples, name
+        examples[name].globs.update(given)
         assert doctest.DocTestRunner().run(examples[name]).failed == 0
 
 
@@ -203,3 +217,61 @@ def test_names_of_strategies_are_theirs() -> None:
         for field, known in options_of(of.options):
             assert known.help and (known.choices is None or field.default in (None, *known.choices)), field.name
         assert of.options() == of.options()
+
+
+SERVED = {"requests": "synthetic:n=40,input=64,output=8,rate=4", "policy": "gpu-only", "slo": "ttft=1s", "seed": 3}
+
+
+def test_requests_are_served_as_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decision = helmsman.plan({**SMALL, "strategy": "layer-split"})
+    (tmp_path / "plan.json").write_text(decision.plan.to_json())
+    words = [str(tmp_path / "plan.json"), "--requests", SERVED["requests"], "--slo", "ttft=1s", "--seed", "3", "--json"]
+    assert sim([*words, "--sequences", "4", "--mispredict", "link=2"]) == 0
+    question = {**SERVED, "sequences": 4, "mispredict": {"link": 2.0}}
+    assert helmsman.serve_simulation(decision, question).to_json() + "\n" == capsys.readouterr().out
+    assert helmsman.serve_simulation(decision.plan, helmsman.ServingQuestion(**question)).counts.finished == 40
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "field"),
+    [
+        ({"policy": "nonsense"}, UsageError, "policy"),
+        ({"policy_options": {"nothing": 1}}, UsageError, "policy_options"),
+        ({"slo": "fast"}, UsageError, "slo"),
+        ({"arrivals": "now and then"}, UsageError, "arrivals"),
+        ({"requests": "synthetic:n=many"}, UsageError, "requests"),
+        ({"requests": "nowhere.csv"}, BadInputError, None),
+        ({"rate": -1}, BadInputError, "rate"),
+        ({"replicas": 0}, BadInputError, "replicas"),
+        ({"router": "random"}, BadInputError, "router"),
+        ({"mispredict": {"gpu": 2.0}}, BadInputError, None),
+        ({"tensor_parallel": 3}, HelmError, None),
+        ({"unheard_of": 1}, BadInputError, "unheard_of"),
+    ],
+)
+def test_what_is_wrong_with_a_serving_question_is_said(change, kind, field: str | None) -> None:
+    plan = helmsman.plan({**SMALL, "strategy": "layer-split"})
+    with pytest.raises(kind) as caught:
+        helmsman.serve_simulation(plan, {**SERVED, **change})
+    assert field is None or caught.value.field == field
+    with pytest.raises(HelmError):
+        helmsman.find_capacity(plan, {**SERVED, **change})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda plan: helmsman.serve_simulation(plan, "synthetic:n=2"),
+        lambda plan: helmsman.serve_simulation("plan.json", SERVED),
+        lambda plan: helmsman.find_capacity(plan, {**SERVED, "slo": None}),
+        lambda plan: helmsman.find_capacity(plan, SERVED, seeds=0),
+        lambda plan: helmsman.run(plan, "nowhere", "text"),
+        lambda plan: helmsman.run(plan, "nowhere", [[1]], runs=0),
+        lambda plan: helmsman.check(plan, None, tolerance=0),
+        lambda plan: helmsman.check(plan, helmsman.Run(plan.plan, Measured((), (), {}), None)),
+        lambda plan: helmsman.profile("cores=all"),
+    ],
+)
+def test_questions_about_running_are_refused_with_errors_of_helm(ask) -> None:
+    with pytest.raises(HelmError):
+        ask(helmsman.plan({**SMALL, "strategy": "layer-split"}))

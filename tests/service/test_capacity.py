@@ -7,9 +7,10 @@ from plans import make_plan
 from serving_oracle import simple_cost
 from shapes import small_model
 
+from helmsman.analysis.ask_serving import setup_of
 from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_generator import capacity_of, share_of
-from helmsman.cli.serving_setup import setup_of
+from helmsman.cli.serving_setup import setting_of
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
@@ -22,11 +23,11 @@ LIMITS = Limits(gpu_tokens=640, cpu_tokens=1280, batch_tokens=512, sequences=8)
 def test_caches_are_as_small_as_is_asked() -> None:
     args = build_parser().parse_args(["p", "--checkpoint", "c", "--gpu-tokens", "500", "--cpu-tokens", "0"])
     plan = make_plan(small_model("qwen3"), 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=96))
-    limits = setup_of(args, plan).limits
+    limits = setup_of(plan, setting_of(args)).limits
     assert (limits.gpu_tokens, limits.cpu_tokens, limits.batch_tokens) == (496, 0, 2048)
     args.gpu_tokens = 15
-    with pytest.raises(UsageError, match="--gpu-tokens: too few"):
-        setup_of(args, plan)
+    with pytest.raises(UsageError, match="gpu_tokens: too few"):
+        setup_of(plan, setting_of(args))
 
 
 def test_what_is_in_use_is_of_caches_that_the_policy_fills() -> None:

@@ -15,8 +15,9 @@ from benchmarks.virtual_engine import ROOM, VirtualEngine
 from http_service import MODEL
 from plans import make_plan
 
+from helmsman.analysis.ask_serving import setup_of
 from helmsman.cli import serve, serving_generator, sim
-from helmsman.cli.serving_setup import setup_of
+from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.service.server import listen
@@ -85,7 +86,7 @@ def test_what_is_not_said_is_as_in_a_simulation(on_cpu: int | None, said: list[s
     plan = make_plan(MODEL, on_cpu)
     serving = serve.build_parser().parse_args(["plan.json", "--checkpoint", "somewhere", *said])
     simulating = sim.build_parser().parse_args(["plan.json", "--requests", "some.csv", *said])
-    served, simulated = (setup_of(args, plan) for args in (serving, simulating))
+    served, simulated = (setup_of(plan, setting_of(args)) for args in (serving, simulating))
     assert served == simulated
     assert (served.limits.sequences, served.limits.batch_tokens) == (5 if said else 64, 2048)
     assert (served.limits.cpu_tokens > 0) == (on_cpu == 0)

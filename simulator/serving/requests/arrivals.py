@@ -24,15 +24,13 @@ def parse_arrivals(text: str) -> Arrivals:
     """`poisson`, `uniform`, `all-at-once`, `gamma:2.5`. Raises UsageError."""
     name, _, cv = text.partition(":")
     if name not in _PROCESSES or (cv and name != "gamma"):
-        raise UsageError(
-            "unknown arrivals", field="--arrivals", value=text, remedy=f"use one of {', '.join(_PROCESSES)}"
-        )
+        raise UsageError("unknown arrivals", field="arrivals", value=text, remedy=f"use one of {', '.join(_PROCESSES)}")
     try:
         value = float(cv or 1.0)
     except ValueError:
         value = 0.0
     if not 0.01 <= value <= 100.0:
-        raise UsageError("not a coefficient of variation", field="--arrivals", value=text, remedy="write gamma:2.5")
+        raise UsageError("not a coefficient of variation", field="arrivals", value=text, remedy="write gamma:2.5")
     return Arrivals(_PROCESSES[name], value)
 
 
@@ -69,7 +67,7 @@ def arrive(found: Requests, rate: float | None, arrivals: Arrivals | None, seed:
     own = own_rate(found)
     if rate is None and own is None:
         raise UsageError(
-            "these requests have no rate of their own", field="--rate", remedy="say how many arrive a second"
+            "these requests have no rate of their own", field="rate", remedy="say how many arrive a second"
         )
     if arrivals is None and own is not None and rate is not None:
         return _moved(found, (found.arrival_s - found.arrival_s[0]) * (own / rate))

@@ -77,7 +77,7 @@ def _count(value: str, part: str, most: int) -> int:
 
 
 def _wrong(part: str, remedy: str) -> UsageError:
-    return UsageError("not a specification of requests", field="--requests", value=part, remedy=remedy)
+    return UsageError("not a specification of requests", field="requests", value=part, remedy=remedy)
 
 
 def make_synthetic(asked: Synthetic, seed: int) -> Requests:

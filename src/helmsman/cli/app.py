@@ -54,10 +54,13 @@ class Parser(argparse.ArgumentParser):
         raise foreign or UsageError(message, field=field, remedy=f"see {self.prog} --help")
 
     def flag(self, option: str) -> str | None:
-        """The flag of an option, as the library names it; None where the command has none."""
+        """The flag of an option, as the library names it, or of one of its settings (`loopback cores`); None where the
+        command has none."""
+        option, _, setting = option.partition(" ")
         name = _SHORTER.get(option, option)
         named = (action.option_strings for action in self._actions if action.dest == name and action.option_strings)
-        return next((flags[-1] for flags in named), None)
+        flag = next((flags[-1] for flags in named), None)
+        return f"{flag} {setting}" if flag and setting else flag
 
     def in_flags(self, text: str) -> str:
         """Words of the library, which names options between backquotes, with the command's flags for them."""
@@ -72,7 +75,12 @@ class Parser(argparse.ArgumentParser):
             raise
 
 
-_SHORTER = {"hardware": "hw", "vram_available": "vram_avail", "ram_available": "ram_avail"}
+_SHORTER = {
+    "hardware": "hw",
+    "vram_available": "vram_avail",
+    "ram_available": "ram_avail",
+    "policy_options": "policy_option",
+}
 """Options that the command line calls by a shorter name than the library."""
 
 _UNRECOGNIZED = "unrecognized argument"

@@ -121,8 +121,8 @@ def _lag(requests: "Requests", replayed: "Replayed") -> float:
 
 
 def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, float]) -> "ServedInfo":
-    from helmsman.cli.serving import shown
     from helmsman.schemas.served import ServedInfo
+    from helmsman.schemas.serving_question import shown
 
     return ServedInfo(
         source="measured",

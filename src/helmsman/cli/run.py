@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
-    from helmsman.executor.measure import Measured, Request, Told
+    from helmsman.executor.measure import Measured, Request
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
 
@@ -73,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
+    from helmsman.executor.ask_run import execute as execute_request
     from helmsman.executor.machine import Machine
 
     plan = _accepted(args)
@@ -86,7 +87,8 @@ def execute(args: argparse.Namespace) -> int:
     with _loaded(args, plan, machine, request.tokens.shape[1]) as engine:
         _warn((*warnings, *engine.warnings))
         printer = _Printer(text if streamed else None, args.stop)
-        measured = _run(engine, request, args, machine, printer.on_token)
+        probed = args.trace is not None
+        measured = execute_request(engine, request, args.runs, machine, printer.on_token, probed=probed)
         printer.finish()
     _write(args, plan, measured, text, streamed)
     return 0
@@ -191,21 +193,6 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
             write_trace(measurement, stream)
     told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
     emit(args, to_json(document(measured, text, args.stop)), lambda: "\n".join(told))
-
-
-def _run(
-    engine: "Engine",
-    request: "Request",
-    args: argparse.Namespace,
-    machine: "Machine",
-    on_token: "Told",
-) -> "Measured":
-    """Without a trace or repetitions nobody waits for a warm-up and probes."""
-    from helmsman.executor.measure import Measured, measure, run_once
-
-    if args.trace is None and args.runs == 1:
-        return Measured((run_once(engine, request, on_token),), (), {})
-    return measure(engine, request, args.runs, machine, on_token)
 
 
 def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:

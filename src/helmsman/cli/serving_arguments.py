@@ -2,22 +2,16 @@
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
 from helmsman.cli.app import Parser
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.serving_question import ROUTERS, Stage
 
-ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
-STAGES = {
-    "linear": "linear",
-    "gpu-attention": "gpu_attention",
-    "cpu-attention": "cpu_attention",
-    "link": "link",
-}
-"""What --mispredict calls the stages of a pass, and how their costs do."""
+STAGES: tuple[Stage, ...] = get_args(Stage)
 _REPLAY = ("timeline", "trace", "per_layer", "layer")
-SEEDS = 5
 
 
 def add_serving_arguments(parser: Parser) -> None:
@@ -80,7 +74,7 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
     )
     add("--relative-to", metavar="POLICY", help="with --sweep: run this policy too, and compare throughput with it")
     add("--find-capacity", action="store_true", help="the maximum rate under --slo, with its confidence interval")
-    add("--seeds", type=int, metavar="N", help=f"with --find-capacity: as many draws of arrivals (default {SEEDS})")
+    add("--seeds", type=int, metavar="N", help="with --find-capacity: as many draws of arrivals (default 5)")
     add("--export-vllm", type=Path, metavar="FILE", help="also write what vllm bench serve --save-detailed writes")
     add("--export-aiperf", type=Path, metavar="FILE", help="also write AIPerf's records, JSON Lines")
 

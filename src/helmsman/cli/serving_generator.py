@@ -20,12 +20,13 @@ def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
 
     Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
-    from helmsman.cli.serving_setup import setup_of
+    from helmsman.analysis.ask_serving import setup_of
+    from helmsman.cli.serving_setup import setting_of
     from helmsman.executor.machine import Machine
     from helmsman.executor.serving.engine import ServingEngine
     from helmsman.planner.native_room import fitted, native_device
 
-    setup = setup_of(args, plan)
+    setup = setup_of(plan, setting_of(args))
     setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
     if native_device(plan) is None:
         setup = replace(setup, limits=fitted(plan, setup.limits))

@@ -1,21 +1,16 @@
-"""What serves the requests of `helm-sim`: replicas of the plan, their policy, and what it is wrong about."""
+"""What arguments say about serving, as the question that the library answers."""
 
 import argparse
-from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import Any
 
-from helmsman.cli.serving_arguments import ROUTERS, STAGES
+from helmsman.cli.serving_arguments import STAGES
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.serving_question import POLICY, ServingQuestion, ServingSetting, Stage
 
-if TYPE_CHECKING:
-    from helmsman.planner.replica import ReplicaOptions
-    from helmsman.schemas.plan import Plan
-    from helmsman.simulator.serving.run import Setup
-
-POLICY = "gpu-only"
-
-_OPTIONS = (
+_OPTIONAL = (
+    "router",
+    "replicas",
     "tensor_parallel",
     "pipeline_parallel",
     "batch_tokens",
@@ -25,40 +20,18 @@ _OPTIONS = (
     "gpu_tokens",
     "cpu_tokens",
 )
-"""Of ReplicaOptions, what the command line says."""
+_REQUESTS = ("rate", "arrivals", "limit", "seed", "slo")
 
 
-def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
-    """Costs and limits of the plan's replicas, and the policy.
-
-    Raises UsageError for policies, options and factors that there are not, InfeasibleError without room for caches."""
-    from helmsman.planner.iteration_cost import replica_cost
-    from helmsman.scheduler.policies import checked_options
-    from helmsman.simulator.serving.run import Setup
-
-    name, factors = policies(args)[0], _factors(args.mispredict)
-    try:
-        options = checked_options(name, _pairs(args.policy_option, "--policy-option"))
-        cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
-        replica = replica_cost(plan, replace(_replica_options(args), **cohorts))
-    except UsageError as error:
-        error.field = _argument(error.field)
-        raise
-    return Setup(
-        cost=replica.cost.scaled(**factors),
-        believed=replica.cost,
-        limits=replica.limits,
-        policy=name,
-        options=options,
-        replicas=args.replicas or 1,
-        router=args.router or ROUTERS[0],
-    )
+def setting_of(args: argparse.Namespace) -> ServingSetting:
+    """How the plan is served. Raises UsageError for options and factors that are none."""
+    return ServingSetting.model_construct(**_setting(args))
 
 
-def _argument(field: str | None) -> str:
-    """What the command line calls a field of policies and replicas; other fields are a policy's own options."""
-    fields = ("policy", *_OPTIONS)
-    return "--" + field.replace("_", "-") if field in fields else "--policy-option"
+def question_of(args: argparse.Namespace) -> ServingQuestion:
+    """That and who asks, of arguments whose ranges have been checked."""
+    said = {name: getattr(args, name) for name in _REQUESTS if getattr(args, name) is not None}
+    return ServingQuestion.model_construct(requests=args.requests, sort=args.sort, **said, **_setting(args))
 
 
 def policies(args: argparse.Namespace) -> list[str]:
@@ -66,41 +39,20 @@ def policies(args: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys((POLICY if args.policy is None else args.policy).split(",")))
 
 
-def with_policy(setup: "Setup", policy: str, field: str = "--relative-to") -> "Setup":
-    """The same replicas under another policy, with its own defaults; `field`: who asks for it.
-
-    Raises UsageError for a policy that there is not."""
-    from helmsman.scheduler.policies import checked_options
-
-    if policy == setup.policy:
-        return setup
-    try:
-        return replace(setup, policy=policy, options=checked_options(policy, {}))
-    except UsageError as error:
-        error.field = field
-        raise
+def _setting(args: argparse.Namespace) -> dict[str, Any]:
+    said = {name: getattr(args, name) for name in _OPTIONAL if getattr(args, name) is not None}
+    options, factors = _pairs(args.policy_option, "--policy-option"), _factors(args.mispredict)
+    return {"policy": policies(args)[0], "policy_options": options, "mispredict": factors, **said}
 
 
-def with_cpu_bandwidth(setup: "Setup", factor: float) -> "Setup":
-    """Replicas whose hosts attend `factor` times as fast, as policies know."""
-    slower = {"cpu_attention": 1.0 / factor}
-    return replace(setup, cost=setup.cost.scaled(**slower), believed=setup.believed.scaled(**slower))
-
-
-def _replica_options(args: argparse.Namespace) -> "ReplicaOptions":
-    """How the plan is served, by what was said of it."""
-    from helmsman.planner.replica import ReplicaOptions
-
-    return ReplicaOptions(**{name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None})
-
-
-def _factors(given: list[str]) -> dict[str, float]:
+def _factors(given: list[str]) -> dict[Stage, float]:
     """How many times as long stages take as the policy believes."""
-    factors = {}
-    for stage, text in _pairs(given, "--mispredict").items():
-        if stage not in STAGES:
-            raise UsageError("no such stage", field="--mispredict", value=stage, remedy=f"use {', '.join(STAGES)}")
-        factors[STAGES[stage]] = _factor(text)
+    factors: dict[Stage, float] = {}
+    for name, text in _pairs(given, "--mispredict").items():
+        stage = next((each for each in STAGES if each == name), None)
+        if stage is None:
+            raise UsageError("no such stage", field="--mispredict", value=name, remedy=f"use {', '.join(STAGES)}")
+        factors[stage] = _factor(text)
     return factors
 
 

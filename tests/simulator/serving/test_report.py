@@ -131,7 +131,7 @@ def test_slos_are_read() -> None:
 def test_what_is_no_slo_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_slo(text)
-    assert caught.value.field == "--slo"
+    assert caught.value.field == "slo"
 
 
 def test_vllm_s_shape_has_its_figures(table: Served) -> None:

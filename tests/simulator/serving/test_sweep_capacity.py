@@ -69,7 +69,7 @@ def test_sweeps_are_read() -> None:
 def test_what_is_no_sweep_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_sweep(text)
-    assert caught.value.field == "--sweep"
+    assert caught.value.field == "sweep"
 
 
 def test_every_policy_is_run_and_compared() -> None:

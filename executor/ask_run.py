@@ -1,0 +1,120 @@
+"""Executes a plan once or several times, from texts or token ids to tokens, times and a Trace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from helmsman.executor.engine import Engine
+from helmsman.executor.executed import check_executed
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import Measured, Request, Told, measure, run_once, trace
+from helmsman.executor.prompt import as_batch, check_tokens
+from helmsman.executor.report import document
+from helmsman.executor.sampling import GREEDY, Sampling
+from helmsman.executor.text import Text, open_text
+from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.trace import Trace
+
+MOST_RUNS = 10**9
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of executing `plan`; `measured` has probes beside its runs if there were several."""
+
+    plan: Plan
+    measured: Measured
+    tokenizer: Text | None
+
+    @property
+    def tokens(self) -> tuple[tuple[int, ...], ...]:
+        """Of every sequence of the first run, up to and with the one that ended it."""
+        return self.measured.runs[0].tokens
+
+    @property
+    def text(self) -> list[str]:
+        """The same as texts. Raises BadInputError where the checkpoint has no tokenizer."""
+        if self.tokenizer is None:
+            raise BadInputError("there is no tokenizer", field="text", remedy="use the tokens")
+        return [self.tokenizer.decode(sequence) for sequence in self.tokens]
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """What `helm-run --json` prints."""
+        return document(self.measured, self.tokenizer, ())
+
+    def trace(self) -> Trace:
+        """When every task began and ended, in every run, and what probes read beside them.
+
+        Raises UsageError for a single run, beside which nothing was probed."""
+        if not self.measured.probes:
+            raise UsageError("one run has no probes beside it", field="runs", value=1, remedy="ask for 2 or more")
+        return trace(self.plan, self.measured)
+
+
+def execute(
+    engine: Engine,
+    request: Request,
+    runs: int,
+    machine: Machine,
+    on_token: Told = lambda _: None,
+    *,
+    probed: bool = False,
+) -> Measured:
+    """Run a request; once, and not to be `probed`, without a warm-up and probes, for which somebody would wait."""
+    if runs == 1 and not probed:
+        return Measured((run_once(engine, request, on_token),), (), {})
+    return measure(engine, request, runs, machine, on_token)
+
+
+def run(
+    plan: Plan,
+    checkpoint: Path,
+    prompts: Sequence[str | Sequence[int]],
+    output_tokens: int | None = None,
+    runs: int = 1,
+    ignore_eos: bool = False,
+    sampling: Sampling | None = None,
+    seed: int = 0,
+) -> Run:
+    """Load the weights, make `output_tokens` (by default the plan's) from every prompt in each of the `runs`, and free
+    them.
+
+    Raises UsageError for prompts and counts that make no sense, BadInputError for the checkpoint,
+    HardwareUnavailableError for devices that this machine has not, InfeasibleError where a memory is too small."""
+    check_executed(plan)
+    output = plan.workload.output_tokens if output_tokens is None else output_tokens
+    for name, value in {"output_tokens": output, "runs": runs}.items():
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RUNS:
+            raise UsageError(f"must be between 1 and {MOST_RUNS}", field=name, value=value)
+    texts = any(isinstance(prompt, str) for prompt in prompts)
+    text = _tokenizer(checkpoint, plan, needed=texts)
+    tokens = as_batch([_ids(prompt, text) for prompt in prompts], plan, None)
+    check_tokens(tokens, plan, output, 0)
+    request = Request(tokens, output, ignore_eos, sampling or GREEDY, seed, text)
+    machine = Machine.this()
+    with Engine.load(plan, checkpoint, machine, prompt_tokens=tokens.shape[1]) as engine:
+        return Run(plan, execute(engine, request, runs, machine), text)
+
+
+def _tokenizer(checkpoint: Path, plan: Plan, *, needed: bool) -> Text | None:
+    """The checkpoint's; None for one that is not there, or cannot be used, where token ids were given."""
+    try:
+        found = open_text(checkpoint, plan.model.vocab)
+    except BadInputError:
+        if needed:
+            raise
+        return None
+    if found is None and needed:
+        raise BadInputError("there is no tokenizer", file=str(checkpoint), remedy="give token ids")
+    return found
+
+
+def _ids(prompt: str | Sequence[int], text: Text | None) -> Sequence[int]:
+    if not isinstance(prompt, str):
+        return prompt
+    assert text is not None, "texts were refused without a tokenizer"
+    return text.encode(prompt)
