@@ -40,7 +40,7 @@ QUESTIONS = (
     *OWN,
     "flexgen --percent 0,60,40",
     "flexgen --percent 0,60,40 --compress weights",
-    "all-cpu --compress weights",
+    "weights-on-host --compress weights",
 )
 QUIET = 0.08
 """A round in which others took a larger share of the processors is repeated."""

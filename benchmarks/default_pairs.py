@@ -40,7 +40,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
 
 STAGES = ("plan", "measure", "report")
-SIMPLE = ("layer-split", "all-cpu", "llama-cpp --same-software", "vllm --same-software --cpu-offload-gb least")
+SIMPLE = ("layer-split", "weights-on-host", "llama-cpp --same-software", "vllm --same-software --cpu-offload-gb least")
 WORTH, REALISED = 0.10, 0.70
 """A predicted margin that is to be seen, and how much of it."""
 NO_SIMPLE = "no simple plan fits"

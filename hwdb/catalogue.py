@@ -2,18 +2,19 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Source
+from helmsman.schemas.near_names import did_you_mean, plain
 
 DEVICES = Path(__file__).parent / "devices"
-_REPORTED = re.compile(r"\((?:r|tm)\)|@.*$|\d+-core processor|\d+th gen ")
-_VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core", "processor", "cpu", "gpu", "quadro"})
 _SIZE = re.compile(r" \d+GB$")
+_SOLD_SIZE = re.compile(r"[ _-]*\(?(\d+) ?G(?:i?B)?\)?$", re.IGNORECASE)
+_WITHOUT_GRAPHICS = re.compile(r"(?<=[0-9kK])[fF]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +94,27 @@ def find_cpu(name: str) -> tuple[Cpu, Source]:
     return cpu, Source(**table["sources"][cpu.source])
 
 
-def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """The known names nearest to `name`, best first, at most five."""
-    from difflib import get_close_matches
-
-    of = {plain(candidate): candidate for candidate in known}
-    wanted = plain(name)
-    near = [of[key] for key in get_close_matches(wanted, of, n=4, cutoff=0.5)]
-    near += [candidate for key, candidate in of.items() if wanted and wanted in key and candidate not in near]
-    return near[:5]
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the known names nearest to `name`, or else the first of all."""
-    names = sorted(known)
-    near = close_names(name, names)
-    return f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names[:8])}, ..."
-
-
-def plain(name: str) -> str:
-    """`name` without case, spaces, punctuation, vendor words and what /proc/cpuinfo adds, for comparison."""
-    words = re.findall(r"[a-z0-9+]+", _REPORTED.sub(" ", name.lower()))
-    return "".join(word for word in words if word not in _VENDOR_WORDS)
-
-
 def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[str, Any]:
     wanted = plain(name)
     exact = [row for row in rows if plain(row["name"]) == wanted]
     exact = exact or [row for row in rows if plain(_SIZE.sub("", row["name"])) == wanted]
+    exact = exact or [row for row in rows if plain(row["name"]) in _as_sold(name, row)]
     found = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
     if len(found) == 1:
         return found[0]
     names = [row["name"] for row in found or rows]
     problem = f"more than one {what} is called so" if found else f"no {what} of the catalogue is called so"
     raise UsageError(problem, field=field, value=name, remedy=did_you_mean(name, names))
+
+
+def _as_sold(name: str, row: dict[str, Any]) -> Iterator[str]:
+    """What a name comes to without what shops add: the memory that a GPU has, or the F of a processor without
+    graphics, as in `RTX 4060 8GB` and `i5-12400F`."""
+    sized = _SOLD_SIZE.search(name)
+    if sized and "capacity" in row and round(row["capacity"] / 2**30) == int(sized[1]):
+        yield plain(name[: sized.start()])
+    if "pipes" in row and _WITHOUT_GRAPHICS.search(name):
+        yield from (plain(name[:-1]), plain(f"Intel Core {name[:-1]}"))
 
 
 def _runs(name: str) -> set[str]:

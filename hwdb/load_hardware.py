@@ -6,10 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from helmsman.hwdb.catalogue import did_you_mean
 from helmsman.hwdb.compose import Parts, assemble
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.near_names import did_you_mean
 from helmsman.schemas.read import parse_document, read_document
 from helmsman.schemas.units import parse_bytes
 

@@ -5,12 +5,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from helmsman.hwdb.catalogue import close_names
 from helmsman.hwdb.gguf_files import SUFFIX, is_gguf, load_gguf_model
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.hwdb.safetensors_file import names_in
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
+from helmsman.schemas.near_names import close_names
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import CONFIG_LIMIT, check_regular, parse_document, parse_json, read_bytes
 

@@ -11,6 +11,7 @@ from helmsman.lowering.turns import divides_attention
 from helmsman.planner.decision import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
+from helmsman.planner.plan_words import in_words
 from helmsman.planner.predict import gap
 from helmsman.planner.rounding_loss import attention_loss, loss_of
 from helmsman.scheduler.iteration import prefill
@@ -125,6 +126,7 @@ def _formats(parts: Iterable[tuple[StoredFormat, int]]) -> str:
 def _speed(plan: Plan) -> Iterator[str]:
     predicted, decode = plan.predicted, plan.predicted.decode
     rate = predicted.tokens_per_second
+    yield f"in short     {in_words(plan)}"
     yield f"plan         {plan.label}"
     yield f"request      {_request(plan)}"
     yield (

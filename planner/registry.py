@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from helmsman.planner.options import all_known
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.near_names import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -28,7 +29,8 @@ _FILES = {
     "flexgen": f"{_HERE}.flexgen",
     "flexgen-lp": f"{_HERE}.flexgen_lp",
     "layerwise-map": f"{_HERE}.layerwise_map",
-    "all-cpu": f"{_HERE}.all_cpu",
+    "weights-on-host": f"{_HERE}.weights_on_host",
+    "cpu-only": f"{_HERE}.cpu_only",
     "hetegen": f"{_HERE}.hetegen",
     "twinpilots": f"{_HERE}.twinpilots",
     "accelerate": f"{_HERE}.accelerate",
@@ -37,6 +39,9 @@ _FILES = {
     "llama-cpp": f"{_HERE}.llama_cpp",
 }
 """Helm's own methods, in the order in which they are listed; each is imported when it is asked for."""
+
+FORMER = {"all-cpu": "weights-on-host"}
+"""Names that methods had before, by which they are still known: everybody took `all-cpu` for the CPU alone."""
 
 OWN = tuple(_FILES)
 """Names of Helm's own methods."""
@@ -60,11 +65,12 @@ def method(name: str) -> Method[Any]:
     """Return the strategy of that name. Raises UsageError where there is none."""
     if name == RECOMMENDED:
         return _imported(f"{_HERE}.recommended")
+    name = FORMER.get(name, name)
     if name in _FILES:
         return _imported(_FILES[name])
     if name in _added():
         return _loaded(_added()[name])
-    remedy = f"use one of {', '.join((RECOMMENDED, *names()))}"
+    remedy = did_you_mean(name, (RECOMMENDED, *names()))
     raise UsageError("no such strategy", field="strategy", value=name, remedy=remedy)
 
 
@@ -75,7 +81,7 @@ def names() -> tuple[str, ...]:
 
 def known(name: str) -> bool:
     """Whether there is a strategy of that name."""
-    return name == RECOMMENDED or name in OWN or name in _added()
+    return name == RECOMMENDED or name in OWN or name in FORMER or name in _added()
 
 
 def _loaded(point: "EntryPoint") -> Method[Any]:

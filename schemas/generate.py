@@ -9,6 +9,7 @@ from helmsman.schemas.bench import Bench
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.listing import Listing
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
@@ -25,6 +26,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "comparison": Comparison,
     "explanation": Explanation,
     "hardware": Hardware,
+    "listing": Listing,
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,

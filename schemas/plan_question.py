@@ -35,8 +35,9 @@ class PlanQuestion(Document):
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
-    by default native for such files and f16 for others; `options`: of the strategy, by name; `corrections` off:
-    efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
+    `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others; `options`: of the
+    strategy, by name; `corrections` off: efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads
+    of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
@@ -50,7 +51,7 @@ class PlanQuestion(Document):
     prefix_tokens: Index = 0
     batch: Count | Literal["max", "best"] = 1
     batches: Count | Literal["best"] = 1
-    format: StoredFormat | Literal["native"] | None = None
+    format: StoredFormat | Literal["native", "q4_k_m"] | None = None
     kv_format: KvFormat = "f16"
     strategy: Name = "best"
     options: dict[Name, Value] = Field(default_factory=dict)

@@ -9,13 +9,13 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Allocator, Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerKind, PassLayers, per_layer
@@ -28,7 +28,7 @@ Method = Literal["Baseline", "HeLM", "All-CPU"]
 ALLOCATORS: dict[Method, Allocator] = {
     "Baseline": FlexGenPercentages(ASKED),
     "HeLM": LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], ASKED),
-    "All-CPU": AllCpu(),
+    "All-CPU": WeightsOnHost(),
 }
 MEMORIES: dict[str, tuple[str, str, str | None]] = {
     "SSD": ("a100-ssd", "dram", "ssd"),

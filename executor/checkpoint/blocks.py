@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import quantise as quantise_rows
+from helmsman.lowering.named_mixes import q4_k_m
 from helmsman.lowering.stored_names import Stored
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Blocks, FileFormat, Format, block_of, size_of
@@ -12,8 +13,6 @@ from helmsman.schemas.model import Model
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-MORE_BITS = ("v", "down")
 
 
 def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
@@ -37,20 +36,9 @@ def _format_of(model: Model, item: Stored, fmt: FileFormat) -> Format | Blocks:
     if fmt != "q4_k_m":
         _check_blocks(item, fmt)
         return fmt
-    chosen: Blocks = "q6_k" if _more_bits(model, item) else "q4_k"
-    fits: Blocks = chosen if item.shape[1] % block_of(chosen) == 0 else "q8_0"
-    _check_blocks(item, fits)
-    return fits
-
-
-def _more_bits(model: Model, item: Stored) -> bool:
-    """As llama.cpp chooses them: the output, and in the first and the last eighth of the blocks and every third of the
-    others the projections of values and `down`."""
-    tensor = item.parts[0]
-    if tensor.layer is None:
-        return tensor.op == "head" or model.tied_embeddings
-    layer, eighth = tensor.layer, model.layers // 8
-    return tensor.op in MORE_BITS and (layer < eighth or layer >= 7 * model.layers // 8 or (layer - eighth) % 3 == 2)
+    chosen = q4_k_m(model, item.parts[0])
+    _check_blocks(item, chosen)
+    return chosen
 
 
 def _check_blocks(item: Stored, fmt: Format | Blocks) -> None:

@@ -51,7 +51,7 @@ def kv_store_option() -> Any:
 
 def managed_option() -> Any:
     """Whether the host's tier is managed memory."""
-    text = "flexgen, layerwise-map, all-cpu: the host's tier is managed memory, whose pages migrate on touch"
+    text = "flexgen, layerwise-map, weights-on-host: the host's tier is managed memory, whose pages migrate on touch"
     return option(False, text)
 
 

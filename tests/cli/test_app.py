@@ -117,7 +117,7 @@ def test_values_keep_their_type_in_json(failure: Run, value: object, shown: obje
 @pytest.mark.parametrize(
     ("arguments", "field", "says"),
     [
-        (["--model", "x", "--format", "q9"], "--format", "invalid choice: 'q9'"),
+        (["--model", "x", "--format", "q9"], "--format", "no such choice"),
         (["--model", "x", "--batch", "x"], "--batch", "invalid int value: 'x'"),
         (["--model"], "--model", "expected one argument"),
         ([], "--model", "required"),
@@ -132,7 +132,7 @@ def test_what_argparse_refuses_names_its_option(
     error = failure(*arguments)
     assert (error["code"], error["field"]) == ("usage", field)
     assert says in str(error["message"])
-    assert error["remedy"] == "see helm-test --help"
+    assert error["remedy"] == ("use f32, f16" if says == "no such choice" else "see helm-test --help")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.registry import OWN
 
 MODEL = ("--model", "Qwen3-0.6B")
-MOVING = tuple(name for name in OWN if name not in ("optimal", "layer-split", "llama-cpp"))
+MOVING = tuple(name for name in OWN if name not in ("optimal", "layer-split", "cpu-only", "llama-cpp"))
 """Strategies that keep data in one memory and use it in another."""
 
 

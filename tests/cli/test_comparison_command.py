@@ -75,8 +75,13 @@ def test_a_machine_without_accelerator_has_few_strategies(capfd):
     assert (code, err) == (0, "")
     assert "placements alone are compared" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line and line.split()[0] in OWN}
-    assert {name for name, line in lines.items() if line.endswith("1.00x")} == {"optimal", "layer-split", "llama-cpp"}
-    assert sum("does not apply" in line for line in lines.values()) == len(OWN) - 3
+    assert {name for name, line in lines.items() if line.endswith("1.00x")} == {
+        "optimal",
+        "layer-split",
+        "cpu-only",
+        "llama-cpp",
+    }
+    assert sum("does not apply" in line for line in lines.values()) == len(OWN) - 4
 
 
 def test_options_go_to_those_that_have_them(capfd):
@@ -85,7 +90,7 @@ def test_options_go_to_those_that_have_them(capfd):
     rows = {row["strategy"]: row for row in json.loads(out)["rows"]}
     assert code == 0 and json.loads(out)["options"]["home"] == "optane"
     assert rows["flexgen"]["planned"]["label"].startswith("flexgen (0, 80, 20) -> ")
-    assert "optane q4" in rows["all-cpu"]["planned"]["label"]
+    assert "optane q4" in rows["weights-on-host"]["planned"]["label"]
     assert sorted(rows["layer-split"]["ignored"]) == ["compress", "home", "percent"]
     assert rows["layerwise-map"]["ignored"] == [] and rows["op-split"]["ignored"] == ["home", "percent"]
 

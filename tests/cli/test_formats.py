@@ -36,7 +36,7 @@ def test_the_title_names_the_formats_and_the_plan_simulates(capsys, tmp_path):
             "--compress: 4-bit groups are expanded to f32, f16 or bf16, and --kv-format is q8_0 (got 'kv'); leave "
             "--compress out: q8_0 is quantised already; or use --kv-format f16",
         ),
-        (["--model", "Qwen3-0.6B", "--kv-format", "q4_0"], "--kv-format: invalid choice: 'q4_0'"),
+        (["--model", "Qwen3-0.6B", "--kv-format", "q4_0"], "--kv-format: no such choice (got 'q4_0')"),
     ],
 )
 def test_what_cannot_be_is_refused(capsys, argv, said):

@@ -18,7 +18,7 @@ QUESTION = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "
         ("hetegen",),
         ("twinpilots",),
         ("flexgen-lp", "--block", "4", "--objective", "throughput"),
-        ("all-cpu", "--kv-rule", "layerkv"),
+        ("weights-on-host", "--kv-rule", "layerkv"),
         ("flexgen", "--percent", "0,90,10", "--kv-rule", "headinfer"),
     ],
 )

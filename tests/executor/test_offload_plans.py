@@ -26,7 +26,6 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use
 from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.accelerate import Accelerate
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.engines.question import Engine as Software
 from helmsman.planner.strategies.engines.question import EngineQuestion
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
@@ -35,6 +34,7 @@ from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Allocator, Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.planner.strategies.zero_inference import ZeroInference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
@@ -48,7 +48,7 @@ HOST = Percentages(0, 80, 20)
 ALLOCATORS: dict[str, Allocator] = {
     "flexgen": FlexGenPercentages(HOST),
     "helm": LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], HOST),
-    "all-cpu": AllCpu(),
+    "all-cpu": WeightsOnHost(),
     "resident": FlexGenPercentages(Percentages(0, 0, 100)),
 }
 STORED = FlexGenPercentages(Percentages(17, 53, 30))

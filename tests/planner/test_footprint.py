@@ -10,10 +10,10 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.footprint import hit_rate, with_kept
 from helmsman.planner.machine import roles
 from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.hardware import Footprint, Hardware
 from helmsman.schemas.workload import Workload
 
@@ -66,7 +66,7 @@ def test_hits_of_a_direct_mapped_cache(load):
 
 def test_plan_and_simulation_use_the_same_rates():
     frame = Frame(load_model("opt-30b"), roles(load_hardware("a100-optane", None)), Workload())
-    asked = Offloading(frame, AllCpu(), Keeping("optane"), CostOptions())
+    asked = Offloading(frame, WeightsOnHost(), Keeping("optane"), CostOptions())
     plan = asked.decide({}).plan
     used = [
         next(link for link in costs.hardware.links if link.name == "optane-h2d")
@@ -81,7 +81,9 @@ def test_cxl_is_capped_by_the_link_that_it_shares(capped, expected):
     """E-GUPTA-10; the printed projection ignores the link."""
     costs = CostModel(load_hardware("a100-cxl-asic", None), CostOptions(capped=capped))
     frame = Frame(load_model("opt-30b"), roles(costs.hardware), Workload())
-    plan = Offloading(frame, AllCpu(), Keeping("cxl"), CostOptions(capped=capped)).decide({"capped": capped}).plan
+    plan = (
+        Offloading(frame, WeightsOnHost(), Keeping("cxl"), CostOptions(capped=capped)).decide({"capped": capped}).plan
+    )
     moving = next(term for term in plan.predicted.decode.terms if term.op == "up.weights")
     assert moving.bytes / moving.seconds.mid == pytest.approx(expected * GB, rel=0.01)
     assert cost_model(plan).options.capped is capped

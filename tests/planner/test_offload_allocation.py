@@ -7,11 +7,11 @@ import pytest
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import Tensor, parameters, tensors
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap, outcomes
 from helmsman.planner.strategies.offload.allocation import Percentages, by_position, by_size
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
 from helmsman.planner.strategies.percentages import FlexGenPercentages
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 
@@ -71,7 +71,7 @@ def test_layers_hold_every_tensor_once(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_all_cpu_puts_everything_in_host_memory(name):
     model = load_model(name)
-    assert achieved(model, AllCpu().tiers(model))["host"] == 100.0
+    assert achieved(model, WeightsOnHost().tiers(model))["host"] == 100.0
 
 
 def by_hand(sizes: list[int], percents: list[float], choices: list[str]) -> list[str]:

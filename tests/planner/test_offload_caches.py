@@ -14,13 +14,13 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.caches import divisions, interleaved, least_away
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.plan import LayerRange, Select
 from helmsman.schemas.workload import Workload
 
@@ -29,7 +29,7 @@ def question(rule: str, vram: int = 6, batch: int = 64, model: str = "Qwen3-8B")
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, context=544)
     machine = limited("a10-xeon6342", vram * 2**30)
     frame = Frame(load_model(model), roles(machine), work)
-    return Offloading(frame, AllCpu(), Keeping("dram", cache=rule), CostOptions())
+    return Offloading(frame, WeightsOnHost(), Keeping("dram", cache=rule), CostOptions())
 
 
 @pytest.mark.parametrize("away", range(33))

@@ -13,10 +13,10 @@ from helmsman.lowering.ops import FFN_OPS
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.buffers import staging_bytes
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping, place
 from helmsman.planner.strategies.percentages import FlexGenPercentages
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import MemoryUse
@@ -27,7 +27,7 @@ RESIDENT = FlexGenPercentages(Percentages(0, 0, 100))
 
 
 def placement(model: Model, allocator=None, work: Workload = WORK, **keeping):
-    found = allocator or AllCpu()
+    found = allocator or WeightsOnHost()
     return place(make_frame(model, work, make_hardware()), found.tiers(model), Keeping("dram", **keeping))
 
 

@@ -13,13 +13,13 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap, best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Allocator, Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.pricing import median_price
@@ -62,14 +62,14 @@ def test_helm_improves_on_flexgen():
 
 def test_all_cpu_multiplies_throughput():
     """GUPTA-F075, 076: batch 44 fits, with five times the throughput of the baseline at 8."""
-    baseline, large = asked(BASELINE, 8).decide({}), asked(AllCpu(), 44).decide({})
+    baseline, large = asked(BASELINE, 8).decide({}), asked(WeightsOnHost(), 44).decide({})
     assert times(large)[2] / times(baseline)[2] == pytest.approx(5, rel=0.08)
 
 
 def test_all_cpu_costs_little_at_the_same_batch():
     """GUPTA-F073: about 1 % in TTFT and TBT (0 by the model of overlap, E-GUPTA-14)."""
     for batch in (1, 8):
-        baseline, all_cpu = (times(asked(each, batch).decide({})) for each in (BASELINE, AllCpu()))
+        baseline, all_cpu = (times(asked(each, batch).decide({})) for each in (BASELINE, WeightsOnHost()))
         for before, after in zip(baseline[:2], all_cpu[:2], strict=True):
             assert after / before == pytest.approx(1, abs=0.02)
 
@@ -81,7 +81,7 @@ def test_the_largest_batch_follows_from_memory():
         question = asked(allocator, keeping=Keeping("optane", compress=compress))
         return question.fits(question.frame.workload.model_copy(update={"batch": batch}))
 
-    assert fits(AllCpu(), True, 44)
+    assert fits(WeightsOnHost(), True, 44)
     assert fits(BASELINE, False, 8) and not fits(BASELINE, False, 44)
     with pytest.raises(InfeasibleError, match="batches of at most"):
         asked(BASELINE, 44, keeping=Keeping("optane")).decide({})
@@ -112,7 +112,7 @@ def test_tiers_are_in_the_order_of_the_paper():
     assert ideal.step_seconds() < steps[-1]
 
 
-@pytest.mark.parametrize("allocator", [BASELINE, HELM, AllCpu()], ids=lambda each: each.name)
+@pytest.mark.parametrize("allocator", [BASELINE, HELM, WeightsOnHost()], ids=lambda each: each.name)
 def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     """GUPTA-14: the closed form equals the simulation of the lowered plan."""
     question = asked(allocator)
@@ -149,7 +149,7 @@ def test_a_machine_without_storage_keeps_nothing_there():
 
 def test_batches_of_a_pass_share_the_weights():
     """Zig-zag: a layer's weights come once for all batches (GUPTA-12, PARK-05)."""
-    one = asked(AllCpu(), 4)
+    one = asked(WeightsOnHost(), 4)
     two = replace(one, frame=replace(one.frame, workload=one.frame.workload.model_copy(update={"batches": 2})))
     moved = [
         sum(

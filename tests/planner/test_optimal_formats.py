@@ -10,7 +10,6 @@ from questions import SERVER, asked, simulated
 
 from helmsman.planner.accept import accept
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.layerwise_map import best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
@@ -23,6 +22,7 @@ from helmsman.planner.strategies.optimal.finalists import Finalists
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.errors import InfeasibleError
 
 STEP = Aim("decode step", {"decode": 1.0})
@@ -117,7 +117,7 @@ def rivals(found: Question):
     keeping = Keeping("dram", compress=True)
     yield OpSplit(frame, SplitRules(compress="weights"), costs)
     yield best_map(frame, tiers, keeping, costs)
-    yield Offloading(frame, AllCpu(), keeping, costs)
+    yield Offloading(frame, WeightsOnHost(), keeping, costs)
 
 
 def test_never_slower_than_others_that_compress_weights():

@@ -14,12 +14,12 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
@@ -46,7 +46,7 @@ def test_an_inclusive_cache_takes_room_on_both_sides_and_no_time(model, compress
     flat, both = (
         asked(HALF, Keeping("dram", compress=compress, inclusive=inclusive), model) for inclusive in (False, True)
     )
-    whole = asked(AllCpu(), Keeping("dram", compress=compress), model)
+    whole = asked(WeightsOnHost(), Keeping("dram", compress=compress), model)
     assert weights(both)["dram"] == weights(whole)["dram"]
     assert weights(both)["vram"] == weights(flat)["vram"] > 0
     steps = [accept(question.decide({}).plan).predicted.decode.seconds for question in (flat, both)]
@@ -128,10 +128,10 @@ def test_how_far_the_ideal_is(machine, host, compress, less, within):
 
 def test_nodes_of_the_machine_serve_as_tiers():
     """GUPTA-07: weights of the other node come as fast, keys and values written to its Optane do not."""
-    near, far = (asked(AllCpu(), Keeping(name), machine="a100-numa", layers=4) for name in ("dram", "dram1"))
+    near, far = (asked(WeightsOnHost(), Keeping(name), machine="a100-numa", layers=4) for name in ("dram", "dram1"))
     assert far.step_seconds() == pytest.approx(near.step_seconds(), rel=0.01)
     caches = [
-        replace(asked(AllCpu(), Keeping(name, cache="host"), machine="a100-numa", layers=4))
+        replace(asked(WeightsOnHost(), Keeping(name, cache="host"), machine="a100-numa", layers=4))
         for name in ("optane", "optane1")
     ]
     stored = [

@@ -7,13 +7,13 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Allocator, Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import PassLayers, per_layer
@@ -48,8 +48,8 @@ TABLE_IV = [
     (BASELINE, 8, "a100-optane", "optane", 0.36, 1.85),
     (BASELINE, 1, "a100-cxl-fpga", "cxl", 0.10, 0.53),
     (BASELINE, 8, "a100-cxl-fpga", "cxl", 0.10, 0.53),
-    (AllCpu(), 8, "a100-optane", "optane", 0.36, 1.39),
-    (AllCpu(), 44, "a100-optane", "optane", 0.35, 1.33),
+    (WeightsOnHost(), 8, "a100-optane", "optane", 0.36, 1.39),
+    (WeightsOnHost(), 44, "a100-optane", "optane", 0.35, 1.33),
 ]
 
 
@@ -65,8 +65,8 @@ PROMPTS = [
     (BASELINE, 1, "a100-optane", "optane", 0.36, 1.86),
     (BASELINE, 8, "a100-optane", "optane", 0.52, 3.07),
     (BASELINE, 8, "a100-cxl-fpga", "cxl", 0.14, 0.87),
-    (AllCpu(), 8, "a100-optane", "optane", 0.51, 2.3),
-    (AllCpu(), 44, "a100-optane", "optane", 1.25, 4.82),
+    (WeightsOnHost(), 8, "a100-optane", "optane", 0.51, 2.3),
+    (WeightsOnHost(), 44, "a100-optane", "optane", 1.25, 4.82),
 ]
 
 
@@ -96,7 +96,7 @@ def test_loads_rise_and_fall_like_a_saw():
 
 
 def test_layers_add_up_to_the_pass():
-    plan = planned(AllCpu(), 1, "a100-optane", "optane")
+    plan = planned(WeightsOnHost(), 1, "a100-optane", "optane")
     decode = layers_of(plan)[1]
     after = [*(layer.load for layer in decode.layers[1:]), 0.0]
     whole = sum(max(layer.compute, load) for layer, load in zip(decode.layers, after, strict=True))

@@ -80,7 +80,7 @@ class Offloading:
 
     @property
     def label(self) -> str:
-        """The allocator's title, and how things are kept: `all-cpu optane q4 4x8`."""
+        """The allocator's title, and how things are kept: `weights-on-host optane q4 4x8`."""
         work, keeping = self.frame.workload, self.kept
         parts = [self.allocator.title(self.frame.model)]
         parts += [keeping.host] if keeping.host != self.frame.roles.host.memory else []

@@ -24,6 +24,7 @@ from helmsman.schemas.errors import (
     refused_by_system,
     unwritable,
 )
+from helmsman.schemas.near_names import close_names
 from helmsman.schemas.write import whole_file
 
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
@@ -50,8 +51,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting."""
         field, message = _option_named(message)
-        foreign = self.foreign(field) if field and message == _UNRECOGNIZED else None
-        raise foreign or UsageError(message, field=field, remedy=f"see {self.prog} --help")
+        remedy = f"see {self.prog} --help"
+        if field and message == _UNRECOGNIZED:
+            if foreign := self.foreign(field):
+                raise foreign
+            near = close_names(field, self._option_string_actions, least=0.7)
+            remedy = f"did you mean {near[0]}? Else {remedy}" if near else remedy
+        raise UsageError(message, field=field, remedy=remedy)
 
     def flag(self, option: str) -> str | None:
         """The flag of an option, as the library names it, or of one of its settings (`loopback cores`); None where the
@@ -65,6 +71,15 @@ class Parser(argparse.ArgumentParser):
     def in_flags(self, text: str) -> str:
         """Words of the library, which names options between backquotes, with the command's flags for them."""
         return re.sub("`([a-z][a-z0-9_]*)`", lambda found: self.flag(found[1]) or found[0], text)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A choice that there is not is said with those that are like it, or else all."""
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(each) for each in action.choices]
+        near, flag = close_names(str(value), names), "/".join(action.option_strings) or action.dest
+        remedy = f"did you mean {' or '.join(near[:3])}?" if near else f"use {', '.join(names)}"
+        raise UsageError("no such choice", field=flag, value=value, remedy=remedy)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """A value as its argument's type reads it; what that refuses names the argument."""
@@ -97,8 +112,12 @@ def _option_named(message: str) -> tuple[str | None, str]:
     return None, message
 
 
+_LISTED = {"model": "models", "hw": "machines", "gpu": "gpus", "cpu": "cpus", "policy": "policies"}
+"""What helm-list calls the names that options take, by the option's name."""
+
+
 class _Completion(argparse.Action):
-    """Prints a completion script; shtab is imported only here."""
+    """Prints a completion script, which asks helm-list for names; shtab is imported only here."""
 
     def __call__(
         self,
@@ -109,6 +128,10 @@ class _Completion(argparse.Action):
     ) -> None:
         import shtab
 
+        for action in parser._actions:
+            if action.dest in _LISTED:
+                names: Any = action
+                names.complete = shtab.cmd(f"helm-list {_LISTED[action.dest]} -q | tr ' ' _")
         say(shtab.complete(parser, str(values)))
         parser.exit(0)
 
@@ -123,9 +146,8 @@ def command_parser(prog: str, description: str, example: str, out: str = "FILE")
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    parser.add_argument(
-        "--completion", action=_Completion, choices=("bash", "zsh", "tcsh"), help="print a completion script"
-    )
+    shells = ("bash", "zsh", "tcsh", "fish")
+    parser.add_argument("--completion", action=_Completion, choices=shells, help="print a completion script")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     what = "also write the JSON document to FILE" if out == "FILE" else f"the {out.lower()} to write"
     parser.add_argument("-o", "--out", type=Path, metavar=out, required=out != "FILE", help=what)

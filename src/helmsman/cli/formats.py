@@ -4,15 +4,27 @@ import argparse
 
 from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS
 
-NATIVE = "native"
-"""The format of weights that stands for those of a GGUF file."""
+NATIVE, MIX = "native", "q4_k_m"
+"""The formats of weights that stand for those of a GGUF file, and for a mixture."""
+_OTHER_NAMES = {"fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
 
 
 def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -> None:
     """--format and --kv-format; with `native` what the model's file has may be asked for (`resolve_formats`)."""
     if native:
-        weights = "how weights are stored; native: as a GGUF file has them (default: native for such files, else f16)"
-        group.add_argument("--format", choices=(*STORED_FORMATS, NATIVE), help=weights)
+        weights = (
+            "how weights are stored; q4_k_m: as most quantised files mix them; native: as a GGUF file has them "
+            "(default: native for such files, else f16)"
+        )
+        group.add_argument("--format", type=format_named, choices=(*STORED_FORMATS, MIX, NATIVE), help=weights)
     else:
-        group.add_argument("--format", choices=STORED_FORMATS, default="f16", help="how weights are stored")
-    group.add_argument("--kv-format", choices=KV_FORMATS, default="f16", help="how KV is stored")
+        stored = "how weights are stored (default f16)"
+        group.add_argument("--format", type=format_named, choices=STORED_FORMATS, default="f16", help=stored)
+    kept = "how KV is stored (default f16)"
+    group.add_argument("--kv-format", type=format_named, choices=KV_FORMATS, default="f16", help=kept)
+
+
+def format_named(text: str) -> str:
+    """What a format is called here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
+    name = text.lower()
+    return _OTHER_NAMES.get(name, name)

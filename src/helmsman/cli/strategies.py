@@ -117,13 +117,12 @@ def request_of(
     from helmsman.planner.request import PlanRequest
 
     weights, formats = resolve_formats(args.format, args.model, model)
-    name = RECOMMENDED if args.strategy == ALL else args.strategy
-    of = method(name)
+    of = method(RECOMMENDED if args.strategy == ALL else args.strategy)
     return PlanRequest(
         model,
         hardware,
         workload,
-        name,
+        of.name,
         of.options(**{each.name: getattr(args, each.name) for each, _ in _offered(of)}),
         objective=args.objective,
         weights=weights,

@@ -1,4 +1,4 @@
-"""`all-cpu`: every weight in host memory, the accelerator's for keys, values and hidden states (GUPTA-28)."""
+"""`weights-on-host`: every weight in host memory, the accelerator's for keys, values and hidden states (GUPTA-28)."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,26 +25,26 @@ from helmsman.schemas.model import Model
 
 
 @dataclass(frozen=True, slots=True)
-class AllCpu:
+class WeightsOnHost:
     """Nothing but streamed weights: the largest batches."""
 
     @property
     def name(self) -> str:
         """As on the command line."""
-        return "all-cpu"
+        return "weights-on-host"
 
     def tiers(self, model: Model) -> Tiers:
         """The host's, for every tensor."""
         return {layer.kind: tuple("host" for _ in layer.tensors) for layer in sublayers(model)}
 
     def title(self, model: Model) -> str:
-        """`all-cpu`, whatever the model."""
+        """`weights-on-host`, whatever the model."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True)
-class AllCpuOptions:
-    """Options of `all-cpu`."""
+class WeightsOnHostOptions:
+    """Options of `weights-on-host`."""
 
     compress: str = compress_option()
     table: Path | None = table_option()
@@ -55,16 +55,19 @@ class AllCpuOptions:
     paper: bool = paper_option()
 
 
-def _decide(request: PlanRequest[AllCpuOptions]) -> Decision:
+def _decide(request: PlanRequest[WeightsOnHostOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
     costs = replace(request.prices, capped=not options.paper)
     keeping = keeping_of(frame, options, options.kv_rule, options.kv_store, managed=options.managed)
     recorded = {**request.recorded(), "capped": costs.capped}
-    strategy = Offloading(frame, AllCpu(), keeping, costs, request.objective)
+    strategy = Offloading(frame, WeightsOnHost(), keeping, costs, request.objective)
     return with_doubts(lambda: strategy.decide(recorded), options.table, frame)
 
 
 STRATEGY = Method(
-    "all-cpu", "All-CPU (Gupta): all weights in host memory, read by the accelerator", AllCpuOptions, _decide
+    "weights-on-host",
+    "All-CPU (Gupta): all weights in host memory, read by the accelerator",
+    WeightsOnHostOptions,
+    _decide,
 )

@@ -1,0 +1,78 @@
+"""Lists what may be named, each with a line about it."""
+
+from collections.abc import Callable, Iterator
+
+from helmsman.hwdb.catalogue import read_catalogue
+from helmsman.hwdb.load_hardware import load_hardware, system_names
+from helmsman.hwdb.load_model import catalogue_names, load_model
+from helmsman.lowering.tensors import parameters
+from helmsman.planner.file_formats import MIX
+from helmsman.planner.registry import RECOMMENDED, method, names
+from helmsman.scheduler.policies import POLICIES
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import STORED_FORMATS, is_plain, size_of
+from helmsman.schemas.listing import Entry, Kind, Listing
+from helmsman.schemas.units import format_bytes, format_rate
+
+_VALUES = 1 << 16
+"""Of a matrix whose size tells the bits of a value."""
+
+
+def listing(kind: Kind) -> Listing:
+    """All names of a kind. Raises UsageError for a kind that there is not."""
+    if kind not in KINDS:
+        raise UsageError("no such kind", field="kind", value=kind, remedy=f"use {', '.join(KINDS)}")
+    entries = tuple(Entry(name=name, about=about) for name, about in KINDS[kind]())
+    return Listing(kind=kind, entries=entries)
+
+
+def _models() -> Iterator[tuple[str, str]]:
+    for name in catalogue_names():
+        model = load_model(name)
+        size = size_of(parameters(model), "f16")
+        yield name, f"{model.layers} layers, {format_bytes(size)} in f16, context {model.max_context}"
+
+
+def _machines() -> Iterator[tuple[str, str]]:
+    for name in system_names():
+        machine = load_hardware(name, None)
+        parts = [f"{device.product or device.kind}" for device in machine.devices]
+        memories = [f"{memory.name} {format_bytes(memory.capacity)}" for memory in machine.memories]
+        yield name, f"{', '.join(parts)}; {', '.join(memories)}"
+
+
+def _gpus() -> Iterator[tuple[str, str]]:
+    for row in read_catalogue("gpus")["gpus"]:
+        yield row["name"], f"{format_bytes(row['capacity'])} at {format_rate(row['bandwidth'])}"
+
+
+def _cpus() -> Iterator[tuple[str, str]]:
+    for row in read_catalogue("cpus")["cpus"]:
+        cores = sum(count for count, _ in row["pipes"])
+        yield row["name"], f"{cores} cores, {row['channels']} channels of {row['memory']}"
+
+
+def _strategies() -> Iterator[tuple[str, str]]:
+    yield from ((name, method(name).summary) for name in (RECOMMENDED, *names()))
+
+
+def _policies() -> Iterator[tuple[str, str]]:
+    yield from ((name, policy.help) for name, policy in POLICIES.items())
+
+
+def _formats() -> Iterator[tuple[str, str]]:
+    for fmt in STORED_FORMATS:
+        kind = "values" if is_plain(fmt) else "codes with scales"
+        yield fmt, f"{8 * size_of(_VALUES, fmt) / _VALUES:.4g} bits a weight, {kind}"
+    yield MIX, "q4_k, and q6_k where llama.cpp's files of that name have it"
+
+
+KINDS: dict[Kind, Callable[[], Iterator[tuple[str, str]]]] = {
+    "models": _models,
+    "machines": _machines,
+    "gpus": _gpus,
+    "cpus": _cpus,
+    "strategies": _strategies,
+    "policies": _policies,
+    "formats": _formats,
+}

@@ -1,0 +1,45 @@
+"""`helm-list`: the names that other commands take."""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, get_args
+
+from helmsman.cli.app import Parser, command_parser, emit, run_command, say
+
+if TYPE_CHECKING:
+    from helmsman.schemas.listing import Listing
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-list."""
+    from helmsman.schemas.listing import Kind
+
+    parser = command_parser(
+        "helm-list",
+        "List models, machines, GPUs, CPUs, strategies, policies or formats by the names that commands take.",
+        "helm-list gpus",
+    )
+    parser.add_argument("kind", choices=get_args(Kind), metavar="KIND", help=", ".join(get_args(Kind)))
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Print a line for every name; with --quiet the names alone, as completions read them."""
+    from helmsman.analysis.listing import listing
+
+    found = listing(args.kind)
+    if args.quiet and not args.json:
+        say("\n".join(entry.name for entry in found.entries))
+        return 0
+    emit(args, found.to_json(), lambda: _table(found))
+    return 0
+
+
+def _table(found: "Listing") -> str:
+    width = max(len(entry.name) for entry in found.entries)
+    return "\n".join(f"{entry.name:<{width}}  {entry.about}" for entry in found.entries)
