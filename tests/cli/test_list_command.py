@@ -107,3 +107,23 @@ def test_completion_scripts_ask_for_names(shell: str, capsys: pytest.CaptureFixt
     if shell == "bash":
         (tmp_path / "script").write_text(script)
         subprocess.run(["bash", "-n", tmp_path / "script"], check=True)
+
+
+def test_help_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two screens at most; everything is there on request, and a strategy's own options where it is named."""
+    told = {}
+    for words in (("--help",), ("--help-all",), ("--strategy", "op-split", "--help")):
+        with pytest.raises(SystemExit):
+            plan(list(words))
+        told[words[-1], len(words)] = capsys.readouterr().out
+    short, everything, split = told["--help", 1], told["--help-all", 1], told["--help", 3]
+    assert len(short.splitlines()) <= 80 and max(map(len, short.splitlines())) <= 100
+    assert "--prefix-tokens" not in short and "--chunks" not in short and "--help-all" in short
+    assert "--prefix-tokens" in everything and "--risk" in everything
+    assert "--chunks" in split and "--prefix-tokens" in split
+
+
+def test_every_option_has_a_help_text() -> None:
+    from helmsman.cli.plan import build_parser
+
+    assert all(action.help for action in build_parser()._actions)

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -43,9 +43,11 @@ class OutputError(HardwareUnavailableError):
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose mistakes are UsageErrors, so that --json covers them too. `writes_file`: --out names a
-    file, not a folder; `foreign`: what is wrong with an option that it does not have, if that is known."""
+    file, not a folder; `foreign`: what is wrong with an option that it does not have, if that is known; `needed_first`:
+    the options that --help shows, all if there are none, and `--help-all` the rest."""
 
     writes_file = True
+    needed_first: frozenset[str] = frozenset()
     foreign: "Callable[[str], UsageError | None]" = staticmethod(lambda flag: None)
 
     def error(self, message: str) -> NoReturn:
@@ -58,6 +60,33 @@ class Parser(argparse.ArgumentParser):
             near = close_names(field, self._option_string_actions, least=0.7)
             remedy = f"did you mean {near[0]}? Else {remedy}" if near else remedy
         raise UsageError(message, field=field, remedy=remedy)
+
+    def show_first(self, options: Collection[str], others: str) -> None:
+        """Let --help show no more than these `options`, by their flags, and `others`: where the rest is told."""
+        self.needed_first = frozenset(options)
+        self.epilog = f"{self.epilog}\n\n{others}"
+        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every option and exit")
+
+    def format_help(self) -> str:
+        """What --help prints."""
+        if not self.needed_first:
+            return super().format_help()
+        rest = [each for each in self._actions if each.option_strings and not self._is_first(each)]
+        told, about = [each.help for each in rest], [group.description for group in self._action_groups]
+        for each in rest:
+            each.help = argparse.SUPPRESS
+        for group in self._action_groups:
+            group.description = None
+        try:
+            return super().format_help()
+        finally:
+            for each, text in zip(rest, told, strict=True):
+                each.help = text
+            for group, text in zip(self._action_groups, about, strict=True):
+                group.description = text
+
+    def _is_first(self, action: argparse.Action) -> bool:
+        return not self.needed_first.isdisjoint(action.option_strings)
 
     def flag(self, option: str) -> str | None:
         """The flag of an option, as the library names it, or of one of its settings (`loopback cores`); None where the
@@ -110,6 +139,22 @@ def _option_named(message: str) -> tuple[str | None, str]:
     if found := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
         return found[1], _UNRECOGNIZED
     return None, message
+
+
+class _HelpAll(argparse.Action):
+    """Prints every option and exits."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        assert isinstance(parser, Parser)
+        parser.needed_first = frozenset()
+        say(parser.format_help(), end="")
+        parser.exit(0)
 
 
 _LISTED = {"model": "models", "hw": "machines", "gpu": "gpus", "cpu": "cpus", "policy": "policies"}

@@ -29,8 +29,20 @@ _PICTURES = (
 )
 
 
-def build_parser(strategy: str | None = None) -> Parser:
-    """The arguments of helm-plan for a strategy; None: those of all of them."""
+_NEEDED_FIRST = (
+    "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
+    "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
+)  # fmt: skip
+"""What everybody needs of the options."""
+_OTHERS = (
+    "more:\n  helm-plan --help-all                   every option\n"
+    "  helm-plan --strategy op-split --help   those of one strategy\n"
+    "  helm-list strategies                   names; also models, machines, gpus, cpus, formats"
+)
+
+
+def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
+    """The arguments of helm-plan for a strategy; None: those of all of them; `whole`: --help shows them all."""
     parser = command_parser(
         "helm-plan",
         "Choose where weights, KV cache and work go, and predict how fast that is.",
@@ -43,13 +55,21 @@ def build_parser(strategy: str | None = None) -> Parser:
     add_comparison_arguments(parser)
     add_plot_argument(parser, _PICTURES)
     parser.set_defaults(in_flags=parser.in_flags)
+    if not whole:
+        parser.show_first(_NEEDED_FIRST, _OTHERS)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     _prepare()
-    return run_command(lambda arguments: build_parser(strategy_named(arguments)), execute, argv, "helm-plan")
+    return run_command(_parser_for, execute, argv, "helm-plan")
+
+
+def _parser_for(arguments: list[str]) -> Parser:
+    """A strategy that is named has its options shown."""
+    named = any(word.startswith("--strategy") or word == "--help-all" for word in arguments)
+    return build_parser(strategy_named(arguments), whole=named and "--help-all" not in arguments)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -179,8 +199,8 @@ def _check_plot(args: argparse.Namespace) -> None:
 
 def _add_workload(parser: Parser) -> None:
     group = parser.add_argument_group("workload")
-    group.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
-    group.add_argument("--output-tokens", type=int, default=128, metavar="N")
+    group.add_argument("--prompt-tokens", type=int, default=128, metavar="N", help="of a prompt (default 128)")
+    group.add_argument("--output-tokens", type=int, default=128, metavar="N", help="to make (default 128)")
     group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
     known = "of the prompt, known before: keys and values are kept and not computed again"
     group.add_argument("--prefix-tokens", type=int, default=0, metavar="N", help=known)

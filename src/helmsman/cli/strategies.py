@@ -55,7 +55,7 @@ def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
         f"{RECOMMENDED}: the simplest of the plans of optimal, layer-split, llama-cpp and vllm that cannot be told "
         "apart from the fastest; a method by itself; or all in one table (default: best)"
     )
-    group.add_argument("--strategy", choices=_Names(), default=RECOMMENDED, help=which)
+    group.add_argument("--strategy", choices=_Names(), default=RECOMMENDED, metavar="NAME", help=which)
     what = (
         "what is best: seconds of the whole request, of a decode step (latency), of the prompt (ttft), or output "
         "tokens/s of the whole workload (default: request)"
