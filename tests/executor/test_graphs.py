@@ -292,7 +292,7 @@ def test_windows_of_caches_are_refused(case: Loader) -> None:
 
 def test_gguf_files_are_refused(case: Loader, tmp_path: Path) -> None:
     found = case("opt")
-    refused(found, split_plan(found.model), UsageError, "--backend: GGUF files have no module", tmp_path / "a.gguf")
+    refused(found, split_plan(found.model), UsageError, "backend: GGUF files have no module", tmp_path / "a.gguf")
 
 
 def test_prompts_and_steps_on_different_devices_are_refused(case: Loader) -> None:

@@ -114,14 +114,14 @@ def test_a_repetition_penalty_counts_what_was_seen_and_chosen() -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"temperature": -0.1}, "--temperature"),
-        ({"temperature": float("nan")}, "--temperature"),
-        ({"temperature": float("inf")}, "--temperature"),
-        ({"top_k": -1}, "--top-k"),
-        ({"top_p": 0.0}, "--top-p"),
-        ({"top_p": 1.01}, "--top-p"),
-        ({"min_p": -0.5}, "--min-p"),
-        ({"repetition_penalty": 0.0}, "--repetition-penalty"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"temperature": float("inf")}, "temperature"),
+        ({"top_k": -1}, "top_k"),
+        ({"top_p": 0.0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"min_p": -0.5}, "min_p"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty"),
     ],
 )
 def test_values_that_make_no_sense(changes: dict[str, float], field: str) -> None:

@@ -376,7 +376,7 @@ def test_parts_within_panels_are_refused_before_a_checkpoint_is_read() -> None:
 
 def test_a_folder_for_nothing_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     plan = make_op_split_plan(MODEL, 4, UNITS, workload=WORK)
-    with pytest.raises(UsageError, match="--storage: nothing of the plan lives on storage"):
+    with pytest.raises(UsageError, match="storage: nothing of the plan lives on storage"):
         Engine.load(plan, checkpoint, two_cpus(), storage=[tmp_path])
 
 

@@ -108,7 +108,7 @@ def test_the_default_plan_is_not_slower_than_all_on_the_accelerator():
     best, *others = (seconds(each, "request") for each in plans)
     assert best <= min(others) * MOST_ABOVE_SIMPLE
     text = explain(plans[0]).splitlines()
-    assert text[3].startswith("request ") and "TTFT" in text[3] and "255 steps of" in text[3]
+    assert text[4].startswith("request ") and "TTFT" in text[4] and "255 steps of" in text[4]
     assert not any(line.startswith("hint") for line in text)
 
 
