@@ -88,7 +88,11 @@ def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
     """Costs and limits of the plan's replicas, and the policy.
 
     Raises UsageError for policies and options that there are not, InfeasibleError without room for caches."""
-    options = _options(setting.policy, {name: str(value) for name, value in setting.policy_options.items()})
+    words = {True: "yes", False: "no"}
+    said = {name: value for name, value in setting.policy_options.items() if value is not None}
+    options = _options(
+        setting.policy, {name: words[value] if isinstance(value, bool) else str(value) for name, value in said.items()}
+    )
     given = {name: getattr(setting, name) for name in _REPLICA if getattr(setting, name) is not None}
     cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
     replica = replica_cost(plan, ReplicaOptions(**given, **cohorts))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,8 @@ def run(
     HardwareUnavailableError for devices that this machine has not, InfeasibleError where a memory is too small."""
     check_executed(plan)
     output = plan.workload.output_tokens if output_tokens is None else output_tokens
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UsageError("must be a whole number, 0 or more", field="seed", value=seed)
     for name, value in {"output_tokens": output, "runs": runs}.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RUNS:
             raise UsageError(f"must be between 1 and {MOST_RUNS}", field=name, value=value)
@@ -114,7 +117,12 @@ def _tokenizer(checkpoint: Path, plan: Plan, *, needed: bool) -> Text | None:
 
 
 def _ids(prompt: str | Sequence[int], text: Text | None) -> Sequence[int]:
+    """The token ids of a prompt, of arrays as well. Raises UsageError for what is neither a text nor ids."""
     if not isinstance(prompt, str):
-        return prompt
+        try:
+            return [index(token) for token in prompt]
+        except TypeError:
+            remedy = "give a text, or a list of token ids"
+            raise UsageError("neither a text nor token ids", field="prompts", value=prompt, remedy=remedy) from None
     assert text is not None, "texts were refused without a tokenizer"
     return text.encode(prompt)

@@ -4,6 +4,7 @@ weights would let all of them lie with the accelerator."""
 from collections.abc import Iterator, Mapping
 
 from helmsman.lowering.tensors import parameters
+from helmsman.planner.format_check import weights_misfit
 from helmsman.planner.machine import roles
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Hardware
@@ -24,6 +25,8 @@ _PLACES = {
 }
 """Where what is in a memory of a kind is."""
 _DEVICES = {"cpu": "the CPU's", "cuda": "the GPU's", "rocm": "the GPU's", "metal": "the GPU's"}
+_CLEARLY_LESS = 0.8
+"""A format that takes a larger part of the bytes would change little."""
 _WHOLE = 0.995
 """A share beyond which all of it is meant."""
 
@@ -86,7 +89,9 @@ def _smaller(plan: Plan) -> str:
         return ""
     uses = list(plan.predicted.memory)
     here = next((use for use in uses if use.memory == accelerator.memory), None)
-    if here is None or not any(use.weights for use in uses if use is not here):
+    whole = sum(use.weights for use in uses)
+    fits = here is not None and whole + sum(use.kv for use in uses) + here.buffers <= here.available
+    if here is None or fits or not any(use.weights for use in uses if use is not here):
         return ""
     return next((f"with {fmt} all would fit {_place(plan.hardware, here.memory)}" for fmt in _fitting(plan, here)), "")
 
@@ -96,5 +101,9 @@ def _fitting(plan: Plan, here: MemoryUse) -> Iterator[StoredFormat]:
     kv = sum(use.kv for use in plan.predicted.memory)
     for fmt in SMALLER:
         size = size_of(parameters(plan.model), fmt)
-        if size < whole and size + kv + here.buffers + here.pinned <= here.available:
+        if (
+            size < _CLEARLY_LESS * whole
+            and not weights_misfit(plan.model, fmt)
+            and size + kv + here.buffers + here.pinned <= here.available
+        ):
             yield fmt

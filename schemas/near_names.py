@@ -7,13 +7,13 @@ _REPORTED = re.compile(r"\((?:r|tm)\)|@.*$|\d+-core processor|\d+th gen ")
 _VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core", "processor", "cpu", "gpu", "quadro"})
 
 
-def close_names(name: str, known: Iterable[str], least: float = 0.5) -> list[str]:
-    """The known names nearest to `name`, best first, at most five; `least`: the share of letters that are alike."""
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """The known names nearest to `name`, best first, at most five."""
     from difflib import get_close_matches
 
     of = {plain(candidate): candidate for candidate in known}
     wanted = plain(name)
-    near = [of[key] for key in get_close_matches(wanted, of, n=4, cutoff=least)]
+    near = [of[key] for key in get_close_matches(wanted, of, n=4, cutoff=0.5)]
     near += [candidate for key, candidate in of.items() if wanted and wanted in key and candidate not in near]
     return near[:5]
 

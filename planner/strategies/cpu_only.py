@@ -28,11 +28,16 @@ def _decide(request: PlanRequest[CpuOnlyOptions]) -> Decision:
 
 
 def _processors(hardware: Hardware) -> Hardware:
-    """The machine's processors and their memory, without links."""
+    """The machine's processors and their memory, without links, and what is known of passes that end on them."""
     solo = roles(hardware).solo.model_copy(update={"excludes": ()})
-    return hardware.model_copy(
-        update={"devices": (solo,), "memories": (hardware.memory(solo.memory),), "links": (), "tables": ()}
-    )
+    own = hardware.memory(solo.memory)
+    physical = own if own.shares is None else hardware.memory(own.shares)
+    memories = (own,) if physical is own else (own, physical)
+    between = hardware.between_passes
+    known = None if between is None else between.begin.get(solo.name)
+    passes = None if between is None or known is None else between.model_copy(update={"begin": {solo.name: known}})
+    changes = {"devices": (solo,), "memories": memories, "links": (), "tables": (), "between_passes": passes}
+    return hardware.model_copy(update=changes)
 
 
 STRATEGY = Method("cpu-only", "everything on the processors, whatever else the machine has", CpuOnlyOptions, _decide)

@@ -218,9 +218,13 @@ def check(plan: Plan | Decision, measured: "Trace | Run", tolerance: float = 0.0
     from helmsman.planner.plan_costs import cost_model
     from helmsman.schemas.trace import Trace
 
-    if not 0.0 < tolerance <= MOST_TOLERANCE:
+    if not isinstance(tolerance, int | float) or not 0.0 < tolerance <= MOST_TOLERANCE:
         raise UsageError(f"must be between 0 and {MOST_TOLERANCE:g}", field="tolerance", value=tolerance)
     plan = _plan(plan)
+    if not isinstance(measured, Trace) and not hasattr(measured, "trace"):
+        raise UsageError(
+            "neither runs nor a Trace", field="measured", value=measured, remedy="give what run() returned"
+        )
     trace = measured if isinstance(measured, Trace) else measured.trace()
     return document(plan, checked(plan, cost_model(plan), trace, None, tolerance, ("measured", "simulated")))
 

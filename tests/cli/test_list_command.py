@@ -14,6 +14,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.registry import FORMER, method
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.listing import Kind, Listing
 from helmsman.schemas.read import parse_document
@@ -119,7 +120,7 @@ def test_help_begins_with_what_everybody_needs(capsys: pytest.CaptureFixture[str
     short, everything, split = told["--help", 1], told["--help-all", 1], told["--help", 3]
     assert len(short.splitlines()) <= 80 and max(map(len, short.splitlines())) <= 100
     assert "--prefix-tokens" not in short and "--chunks" not in short and "--help-all" in short
-    assert "--prefix-tokens" in everything and "--risk" in everything
+    assert all(option in everything for option in ("--prefix-tokens", "--risk", "--chunks", "--percent", "--ngl"))
     assert "--chunks" in split and "--prefix-tokens" in split
 
 
@@ -127,3 +128,19 @@ def test_every_option_has_a_help_text() -> None:
     from helmsman.cli.plan import build_parser
 
     assert all(action.help for action in build_parser()._actions)
+
+
+def test_processors_alone_of_a_measured_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is known of passes that end on other devices goes with these; memory that is shared stays."""
+    record = load_hardware("rtx4060-laptop", None)
+    figure = record.device("cpu").read.model_copy(update={"value": 1e-4, "p10": 1e-4, "p90": 1e-4})
+    between = BetweenPasses(begin={"cpu": figure, "cuda": figure}, submission=figure)
+    shared = record.memory("dram").model_copy(update={"name": "big"})
+    memories = [each.model_copy(update={"shares": "big"}) if each.name == "dram" else each for each in record.memories]
+    known = record.model_copy(update={"between_passes": between, "memories": (*memories, shared)})
+    place = tmp_path / "hw.json"
+    place.write_text(known.to_json())
+    assert plan([*SMALL[:2], "--hw", str(place), "--strategy", "cpu-only", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert set(made["hardware"]["between_passes"]["begin"]) == {"cpu"}
+    assert [each["name"] for each in made["hardware"]["memories"]] == ["dram", "big"]

@@ -49,7 +49,7 @@ def _value(name: str, value: str, part: str) -> Any:
         try:
             return parse_arrivals(value)
         except UsageError as error:
-            error.field = "--requests"
+            error.field = "requests"
             raise
     if name == "lengths":
         if value not in get_args(Lengths):

@@ -55,9 +55,11 @@ class Parser(argparse.ArgumentParser):
         field, message = _option_named(message)
         remedy = f"see {self.prog} --help"
         if field and message == _UNRECOGNIZED:
+            from difflib import get_close_matches
+
             if foreign := self.foreign(field):
                 raise foreign
-            near = close_names(field, self._option_string_actions, least=0.7)
+            near = get_close_matches(field, self._option_string_actions, 1, 0.7)
             remedy = f"did you mean {near[0]}? Else {remedy}" if near else remedy
         raise UsageError(message, field=field, remedy=remedy)
 

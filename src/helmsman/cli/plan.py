@@ -69,7 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser_for(arguments: list[str]) -> Parser:
     """A strategy that is named has its options shown."""
     named = any(word.startswith("--strategy") or word == "--help-all" for word in arguments)
-    return build_parser(strategy_named(arguments), whole=named and "--help-all" not in arguments)
+    everything = "--help-all" in arguments and not any(word.startswith("--strategy") for word in arguments)
+    strategy = None if everything else strategy_named(arguments)
+    return build_parser(strategy, whole=named and "--help-all" not in arguments)
 
 
 def execute(args: argparse.Namespace) -> int:
