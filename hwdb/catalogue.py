@@ -100,6 +100,7 @@ def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[
     exact = exact or [row for row in rows if plain(_SIZE.sub("", row["name"])) == wanted]
     exact = exact or [row for row in rows if plain(row["name"]) in _as_sold(name, row)]
     found = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
+    found = found or [row for row in rows if any(_ends(row["name"], form) for form in _as_sold(name, row))]
     if len(found) == 1:
         return found[0]
     names = [row["name"] for row in found or rows]
@@ -113,8 +114,13 @@ def _as_sold(name: str, row: dict[str, Any]) -> Iterator[str]:
     sized = _SOLD_SIZE.search(name)
     if sized and "capacity" in row and round(row["capacity"] / 2**30) == int(sized[1]):
         yield plain(name[: sized.start()])
-    if "pipes" in row and _WITHOUT_GRAPHICS.search(name):
+    if "pipes" in row and row["name"].startswith("Intel") and _WITHOUT_GRAPHICS.search(name):
         yield from (plain(name[:-1]), plain(f"Intel Core {name[:-1]}"))
+
+
+def _ends(name: str, form: str) -> bool:
+    """Whether the words of `name`, without a size, end with `form`: `P40` is Tesla P40, `RTX 4060` no Ti."""
+    return bool(form) and plain(_SIZE.sub("", name)).endswith(form)
 
 
 def _runs(name: str) -> set[str]:

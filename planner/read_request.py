@@ -11,7 +11,7 @@ from helmsman.hwdb.load_model import check_context, load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.options import read_options
-from helmsman.planner.registry import method
+from helmsman.planner.registry import FORMER, method
 from helmsman.planner.request import PlanRequest, Tell, say_nothing
 from helmsman.planner.rounding import with_rounding
 from helmsman.schemas.base import MAX_COUNT
@@ -47,8 +47,8 @@ def request_from(
         model,
         machine_of(question, profiles, _held(held, "hardware", Hardware)),
         workload_of(model, **{name: getattr(question, name) for name in COUNTS}),
-        of.name,
-        read_options(of.options, question.options, of.name),
+        FORMER.get(question.strategy, question.strategy),
+        read_options(of.options, question.options, question.strategy),
         objective=question.objective,
         weights=weights,
         kv=question.kv_format,

@@ -13,7 +13,7 @@ from helmsman.hwdb import load_model as models
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import machine_of, read_question, request_from
-from helmsman.planner.registry import OWN, method
+from helmsman.planner.registry import FORMER, OWN, method
 from helmsman.planner.request import PlanRequest
 from helmsman.profiles_folder import profiles_folder
 from helmsman.schemas.comparison import Comparison
@@ -253,7 +253,7 @@ def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:
     """The strategies to compare, each once. Raises UsageError for those that are none, and for fewer than two."""
     if isinstance(strategies, str) or not isinstance(strategies, Sequence | None):
         raise UsageError("not several names", field="strategies", value=strategies, remedy="give a list of names")
-    names = OWN if strategies is None else tuple(dict.fromkeys(map(str, strategies)))
+    names = OWN if strategies is None else tuple(dict.fromkeys(FORMER.get(str(name), str(name)) for name in strategies))
     for name in names:
         method(name)
     if len(names) < 2:

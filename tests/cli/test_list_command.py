@@ -69,8 +69,10 @@ def test_what_is_nearly_right_is_told(words: tuple[str, ...], says: str, capsys:
 def test_names_as_shops_and_files_write_them() -> None:
     assert find_gpu("RTX 4060 8GB")[0].name == find_gpu("GeForce RTX_4060 (8 GB)")[0].name == "RTX 4060"
     assert find_cpu("i5-12400F")[0].name == find_cpu("Intel Core i5-12400F")[0].name == "Intel Core i5-12400"
-    with pytest.raises(UsageError, match="did you mean"):
-        find_gpu("RTX 4060 16GB")
+    assert find_gpu("P40 24GB")[0].name == "Tesla P40" and find_cpu("12400F")[0].name == "Intel Core i5-12400"
+    for unknown in ("RTX 4060 16GB", "EPYC 9554F"):
+        with pytest.raises(UsageError, match="did you mean"):
+            find_gpu(unknown) if "RTX" in unknown else find_cpu(unknown)
 
 
 def test_a_mixture_is_planned_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:

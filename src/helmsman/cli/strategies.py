@@ -9,7 +9,7 @@ from helmsman.cli.app import Parser
 from helmsman.cli.batches import chosen
 from helmsman.cli.formats import add_format_arguments
 from helmsman.planner.options import Option, options_of
-from helmsman.planner.registry import OWN, RECOMMENDED, Method, known, method
+from helmsman.planner.registry import FORMER, OWN, RECOMMENDED, Method, known, method
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -117,12 +117,13 @@ def request_of(
     from helmsman.planner.request import PlanRequest
 
     weights, formats = resolve_formats(args.format, args.model, model)
-    of = method(RECOMMENDED if args.strategy == ALL else args.strategy)
+    name = RECOMMENDED if args.strategy == ALL else FORMER.get(args.strategy, args.strategy)
+    of = method(name)
     return PlanRequest(
         model,
         hardware,
         workload,
-        of.name,
+        name,
         of.options(**{each.name: getattr(args, each.name) for each, _ in _offered(of)}),
         objective=args.objective,
         weights=weights,
