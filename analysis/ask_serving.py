@@ -1,7 +1,7 @@
 """Answers questions about serving: one run, a sweep of runs, or the maximum rate under an SLO."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from helmsman.planner.iteration_cost import replica_cost
@@ -24,16 +24,7 @@ from helmsman.simulator.serving.sweep import Sweep, sweep
 
 SEEDS = 5
 """Draws of arrivals over which a capacity is the mean."""
-_REPLICA = (
-    "tensor_parallel",
-    "pipeline_parallel",
-    "batch_tokens",
-    "chunk",
-    "sequences",
-    "utilisation",
-    "gpu_tokens",
-    "cpu_tokens",
-)
+_REPLICA = tuple(each.name for each in fields(ReplicaOptions) if each.name in ServingSetting.model_fields)
 """Fields of `ReplicaOptions` that a question has."""
 _COSTS: dict[Stage, str] = {
     "linear": "linear",
@@ -41,10 +32,10 @@ _COSTS: dict[Stage, str] = {
     "cpu-attention": "cpu_attention",
     "link": "link",
 }
-"""What costs of a pass call its stages."""
+"""The fields of `IterationCost` whose seconds a mispredicted stage scales."""
 
 Ran = Callable[[], object]
-"""Hears that a run is done."""
+"""A callback after every simulated run, for progress bars."""
 
 
 @dataclass(frozen=True)
@@ -130,15 +121,16 @@ def capacity(study: ServingStudy, seeds: int = SEEDS, ran: Ran = lambda: None) -
         ran()
         return goodput(outcome, slo, duration_of(outcome)).met
 
-    found = find_capacity(keeps, guess, range(first, first + (seeds if study.asking.drawn else 1)))
+    draws = range(first, first + (seeds if study.asking.drawn else 1))
+    estimate = find_capacity(keeps, guess, draws)
     return ServingCapacity(
         run=together.info,
         slo=slo,
-        rate=found.rate,
-        low=found.low,
-        high=found.high,
-        runs=found.runs,
-        seeds=found.seeds,
+        rate=estimate.rate,
+        low=estimate.low,
+        high=estimate.high,
+        runs=estimate.runs,
+        seeds=estimate.seeds,
     )
 
 
@@ -166,7 +158,8 @@ def swept(
 
 
 def with_policy(setup: Setup, policy: str, field: Literal["policy", "relative_to"] = "policy") -> Setup:
-    """The same replicas under another policy, with its own defaults; `field`: what names it.
+    """Return the setup of the same replicas under another policy, whose options have their defaults; `field`: the
+    option that names the policy, for errors.
 
     Raises UsageError for a policy that there is not."""
     if policy == setup.policy:

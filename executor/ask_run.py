@@ -23,8 +23,9 @@ MOST_RUNS = 10**9
 
 
 @dataclass(frozen=True)
-class Run:
-    """What came of executing `plan`; `measured` has probes beside its runs if there were several."""
+class Execution:
+    """The outcome of executing `plan`: one or several runs, with probes beside them if there were several, and the
+    checkpoint's tokenizer."""
 
     plan: Plan
     measured: Measured
@@ -32,19 +33,19 @@ class Run:
 
     @property
     def tokens(self) -> tuple[tuple[int, ...], ...]:
-        """Of every sequence of the first run, up to and with the one that ended it."""
+        """The token ids that the first run made for every sequence, the one that ended it included."""
         return self.measured.runs[0].tokens
 
     @property
     def text(self) -> list[str]:
-        """The same as texts. Raises BadInputError where the checkpoint has no tokenizer."""
+        """The texts of these tokens. Raises BadInputError where the checkpoint has no tokenizer."""
         if self.tokenizer is None:
             raise BadInputError("there is no tokenizer", field="text", remedy="use the tokens")
         return [self.tokenizer.decode(sequence) for sequence in self.tokens]
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """What `helm-run --json` prints."""
+        """The report as `helm-run --json` prints it: tokens, texts, seconds of every run and their medians."""
         return document(self.measured, self.tokenizer, ())
 
     def trace(self) -> Trace:
@@ -80,7 +81,7 @@ def run(
     ignore_eos: bool = False,
     sampling: Sampling | None = None,
     seed: int = 0,
-) -> Run:
+) -> Execution:
     """Load the weights, make `output_tokens` (by default the plan's) from every prompt in each of the `runs`, and free
     them.
 
@@ -100,20 +101,20 @@ def run(
     request = Request(tokens, output, ignore_eos, sampling or GREEDY, seed, text)
     machine = Machine.this()
     with Engine.load(plan, checkpoint, machine, prompt_tokens=tokens.shape[1]) as engine:
-        return Run(plan, execute(engine, request, runs, machine), text)
+        return Execution(plan, execute(engine, request, runs, machine), text)
 
 
 def _tokenizer(checkpoint: Path, plan: Plan, *, needed: bool) -> Text | None:
     """The checkpoint's; None for one that is not there, or cannot be used, where token ids were given."""
     try:
-        found = open_text(checkpoint, plan.model.vocab)
+        tokenizer = open_text(checkpoint, plan.model.vocab)
     except BadInputError:
         if needed:
             raise
         return None
-    if found is None and needed:
+    if tokenizer is None and needed:
         raise BadInputError("there is no tokenizer", file=str(checkpoint), remedy="give token ids")
-    return found
+    return tokenizer
 
 
 def _ids(prompt: str | Sequence[int], text: Text | None) -> Sequence[int]:

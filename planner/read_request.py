@@ -1,6 +1,5 @@
 """From a planning question, which names a model, a machine and options, to the request that holds them."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +18,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import PlanQuestion
-from helmsman.schemas.read import parse_document
+from helmsman.schemas.read import parse_mapping
 from helmsman.schemas.workload import Workload
 
 HeldT = TypeVar("HeldT")
@@ -78,14 +77,7 @@ def read_question(question: Mapping[str, object]) -> PlanQuestion:
             return str(value)
         raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
-    remedy = "give a mapping as JSON has it: {'model': NAME, 'hardware': NAME}"
-    if not isinstance(question, Mapping):
-        raise UsageError("not a plan question", value=question, remedy=remedy)
-    try:
-        text = json.dumps(dict(question), default=name)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"not a plan question: {error}", remedy=remedy) from None
-    return parse_document(PlanQuestion, text.encode(), "plan question")
+    return parse_mapping(PlanQuestion, question, "plan question", "{'model': NAME, 'hardware': NAME}", name)
 
 
 def machine_of(

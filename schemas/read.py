@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from helmsman.schemas.base import Document
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.repeated import first_repeated
 
 JSON_LIMIT = Document.byte_limit
@@ -39,6 +39,23 @@ def parse_document(cls: type[DocumentT], data: bytes, file: str) -> DocumentT:
         return cls.model_validate_json(data, strict=True)
     except ValidationError as error:
         raise _first_problem(error, file) from None
+
+
+def parse_mapping(
+    cls: type[DocumentT], content: object, name: str, example: str, default: Callable[[object], object]
+) -> DocumentT:
+    """Validate a mapping, as JSON has it, as a `cls`; `name` names it in errors, `example` shows one, `default` makes
+    something that JSON has of other values, or raises TypeError.
+
+    Raises UsageError for what is no such mapping, BadInputError for a document that is none."""
+    remedy = f"give a mapping as JSON has it: {example}"
+    if not isinstance(content, Mapping):
+        raise UsageError(f"not a {name}", value=content, remedy=remedy)
+    try:
+        text = json.dumps(dict(content), default=default)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"not a {name}: {error}", remedy=remedy) from None
+    return parse_document(cls, text.encode(), name)
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

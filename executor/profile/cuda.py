@@ -101,8 +101,8 @@ def _measure_products(
     rows, columns = GEMM_SHAPE
     weights = _weights(device, fmt, rows, columns)
     for tokens in many:
-        found = product_times(device, weights, (rows, columns), tokens, PAIRS)
-        samples.gemm[fmt, "f32", tokens] = [2 * tokens * rows * columns / t for t in found]
+        seconds = product_times(device, weights, (rows, columns), tokens, PAIRS)
+        samples.gemm[fmt, "f32", tokens] = [2 * tokens * rows * columns / t for t in seconds]
 
 
 def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":

@@ -1,7 +1,7 @@
-"""What a GPU's operations, copies and hand-overs take beside bytes and arithmetic, read off runs of small plans.
+"""Measures the overheads of a GPU: the seconds of operations, copies and hand-overs beside bytes and arithmetic.
 
 The executor runs a model of small matrices all on the GPU, and with single operations there and all others on the host
-(`between_passes`). Its own times say what an operation takes that moves next to nothing, and what crossing adds."""
+(`between_passes`). The times that it records tell the overhead of an operation, and what crossing the link adds."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
@@ -20,8 +20,8 @@ _Times = tuple[float, float, int]
 
 
 def gpu_steps(alone: Plan, divided: Plan, on_gpu: Sequence[Generation], on_both: Generation, settled: int) -> GpuSteps:
-    """The samples of runs of `alone`, whose passes are the GPU's, and of one run of `divided`; the first `settled`
-    decode steps of a run do not count."""
+    """Return the samples of runs of `alone`, a plan of the GPU alone, and of one run of `divided`, a plan of GPU and
+    host; the first `settled` decode steps of a run do not count."""
     steps, seconds, costs = GpuSteps(), dict[str, list[float]](), CostModel(alone.hardware)
     prompts = list[tuple[float, list[Task]]]()
     for run in on_gpu:
@@ -45,8 +45,8 @@ def gpu_steps(alone: Plan, divided: Plan, on_gpu: Sequence[Generation], on_both:
 
 
 def _add_overheads(own: Sequence[tuple[Task, float]], costs: CostModel, steps: GpuSteps) -> None:
-    """For every kind of operation what one took beyond its price, the mean of a step: a step takes their sum. The head,
-    which reads more than all else, says nothing of that."""
+    """Add to `steps`, for every kind of operation, the mean seconds of a decode step that one took beyond its price.
+    The head is left out: it reads more than all else."""
     for kind in KINDS:
         beyond = [spent - costs.price(task).mid for task, spent in own if task.kind == kind and task.op != "head"]
         steps.overheads.setdefault(kind, []).append(max(0.0, fmean(beyond)))
@@ -55,7 +55,8 @@ def _add_overheads(own: Sequence[tuple[Task, float]], costs: CostModel, steps: G
 def _add_crossings(
     hardware: Hardware, tasks: Sequence[tuple[Task, _Times]], usual: Mapping[str, float], steps: GpuSteps
 ) -> None:
-    """What every copy of a step took from the end of what it follows, and what waits for it from the copy's end on."""
+    """Add to `steps` the overhead of every copy of a decode step, counted from the end of the task that it follows, and
+    the hand-over to every task that waits for a copy."""
     links, kinds = {link.name: link for link in hardware.links}, {each.name: each.kind for each in hardware.devices}
     ends = [end for _, (_, end, _) in tasks]
     for task, (start, end, _) in tasks:

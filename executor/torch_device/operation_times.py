@@ -41,8 +41,8 @@ class OperationTimes:
         self._taken[key] = self._taken.get(key, 0) + 1
 
     def of(self, key: Range, count: int) -> NDArray[np.float64]:
-        """Seconds of the range's `count` operations; before it has been marked as after
-        another past, zeros where there is none."""
+        """Return the seconds of the range's `count` operations: those after another past while it has not been marked,
+        zeros where no such range has."""
         seconds = np.zeros(count)
         known = self._known.get(key, self._latest.get(key[:-1], seconds[:0]))
         seconds[: len(known)] = known

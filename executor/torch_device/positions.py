@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
+    pass
 
 BUCKET = 256
 """Positions by whose multiples a decode step's attention is cut: within a bucket a graph stays the same."""
 
 
 class Positions:
-    """A pass of one token takes its position from the device, so that a captured graph serves a whole bucket."""
+    """A pass of one token takes its position from the device, so that a captured graph serves a whole bucket.
 
-    def __init__(self, spec: "StageSpec", device: torch.device) -> None:
-        self._capacity, self._group = spec["capacity"], spec["heads"] // spec["kv_heads"]
+    `capacity`: positions of the caches; `group`: query heads of a KV head."""
+
+    def __init__(self, capacity: int, group: int, device: torch.device) -> None:
+        self._capacity, self._group = capacity, group
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._made: dict[tuple[object, ...], torch.Tensor] = {}
 

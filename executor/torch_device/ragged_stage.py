@@ -36,7 +36,8 @@ class RaggedStage(TorchStage):
     """Rows of a pass go through in one piece; those of no sequence are rotated, but neither cached nor attended to."""
 
     def __init__(self, spec: "RaggedSpec", workspace: TorchBuffer, first_layer: int) -> None:
-        self._at = RowPositions(spec, workspace.bytes.device)
+        group = spec["heads"] // spec["kv_heads"]
+        self._at = RowPositions(spec["capacity"], group, workspace.bytes.device)
         super().__init__(spec, workspace, first_layer, self._at)
         self._over_caches["attention"] = self._attend
         through = {**spec, "capacity": spec["passing"]}

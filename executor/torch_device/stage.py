@@ -42,7 +42,8 @@ class TorchStage:
         self.workspace = workspace
         self._regions = regions_of(spec)
         self._activations = Activations(spec, workspace, self._regions)
-        self._positions = positions or Positions(spec, workspace.bytes.device)
+        group = spec["heads"] // spec["kv_heads"]
+        self._positions = positions or Positions(spec["capacity"], group, workspace.bytes.device)
         self._attending = Attending(spec, self._activations, self._positions)
         self._outside_blocks = {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}
         self._over_caches = {

@@ -12,7 +12,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
-    from helmsman.executor.ask_run import Run as Run
+    from helmsman.executor.ask_run import Execution as Execution
     from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
@@ -58,7 +58,7 @@ _HOMES = {
     "Plan": "schemas.plan",
     "PlanQuestion": "schemas.plan_question",
     "PlanRequest": "planner.request",
-    "Run": "executor.ask_run",
+    "Execution": "executor.ask_run",
     "ServingCapacity": "schemas.serving",
     "ServingQuestion": "schemas.serving_question",
     "ServingReport": "schemas.serving",

@@ -3,7 +3,6 @@
 Errors are `HelmError`: UsageError for what makes no sense, BadInputError for a document or file that cannot be
 accepted, InfeasibleError, with the smallest change that would do, where nothing fits."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,12 +21,12 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
-from helmsman.schemas.read import parse_document
+from helmsman.schemas.read import parse_mapping
 from helmsman.schemas.serving import ServingCapacity, ServingReport
 from helmsman.schemas.serving_question import ServingQuestion
 
 if TYPE_CHECKING:
-    from helmsman.executor.ask_run import Run
+    from helmsman.executor.ask_run import Execution
     from helmsman.executor.sampling import Sampling
     from helmsman.schemas.trace import Trace
 
@@ -189,7 +188,7 @@ def run(
     ignore_eos: bool = False,
     sampling: "Sampling | None" = None,
     seed: int = 0,
-) -> "Run":
+) -> "Execution":
     """Execute a plan on this machine: its tokens, times and, of several `runs`, the Trace with probes beside them.
 
     `prompts`: texts or token ids, one for every sequence of the plan's batch; `output_tokens`: the plan's by default;
@@ -205,7 +204,7 @@ def run(
     return executed(_plan(plan), Path(checkpoint), listed, output_tokens, runs, ignore_eos, sampling, seed)
 
 
-def check(plan: Plan | Decision, measured: "Trace | Run", tolerance: float = 0.08) -> dict[str, Any]:
+def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float = 0.08) -> dict[str, Any]:
     """Return predicted, simulated and measured seconds of a plan term by term, and the verdict, as `helm-check --json`
     prints it: `passed`, `missed` or `disturbed`. `measured`: several runs, or the Trace of some.
 
@@ -239,14 +238,7 @@ def _plan(plan: Plan | Decision) -> Plan:
 def _serving(question: AskedServing) -> ServingQuestion:
     if isinstance(question, ServingQuestion):
         return question
-    remedy = "give a mapping as JSON has it: {'requests': FILE or 'synthetic:..'}"
-    if not isinstance(question, Mapping):
-        raise UsageError("not a serving question", value=question, remedy=remedy)
-    try:
-        text = json.dumps(dict(question), default=str)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"not a serving question: {error}", remedy=remedy) from None
-    return parse_document(ServingQuestion, text.encode(), "serving question")
+    return parse_mapping(ServingQuestion, question, "serving question", "{'requests': FILE or 'synthetic:..'}", str)
 
 
 def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:

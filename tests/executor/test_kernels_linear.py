@@ -130,13 +130,24 @@ BF16_UNITS = [
 ]
 
 
+def in_use(name: str) -> Iterator[str]:
+    """The instruction set while a test runs."""
+    before = kernels.isa()
+    kernels.select_isa(name)
+    yield name
+    kernels.select_isa(before)
+
+
 @pytest.fixture(params=BF16_UNITS)
 def bf16_units(request: pytest.FixtureRequest) -> Iterator[str]:
     """The processor's, or their imitations: of tiles by AVX2, of AVX-512's pairs by AVX-512."""
-    before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
-    kernels.select_isa(before)
+    yield from in_use(request.param)
+
+
+@pytest.fixture(params=[name for name in BF16_UNITS if name.startswith("amx")])
+def tiles(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Those of them that are tiles."""
+    yield from in_use(request.param)
 
 
 def prompt_product(pool: Pool, weights: Floats, x: Floats) -> Floats:
@@ -179,10 +190,8 @@ def tiled_sums(weights: Floats, x: Floats) -> Floats:
 
 
 @pytest.mark.parametrize("columns", [1, 31, 33, 64, 256])
-def test_tiles_add_as_the_manual_says(bf16_units: str, columns: int, pools: tuple[Pool, ...]) -> None:
+def test_tiles_add_as_the_manual_says(tiles: str, columns: int, pools: tuple[Pool, ...]) -> None:
     """Bit for bit, within the columns that tiles sum up before these sums are stored."""
-    if not bf16_units.startswith("amx"):
-        pytest.skip("units without tiles")
     rng = np.random.default_rng(columns)
     weights, x = (rounded(rng.standard_normal((rows, columns), np.float32), "bf16") for rows in (50, 40))
     np.testing.assert_array_equal(prompt_product(pools[1], weights, x), tiled_sums(weights, x))

@@ -1,17 +1,20 @@
 """Parts of PyTorch stages by themselves: rotations, products, and the times of operations."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
-from helmsman.executor.torch_device import marks as marks_module
+from helmsman.executor.torch_device import marks
 from helmsman.executor.torch_device.attention import attend_at_once
-from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.marks import Mark
 from helmsman.executor.torch_device.operation_times import PASSES, OperationTimes
 from helmsman.executor.torch_device.positions import Positions
 from helmsman.executor.torch_device.rotation import angles_at, rotate
 from helmsman.executor.torch_device.weights import TorchLinear, weight_of
+from helmsman.schemas.formats import Format
 
 CPU = torch.device("cpu")
 
@@ -36,15 +39,16 @@ def test_heads_are_turned_by_the_angles_of_their_positions(width: int, in_place:
 @pytest.mark.parametrize("fmt", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("panels", [False, True])
-def test_products_are_written_or_added(fmt: str, add: bool, panels: bool) -> None:
+def test_products_are_written_or_added(fmt: Format, add: bool, panels: bool) -> None:
     """Of whole rows and of panels; the target may be columns of something wider."""
-    kind = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[fmt]
+    kind = dtype_of(fmt)
     rows, columns = 21, 32
     matrix = torch.randn(rows, columns, generator=torch.Generator().manual_seed(1)).to(kind)
     packed = torch.zeros(32, columns, dtype=kind)
     packed[:rows] = matrix
     held = packed.view(2, 16, columns).transpose(1, 2).contiguous() if panels else matrix.contiguous()
-    weight = weight_of(TorchBuffer(held.reshape(-1).view(torch.uint8)), fmt, rows, columns, torch.empty(0), panels)  # type: ignore[arg-type]
+    buffer = TorchBuffer(held.reshape(-1).view(torch.uint8))
+    weight = weight_of(buffer, fmt, rows, columns, torch.empty(0), panels)
     x = torch.randn(3, columns, generator=torch.Generator().manual_seed(2))
     wide = torch.ones(3, rows + 4)
     TorchLinear(weight, rows, 0, torch.arange(rows).float()).multiply(x, wide[:, 2:-2], add)
@@ -55,17 +59,18 @@ def test_products_are_written_or_added(fmt: str, add: bool, panels: bool) -> Non
 
 
 def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of its own, on which seconds pass as the test says."""
     now = [0.0]
-    monkeypatch.setattr(marks_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(marks, "time", SimpleNamespace(monotonic=lambda: now[0]))
     times, key = OperationTimes(), (1, 0, 3, 1, True, 0)
     assert not times.of(key, 3).any()
     for spent in (8.0, 0.5):
         assert not times.known(key)
-        marks = [Mark(CPU)]
+        made = [Mark(CPU)]
         for part in (1, 2):
             now[0] += part * spent
-            marks.append(Mark(CPU))
-        times.keep(key, marks)
+            made.append(Mark(CPU))
+        times.keep(key, made)
     assert times.known(key) and PASSES == 2
     assert times.of(key, 3).tolist() == [0.5, 1.0, 0.0]
     assert times.of((*key[:-1], 7), 3).tolist() == [0.5, 1.0, 0.0], "after another past: as it was"
@@ -73,8 +78,7 @@ def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch:
 
 
 def test_masks_and_positions_are_made_once_for_a_range() -> None:
-    spec = {"capacity": 300, "heads": 4, "kv_heads": 2}
-    positions = Positions(spec, CPU)  # type: ignore[arg-type]
+    positions = Positions(300, 2, CPU)
     mask = positions.mask(3, 5, 8, torch.float16)
     expected = np.array([[0.0 if key <= 5 + token else -np.inf for key in range(8)] for token in [*range(3)] * 2])
     assert np.array_equal(mask.numpy(), expected.astype(np.float16))
@@ -90,7 +94,7 @@ def test_attention_at_once_is_that_of_every_query_head(group: int, tokens: int, 
     made, heads, count = torch.Generator().manual_seed(group), 3, past + tokens
     q = torch.randn(2, tokens, heads * group, 8, generator=made)
     keys, values = (torch.randn(2, heads, count, 8, generator=made) for _ in range(2))
-    positions = Positions({"capacity": 64, "heads": heads * group, "kv_heads": heads}, CPU)  # type: ignore[arg-type]
+    positions = Positions(64, group, CPU)
     positions.place(past)
     later = torch.arange(count) > past + torch.arange(tokens).unsqueeze(1)
     scores = torch.einsum("bthd,bhnd->bhtn", q, keys.repeat_interleave(group, 1)) * 8**-0.5

@@ -268,7 +268,7 @@ def test_what_is_wrong_with_a_serving_question_is_said(change, kind, field: str 
         lambda plan: helmsman.run(plan, "nowhere", "text"),
         lambda plan: helmsman.run(plan, "nowhere", [[1]], runs=0),
         lambda plan: helmsman.check(plan, None, tolerance=0),
-        lambda plan: helmsman.check(plan, helmsman.Run(plan.plan, Measured((), (), {}), None)),
+        lambda plan: helmsman.check(plan, helmsman.Execution(plan.plan, Measured((), (), {}), None)),
         lambda plan: helmsman.profile("cores=all"),
     ],
 )

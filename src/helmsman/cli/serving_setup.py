@@ -8,18 +8,8 @@ from helmsman.cli.serving_arguments import STAGES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.serving_question import POLICY, ServingQuestion, ServingSetting, Stage
 
-_OPTIONAL = (
-    "router",
-    "replicas",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "batch_tokens",
-    "chunk",
-    "sequences",
-    "utilisation",
-    "gpu_tokens",
-    "cpu_tokens",
-)
+_READ_BY_THEMSELVES = ("policy", "policy_options", "mispredict")
+_OPTIONAL = tuple(name for name in ServingSetting.model_fields if name not in _READ_BY_THEMSELVES)
 _REQUESTS = ("rate", "arrivals", "limit", "seed", "slo")
 
 
