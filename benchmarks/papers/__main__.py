@@ -16,7 +16,9 @@ from benchmarks.papers.catalogue import figures
 from benchmarks.papers.figure import Figure, Result, Row, Traces
 from benchmarks.park_egger.study import lines
 from helmsman.analysis.plots.picture import image
-from helmsman.cli.app import Parser, run_command, say, write_bytes, write_text
+from helmsman.cli.app import run_command
+from helmsman.cli.output import say, write_bytes, write_text
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import UsageError, unwritable
 
 

@@ -11,12 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.cli.app import command_parser, emit, run_command, to_json
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, to_json
+from helmsman.cli.parser import command_parser
 from helmsman.schemas.errors import BadInputError, HelmError
 
 PROGRAM = """
 import sys
-from helmsman.cli.app import command_parser, emit, run_command, say, to_json
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, say, to_json
+from helmsman.cli.parser import command_parser
 
 def execute(args):
     if args.out is not None and str(args.out) == "stream":

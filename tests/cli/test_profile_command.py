@@ -8,7 +8,7 @@ from errno import ENOSPC
 import pytest
 from layer_machines import loopback_record, two_cpus
 
-from helmsman.cli import app
+from helmsman.cli import output
 from helmsman.cli.plan import main as plan
 from helmsman.cli.profile import build_parser, main
 from helmsman.executor.machine import Machine
@@ -172,7 +172,7 @@ def test_the_file_asked_for_is_written_even_when_the_cache_fails(cache, asked, m
             if len(written) == 2:
                 raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(app, "whole_file", second_is_too_much)
+    monkeypatch.setattr(output, "whole_file", second_is_too_much)
     assert main(["--json", "-o", str(tmp_path / "p.json")]) == 6
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "hardware-unavailable"
     assert parse_document(Hardware, (tmp_path / "p.json").read_bytes(), "p.json") == record()

@@ -24,7 +24,7 @@ from random import Random
 from types import FrameType
 from typing import NoReturn
 
-from helmsman.cli.app import say
+from helmsman.cli.output import say
 from helmsman.schemas.errors import HelmError
 
 SECONDS = 2.0

@@ -13,7 +13,8 @@ from plans import make_hardware, make_plan
 from shapes import small_model
 from splits import with_storage
 
-from helmsman.cli.app import PLACE, command_parser, run_command
+from helmsman.cli.app import run_command
+from helmsman.cli.parser import PLACE, command_parser
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.profile import run as profiler
 from helmsman.hwdb.load_hardware import load_hardware

@@ -15,7 +15,9 @@ from typing import Any
 from benchmarks.papers.facts import of_gupta, of_helm, of_park, of_serving
 from benchmarks.papers.facts.answer import Answer, Value
 from benchmarks.papers.facts.page import PAPERS, Fact, Row, page, rows, unexplained
-from helmsman.cli.app import Parser, run_command, say, write_text
+from helmsman.cli.app import run_command
+from helmsman.cli.output import say, write_text
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import BadInputError
 
 _ANSWERS: Mapping[str, Callable[[], Mapping[str, Answer]]] = {

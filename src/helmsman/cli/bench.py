@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command
+from helmsman.cli.app import run_command
 from helmsman.cli.machine import add_machine_arguments
+from helmsman.cli.output import emit
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import progress
 from helmsman.cli.strategies import add_strategy_arguments, request_of, strategy_named
 from helmsman.schemas.errors import UsageError

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import add_key_arguments, keys_of
-from helmsman.cli.app import Parser, command_parser, run_command, run_loop, show
+from helmsman.cli.app import run_command, run_loop
+from helmsman.cli.output import show
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.schemas.errors import HardwareUnavailableError, TargetMissedError, UsageError
 from helmsman.schemas.figures import DISTURBED

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import say
+from helmsman.cli.output import say
 from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:

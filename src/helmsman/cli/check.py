@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, to_json
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
 

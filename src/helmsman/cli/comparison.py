@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from helmsman.cli.app import Parser, emit, say
+from helmsman.cli.output import emit, say
+from helmsman.cli.parser import Parser
 from helmsman.cli.strategies import ALL
 from helmsman.planner.options import offered
 from helmsman.planner.registry import OWN, RECOMMENDED, method

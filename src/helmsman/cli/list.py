@@ -4,7 +4,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, say
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, say
+from helmsman.cli.parser import Parser, command_parser
 
 if TYPE_CHECKING:
     from helmsman.schemas.listing import Listing

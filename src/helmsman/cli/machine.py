@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import PRECISIONS
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import PLACE, Parser, command_parser, run_command, say, to_json
+from helmsman.cli.app import run_command
+from helmsman.cli.output import say, to_json
+from helmsman.cli.parser import PLACE, Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, write_bytes
+from helmsman.cli.output import write_bytes
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out, write_text
+from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
+from helmsman.cli.output import emit, show, to_json, write_out, write_text
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.progress import timed_progress
 from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, run_command, show, write_out, write_text
+from helmsman.cli.app import run_command
+from helmsman.cli.output import show, write_out, write_text
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.profile_table import add_table_arguments
 from helmsman.cli.profile_table_text import unsteady
 from helmsman.schemas.figures import DISTURBED

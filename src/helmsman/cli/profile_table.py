@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.formats import FORMATS, STORED_FORMATS
 

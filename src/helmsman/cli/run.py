@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json
+from helmsman.cli.app import run_command
 from helmsman.cli.depth import check_depth
+from helmsman.cli.output import emit, say, to_json
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.cli.sampling import add_sampling_arguments, sampling_of
 from helmsman.schemas.errors import BadInputError, UsageError

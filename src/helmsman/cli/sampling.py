@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser
+from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, to_json
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.serving_arguments import add_limit_arguments, check_limit_arguments
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.units import parse_bytes, parse_seconds

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import emit, show, write_text
+from helmsman.cli.output import emit, show, write_text
 from helmsman.cli.progress import bars
 from helmsman.cli.serving_arguments import is_table
 from helmsman.cli.serving_pictures import draw_served, draw_swept

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from helmsman.cli.app import Parser
+from helmsman.cli.parser import Parser
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import UsageError

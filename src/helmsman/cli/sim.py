@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_text
+from helmsman.cli.app import run_command
 from helmsman.cli.documents import plan_of
+from helmsman.cli.output import emit, to_json, write_text
+from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
 from helmsman.cli.progress import bars
 from helmsman.cli.serving import execute_serving

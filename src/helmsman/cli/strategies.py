@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import Field
 from typing import TYPE_CHECKING, Any
 
-from helmsman.cli.app import Parser
 from helmsman.cli.batches import chosen
 from helmsman.cli.formats import add_format_arguments
+from helmsman.cli.parser import Parser
 from helmsman.planner.options import Option, options_of
 from helmsman.planner.registry import FORMER, OWN, RECOMMENDED, Method, known, method
 from helmsman.schemas.errors import UsageError
