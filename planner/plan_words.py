@@ -36,7 +36,10 @@ def in_words(plan: Plan) -> str:
     limited by RAM bandwidth; with q4_k all would fit on the GPU`."""
     rate, ttft = plan.predicted.tokens_per_second, plan.predicted.ttft.seconds
     speed = f"{rate.mid:.3g} tokens/s ({rate.low:.3g} to {rate.high:.3g}), first token after {format_seconds(ttft.mid)}"
-    parts = (_where(plan, "weights"), _where(plan, "kv"), speed, f"limited by {_limit(plan)}", _smaller(plan))
+    copied = any(rule.replicas for rule in plan.residence)
+    weights = _where(plan, "weights") + (", copies counted" if copied else "")
+    smaller = "" if copied else _smaller(plan)
+    parts = (weights, _where(plan, "kv"), speed, f"limited by {_limit(plan)}", smaller)
     return "; ".join(part for part in parts if part)
 
 

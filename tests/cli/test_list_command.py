@@ -24,7 +24,7 @@ SMALL = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--prompt-tokens", "
 
 @pytest.mark.parametrize("kind", get_args(Kind))
 def test_every_kind_is_listed_for_people_programs_and_completions(
-    kind: Kind, capsys: pytest.CaptureFixture[str]
+    kind: Kind, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main([kind, "--json"]) == 0
     found = parse_document(Listing, capsys.readouterr().out.encode(), "x")
@@ -32,8 +32,9 @@ def test_every_kind_is_listed_for_people_programs_and_completions(
     assert main([kind]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(names) and all(line.startswith(name) for line, name in zip(lines, names, strict=True))
-    assert main([kind, "-q"]) == 0
-    assert capsys.readouterr().out.splitlines() == names
+    assert main([kind, "-q", "-o", str(tmp_path / "names.json")]) == 0
+    assert capsys.readouterr().out.splitlines() == [name.replace(" ", "_") for name in names]
+    assert parse_document(Listing, (tmp_path / "names.json").read_bytes(), "x") == found
     assert all(entry.about for entry in found.entries) and len(set(names)) == len(names)
 
 
@@ -107,6 +108,8 @@ def test_completion_scripts_ask_for_names(shell: str, capsys: pytest.CaptureFixt
         plan(["--completion", shell])
     script = capsys.readouterr().out
     assert "helm-list models -q" in script
+    if shell == "tcsh":
+        assert "'c/--model=/`helm-list models -q`/'" in script, "one word"
     if shell == "bash":
         (tmp_path / "script").write_text(script)
         subprocess.run(["bash", "-n", tmp_path / "script"], check=True)

@@ -50,3 +50,10 @@ def test_places_have_the_words_of_people(model: str, machine: str, question: dic
     said, _ = words(model, machine, **question)
     assert (says in said and "all would fit" not in said) or "Optane" in said
     assert not re.search(r"\b(dram|vram|cuda|h2d)\b", said.replace("optane-h2d", ""))
+
+
+def test_copies_of_weights_are_said_to_be_counted() -> None:
+    options = {"percent": "0,0,100", "inclusive": True}
+    said, plan = words("Llama-2-7b-hf", "rtx3090-5950x", strategy="flexgen", options=options)
+    assert any(rule.replicas for rule in plan.residence)
+    assert "copies counted; KV " in said and "would fit" not in said

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 from helmsman.cli.app import run_command
-from helmsman.cli.output import emit, say
+from helmsman.cli.output import emit, say, write_out
 from helmsman.cli.parser import Parser, command_parser
 
 if TYPE_CHECKING:
@@ -31,12 +31,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Print a line for every name; with --quiet the names alone, as completions read them."""
+    """Print a line for every name; with --quiet the names alone, without spaces, as completions read them."""
     from helmsman.analysis.listing import listing
 
     found = listing(args.kind)
     if args.quiet and not args.json:
-        say("\n".join(entry.name for entry in found.entries))
+        write_out(args, found.to_json())
+        say("\n".join(entry.name.replace(" ", "_") for entry in found.entries))
         return 0
     emit(args, found.to_json(), lambda: _table(found))
     return 0

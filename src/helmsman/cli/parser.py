@@ -159,7 +159,7 @@ class _Completion(_Printed):
         for action in parser._actions:
             if action.dest in _LISTED:
                 names: Any = action
-                names.complete = shtab.cmd(f"helm-list {_LISTED[action.dest]} -q | tr ' ' _")
+                names.complete = shtab.cmd(f"helm-list {_LISTED[action.dest]} -q")
         return shtab.complete(parser, value)
 
 
