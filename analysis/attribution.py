@@ -15,8 +15,8 @@ from statistics import fmean
 
 from helmsman.analysis.passes import Pass
 from helmsman.lowering.graph import Task
-from helmsman.lowering.pools import THREAD
 from helmsman.simulator.replay import replay
+from helmsman.timing.pools import THREAD
 
 BETWEEN = "time between tasks"
 """The term of what a path spends in no task: hand-overs, joins, and whatever else no price has."""

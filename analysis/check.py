@@ -17,8 +17,8 @@ from helmsman.analysis.probed import at_probed_rates
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in
+from helmsman.hwdb.percentiles import ENDS
 from helmsman.planner.costs import CostModel
-from helmsman.planner.percentiles import ENDS
 from helmsman.planner.predict import pass_interval
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from helmsman.lowering.pools import Pools
 from helmsman.planner.between_terms import SUBMISSION
 from helmsman.planner.disturbed import (
     BANDWIDTH,
@@ -21,6 +20,7 @@ from helmsman.schemas.figures import DISTURBED, Figure
 from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, lane_owner
 from helmsman.schemas.plan import Evidence, Interval, Plan
 from helmsman.schemas.units import format_seconds
+from helmsman.timing.pools import Pools
 
 REMEDY = "run helm-profile when nothing else runs"
 

@@ -10,8 +10,6 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.costs import CostModel, Estimate
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.predict import scheduled
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -19,6 +17,9 @@ from helmsman.schemas.read import is_digest
 from helmsman.schemas.trace import SourceKind, Span, Trace
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.stream import Progress
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.makespan import makespan
+from helmsman.timing.pools import Pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Expected:
             return seconds(task, self.estimates[task.id])
 
         machine = machine or self.costs.hardware
-        return begins + scheduled(self.graph, machine, price, self.costs.slowed_on(machine), self.between)
+        return begins + makespan(self.graph, price, Pools(machine), self.costs.slowed_on(machine), self.between)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:

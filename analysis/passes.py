@@ -7,9 +7,9 @@ from helmsman.analysis.expected import Expected
 from helmsman.analysis.rows import Key, Sample
 from helmsman.analysis.scaling import Scaling
 from helmsman.analysis.simulated import idle
-from helmsman.lowering.pools import THREAD
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.trace import Span
+from helmsman.timing.pools import THREAD
 
 
 @dataclass(frozen=True, slots=True)

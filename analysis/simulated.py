@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Span
 from helmsman.simulator.replay import replay
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowed
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
     """Seconds of each task by id; `extent`: from the end of the pass before to its own end; `idle`: of it, without work
     before the last task ended; `launching`: of it, after that, while the thread of the host still works that launches
-    for all devices (`lowering.host_thread`).
+    for all devices (`timing.host_thread`).
 
     `in_turn`: known to run one task at a time in order of the graph, whatever the tasks take."""
 

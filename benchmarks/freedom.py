@@ -44,12 +44,12 @@ from benchmarks.random_questions import Question, drawn, roomy
 from helmsman.cli.app import run_command
 from helmsman.cli.plan import build_parser, plan_request
 from helmsman.cli.strategies import strategy_named
+from helmsman.hwdb.percentiles import mean_of
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_PASSED_OVER
 from helmsman.planner.decide import decide as decide_request
 from helmsman.planner.decision import Decision
 from helmsman.planner.objective import objective_seconds
-from helmsman.planner.percentiles import mean_of
 from helmsman.planner.registry import RECOMMENDED
 from helmsman.planner.speed import speed
 from helmsman.schemas.plan import Interval, Plan

@@ -96,7 +96,7 @@ def _difference(before: Result | None, after: Result | None) -> str:
     if before is None or after is None:
         return "new" if before is None else "gone"
     if before.says != after.says:
-        return f"{before.says!r} -> {after.says!r}"
+        return f"{before.says!r}, {before.seconds!r} s -> {after.says!r}, {after.seconds!r} s"
     if before.seconds != after.seconds:
         return f"{before.seconds!r} -> {after.seconds!r} s ({after.seconds / before.seconds - 1:+.2%})"
     return "the same label and seconds, other bytes"

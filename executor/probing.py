@@ -21,10 +21,10 @@ from helmsman.executor.probe import (
     product_matrices,
     weights_rate,
 )
-from helmsman.lowering.pools import Pools
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
+from helmsman.timing.pools import Pools
 
 
 class Prober:

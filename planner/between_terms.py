@@ -5,13 +5,13 @@ somewhere."""
 
 from collections.abc import Iterator
 
+from helmsman.hwdb.percentiles import ENDS, duration_at
 from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.costs import CostModel
-from helmsman.planner.handovers import ends_on, submissions
-from helmsman.planner.percentiles import ENDS, duration_at
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval, Term
+from helmsman.timing.handovers import ends_on, submissions
 
 HANDOVER, JOIN, SUBMISSION = "hand-over", "join", "submission"
 

@@ -1,10 +1,10 @@
 """The lower bound: each byte of a pass read once, all memories at full bandwidth at once, capacities respected."""
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.lowering.pools import together
 from helmsman.planner.device_rates import cache_rate
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
+from helmsman.timing.pools import together
 
 _CACHED = ("attention", "scores", "wv")
 _LEAST_STORED = size_of(64, "q4") / (size_of(64, "q4") + size_of(64, "f32"))

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
+from helmsman.hwdb.percentiles import mean_of
 from helmsman.planner.complexity import Complexity, complexity
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.footprint import at_footprint
-from helmsman.planner.percentiles import mean_of
 from helmsman.planner.sensitivity import Sensitivity, gain, regrets, sensitivity
 from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase

@@ -9,29 +9,28 @@ from functools import cached_property, partial
 from math import exp, hypot, log, prod
 from typing import Literal
 
+from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import Task
 from helmsman.lowering.nearest_format import ASSUMED
-from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
-from helmsman.planner.handovers import Handovers, without_time_between
-from helmsman.planner.interference import Slowed, Slowings, beside, of_arithmetic, slowings
-from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
-from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
 from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.timing.handovers import Handovers, without_time_between
+from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
+from helmsman.timing.pools import Pools
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
 
 _ATTENDING = ("attention", "scores", "wv")
-_NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 """Kinds that read caches."""
+_NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 
@@ -165,16 +164,16 @@ class CostModel:
             self._between[ends] = Handovers(hardware, *ends)
         return self._between[ends]
 
-    def sharing(self, end: End = "mid", alone: bool = False) -> Sharing:
-        """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass; and
-        the thread that launches for all devices. `alone`: no other figure errs, so that of an assumed joint rate only
-        its share of the bandwidth does."""
+    def pools_at(self, end: End = "mid", alone: bool = False) -> Pools:
+        """Return the memories, links and the host's thread that tasks share at one end of their intervals: the more
+        several users of a memory reach, the faster a pass. `alone`: no other figure errs, so that of an assumed joint
+        rate only its share of the bandwidth does."""
         key = end, alone and end != "mid"
-        if key not in self._sharing:
+        if key not in self._pools:
             between = self.between(end)
             hardware = with_joint_share_alone(between.hardware) if key[1] else between.hardware
-            self._sharing[key] = Sharing(Pools(hardware, partial(rate_at, end=OPPOSITE[end]), between.thread))
-        return self._sharing[key]
+            self._pools[key] = Pools(hardware, partial(rate_at, end=OPPOSITE[end]), between.thread)
+        return self._pools[key]
 
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
@@ -201,8 +200,8 @@ class CostModel:
 
     @cached_property
     def pools(self) -> Pools:
-        """The memories, links and the host's thread that tasks share."""
-        return self.sharing().pools
+        """The memories, links and the host's thread that tasks share, at the medians."""
+        return self.pools_at()
 
     @cached_property
     def _slowings(self) -> dict[End, dict[str, Slowings]]:
@@ -214,7 +213,7 @@ class CostModel:
         return {}
 
     @cached_property
-    def _sharing(self) -> dict[tuple[End, bool], Sharing]:
+    def _pools(self) -> dict[tuple[End, bool], Pools]:
         return {}
 
     @cached_property

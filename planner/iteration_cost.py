@@ -92,7 +92,7 @@ def _joins(replica: Replica, costs: CostModel) -> tuple[float, float]:
     if replica.away is None:
         return 0.0, 0.0
     between, host, accelerator = costs.between(), replica.host.name, replica.away.name
-    return between.joins([host], accelerator), between.joins([accelerator], host)
+    return between.join(accelerator), between.join(host)
 
 
 def _shared(replica: Replica, costs: CostModel, tokens: int) -> tuple[float, float]:
@@ -102,13 +102,13 @@ def _shared(replica: Replica, costs: CostModel, tokens: int) -> tuple[float, flo
     accelerators = [device.name for device in replica.accelerators]
     weights = [t for t in lower(replica.plan, rows(1)).tasks if t.kind == "linear" and t.resource in accelerators]
     caches = decode_attention(model, fmt, host, tokens)
-    sharing, seconds = costs.sharing(), sum(costs.price(task).mid for task in weights)
-    uses = sharing.pools.uses(weights[0]) if weights else {}
-    if not uses.keys() & sharing.pools.uses(caches).keys():
+    pools, seconds = costs.pools, sum(costs.price(task).mid for task in weights)
+    uses = pools.uses(weights[0]) if weights else {}
+    if not uses.keys() & pools.uses(caches).keys():
         return 0.0, 0.0
-    rate = min(sum(map(sharing.pools.drawn, weights)) / seconds, sharing.pools.most(uses))
-    paces = sharing.speeds({0: (rate, uses), 1: sharing.asked(caches, costs.price(caches).mid)})
-    return 1.0 / paces[0] - 1.0, 1.0 / paces[1] - 1.0
+    rate = min(sum(map(pools.drawn, weights)) / seconds, pools.most(uses))
+    reads, attends = pools.fair_speeds([(rate, uses), pools.asked(caches, costs.price(caches).mid)])
+    return 1.0 / reads - 1.0, 1.0 / attends - 1.0
 
 
 def _stages(replica: Replica, costs: CostModel) -> Stages:

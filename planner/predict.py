@@ -1,30 +1,26 @@
 """What the cost model expects of a placement: seconds per phase, their terms, memory, bottleneck, gap."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from helmsman.hwdb.percentiles import ENDS, End
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
-from helmsman.lowering.pools import Pools
 from helmsman.planner.between_terms import between_terms
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate, work_of
-from helmsman.planner.delayed import delayed_makespan
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed
 from helmsman.planner.memory import memory_use
 from helmsman.planner.objective import objective_seconds
-from helmsman.planner.percentiles import ENDS, End
 from helmsman.planner.prompt_passes import weighted_passes
-from helmsman.planner.schedule import works_makespan
-from helmsman.planner.sharing import Sharing
-from helmsman.planner.works import Works, alike, apart
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
 from helmsman.schemas.workload import Workload
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.pools import Pools
+from helmsman.timing.works import Works, alike
 
 _PERCENT = 100
 
@@ -156,39 +152,7 @@ def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
 
 def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
     times = [getattr(price, end) for price in prices]
-    return works_seconds(works, times, costs.slowed(end), costs.sharing(end), costs.between(end))
-
-
-def scheduled(
-    graph: TaskGraph,
-    hardware: Hardware,
-    price: Callable[[Task], float],
-    slowed: Slowed | None,
-    between: Handovers | None = None,
-) -> float:
-    """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links, to what others
-    compute and to each other's use of memories and links, and the time `between` them."""
-    times = [price(task) for task in graph.tasks]
-    return works_seconds(apart(graph), times, slowed, Sharing(Pools(hardware)), between)
-
-
-def works_seconds(
-    works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing, between: Handovers | None
-) -> float:
-    """Seconds of a pass whose kinds of work take `times` alone, with what others at work and shared memories cost, and
-    the time `between` tasks; no less than one thread of the host works that launches them all."""
-    seconds = works_makespan(works, times, slowed, between)
-    if sharing.matters(works, times):
-        seconds = max(seconds, delayed_makespan(works, times, slowed, sharing, between))
-    return max(seconds, _launching(works, times, between))
-
-
-def _launching(works: Works, times: Sequence[float], between: Handovers | None) -> float:
-    """Seconds that the thread works which launches for all devices of an eager host; 0 where none does."""
-    if between is None or not between.thread.known:
-        return 0.0
-    held = [between.thread.seconds(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
-    return sum(held[kind] for kind in works.kind)
+    return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))
 
 
 def gap(seconds: float, bound: float) -> float:

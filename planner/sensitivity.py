@@ -10,18 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from helmsman.hwdb.percentiles import End
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.planner.costs import Bound, CostModel, work_of
-from helmsman.planner.percentiles import End
-from helmsman.planner.predict import mean_step, works_seconds
+from helmsman.planner.predict import mean_step
 from helmsman.planner.prompt_passes import weighted_passes
-from helmsman.planner.works import Works, alike
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.works import Works, alike
 
 Cause = tuple[str, str]
 """What errs as one: the device or link, and what bounds its work there."""
@@ -111,8 +112,8 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
         slows, joint, between = (end if moved == cause else "mid" for cause in beside)
         times = [getattr(price, each) for price, each in zip(prices, ends, strict=True)]
         handed = costs.between(between, end if moved in launches else "mid")
-        sharing = costs.sharing(joint, alone=True)
-        return works_seconds(works, times, costs.slowed(slows), sharing, handed) + handed.begins(graph)
+        pools = costs.pools_at(joint, alone=True)
+        return works_makespan(works, times, pools, costs.slowed(slows), handed) + handed.begins(graph)
 
     usual = seconds()
     most = _most_added(works, causes, [price.high - price.low for price in prices])

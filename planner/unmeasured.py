@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from itertools import combinations
 
 from helmsman.lowering.nearest_format import ASSUMED
-from helmsman.lowering.pools import Pools
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Interrupts, Link, Memory
+from helmsman.timing.pools import Pools
 
 JOINT_SHARE = 0.7
 """Of a memory's bandwidth that its devices reach together, products of their own each: medians of 0.89 to 0.98 and 10th

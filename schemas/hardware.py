@@ -110,7 +110,7 @@ class Device(Frozen):
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
     `launch`: least seconds between two operations on the device; `dispatch`: what launching them takes on the host,
     where that is not a captured graph or native code; `launching`: in a plan, how long a launch keeps the one thread of
-    the host at most, which launches for all devices in turn and computes what its CPUs do (`lowering.host_thread`);
+    the host at most, which launches for all devices in turn and computes what its CPUs do (`timing.host_thread`);
     `overhead`: seconds added to every operation; `overheads`: to operations of these kinds instead;
     `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 128 rows that passes at a time, where
     prompts are launched operation by operation and decode steps are captured graphs;

@@ -9,13 +9,13 @@ from typing import Literal
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.stages import stage_of
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price, replay, spans
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowed
 
 LayerKind = Literal["embedding", "attention", "ffn", "block", "output"]
 

@@ -1,19 +1,20 @@
 """Replay: tasks executed in virtual time, with exclusive lanes, shared bandwidth of memories and links, work that busy
 links delay, and time between tasks."""
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Self
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.pools import Pools
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, under_way
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
-from helmsman.simulator._replay import Loop
 from helmsman.simulator.overlap import LaneKinds, OverlapShares
+from helmsman.timing.clock import Clock
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowed, alone
+from helmsman.timing.pools import Pools
 
 Price = Callable[[Task], float]
 Done = Callable[[int, Task, float, float], None]
@@ -81,13 +82,13 @@ def replay(
     between: Handovers | None = None,
 ) -> Replay:
     """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` what
-    delays it: by default all links of the record (`planner.interference`), as if no price counted one already, and not
+    delays it: by default all links of the record (`timing.interference`), as if no price counted one already, and not
     what others compute; `between`: the time between tasks and the launching thread (`CostModel.between`), by default
     none.
 
     A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
-    done, and handed over. Running tasks share bandwidth (`lowering.pools`). Where one thread of the host launches for
-    all devices, the makespan is no less than that thread works (`lowering.host_thread`), and the rest of it idle.
+    done, and handed over. Running tasks share bandwidth (`timing.pools`). Where one thread of the host launches for
+    all devices, the makespan is no less than that thread works (`timing.host_thread`), and the rest of it idle.
     Deterministic; cost O(tasks x log), and x running under contention.
     Raises ValueError for a graph with a cycle, and for seconds that are negative or not a number."""
     start, end = [0.0] * len(graph.tasks), [0.0] * len(graph.tasks)
@@ -112,7 +113,9 @@ def replay_stream(
 
     Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""
-    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware), between).go(window)
+    kinds = LaneKinds(hardware)
+    clock = Clock(Pools(hardware), slowed or alone(hardware), between, kinds.flag, record=done is not None)
+    return _Run(iter(tasks), price, done, clock, kinds).go(window)
 
 
 def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, run: int = 0) -> list[Span]:
@@ -138,139 +141,49 @@ def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, r
 
 
 class _Run:
-    """Feeds the native loop with tasks as they come, and names what comes back."""
+    """Feeds the clock with tasks as they come, and names what comes back."""
 
-    def __init__(
-        self,
-        tasks: Iterator[Task],
-        price: Price,
-        hardware: Hardware,
-        done: Done | None,
-        slowed: Slowed | None,
-        between: Handovers | None,
-    ) -> None:
-        self.tasks, self.price, self.done = tasks, price, done
-        self.slowed = slowed
-        self.between = _Between(between) if between is not None and between.known else None
-        self.thread, self.held = between.thread if between is not None and between.thread.known else None, 0.0
-        self.links = {link.name: link for link in hardware.links}
-        self.kinds_of_traffic: dict[str, int] = {}
-        self.traffic: dict[tuple[str, ...], int] = {(): -1}
-        self.slowings: dict[Slowings, int] = {(): -1}
-        self.pools, self.kinds = Pools(hardware), LaneKinds(hardware)
-        self.loop = Loop(self.pools.rates, record=done is not None)
-        self.lanes: dict[str, int] = {}
-        self.moved: list[int] = []
-        self.seats: dict[tuple[str, tuple[str, ...]], tuple[int, int, float]] = {}
+    def __init__(self, tasks: Iterator[Task], price: Price, done: Done | None, clock: Clock, kinds: LaneKinds) -> None:
+        self.tasks, self.price, self.done, self.clock, self.kinds = tasks, price, done, clock, kinds
+        self.moved: dict[str, int] = {}
         self.pending: dict[int, Task] = {}
         self.count = 0
 
     def go(self, window: int) -> Summary:
-        """Keep at least `window` unfinished tasks in the loop, at most twice as many, until there are no more."""
-        while self._feed(2 * window - self.loop.unfinished):
-            self.loop.run(window)
+        """Keep at least `window` unfinished tasks in the clock, at most twice as many, until there are no more."""
+        while self._feed(2 * window - self.clock.loop.unfinished):
+            self.clock.run(window)
             self._tell()
-        self._finish()
+        self.clock.run()
         self._tell()
         return self._summary()
 
     def _feed(self, room: int) -> bool:
         """Whether there may be more tasks than the `room` that were fed."""
-        lanes, seconds, rates, uses, slows, counts, deps = [], [], [], [], [], [], list[int]()
-        traffic, gaps, handovers = [], [], list[float]()
-        for task in islice(self.tasks, room):
-            alone, size = self.price(task), task.bytes
-            if not alone >= 0.0:
-                raise ValueError(f"task {task.id} cannot take {alone} s")
-            lane, drawn, most = self.seats.get((task.resource, task.memories)) or self._seat(task)
-            self.moved[lane] += size
-            if self.thread is not None:
-                self.held += self.thread.seconds(task, alone)
-            rate = min(self.pools.drawn(task) / alone, most) if alone else 0.0
-            lanes.append(lane)
-            seconds.append(alone)
-            rates.append(rate)
-            uses.append(drawn if rate else -1)
-            found = self.slowed(task) if self.slowed else ()
-            slows.append(self._slowings(found))
-            traffic.append(self._traffic(task, found) if self.slowed else -1)
-            gaps.append(self.between.add(task, handovers) if self.between else 0.0)
-            counts.append(len(task.deps))
-            deps += task.deps
-            if self.done is not None:
-                self.pending[self.count + len(lanes) - 1] = task
-        self.count += len(lanes)
-        handovers = handovers if self.between else [0.0] * len(deps)
-        self.loop.feed(lanes, seconds, rates, uses, traffic, slows, gaps, counts, deps, handovers)
-        return len(lanes) == room
-
-    def _seat(self, task: Task) -> tuple[int, int, float]:
-        """Numbers of a lane and of what its tasks draw on when they use such memories, and their most bytes/s.
-
-        A task that alone already exceeds what a pool nominally has counts as using all of it."""
-        lane = self.lanes.get(task.resource)
-        if lane is None:
-            lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource))
-            self.moved.append(0)
-        uses = self.pools.uses(task)
-        seat = (lane, self.loop.add_uses(self.pools.numbered(uses)), self.pools.most(uses))
-        self.seats[task.resource, task.memories] = seat
-        return seat
-
-    def _slowings(self, found: Slowings) -> int:
-        """The number of what delays a task; -1 for nothing."""
-        if found not in self.slowings:
-            parts = ([each for each in found if interrupts(each[0]) is kind] for kind in (False, True))
-            slows, others = ([(self._kind(name), extra) for name, extra in part] for part in parts)
-            self.slowings[found] = self.loop.add_slowings(slows, others)
-        return self.slowings[found]
-
-    def _traffic(self, task: Task, found: Slowings) -> int:
-        """The number of what is under way while a task runs; -1 for nothing."""
-        moving = under_way(self.links, task, found)
-        if moving not in self.traffic:
-            self.traffic[moving] = self.loop.add_traffic([self._kind(name) for name in moving])
-        return self.traffic[moving]
-
-    def _kind(self, name: str) -> int:
-        return self.kinds_of_traffic.setdefault(name, len(self.kinds_of_traffic))
-
-    def _finish(self) -> None:
-        try:
-            self.loop.run(0)
-        except RuntimeError:
-            raise ValueError("the task graph has a cycle") from None
+        tasks, moved = tuple(islice(self.tasks, room)), self.moved
+        works = array("i", [self.clock.work(task, self.price(task)) for task in tasks])
+        counts = array("i", [len(task.deps) for task in tasks])
+        self.clock.feed(works, counts, array("q", chain.from_iterable(task.deps for task in tasks)))
+        for task in tasks:
+            moved[task.resource] = moved.get(task.resource, 0) + task.bytes
+        if self.done is not None:
+            self.pending.update(enumerate(tasks, self.count))
+        self.count += len(tasks)
+        return len(tasks) == room
 
     def _tell(self) -> None:
         if self.done is not None:
-            for index, start, end in zip(*self.loop.finished(), strict=True):
+            for index, start, end in zip(*self.clock.loop.finished(), strict=True):
                 self.done(index, self.pending.pop(index), start, end)
 
     def _summary(self) -> Summary:
+        loop = self.clock.loop
         made = Summary(
-            makespan=self.loop.now,
-            busy=dict(zip(self.lanes, self.loop.busy, strict=True)),
-            moved=dict(zip(self.lanes, self.moved, strict=True)),
-            overlap=self.loop.overlap,
-            shares=self.kinds.shares(self.loop.masks),
+            makespan=loop.now,
+            busy=dict(zip(self.clock.lanes, loop.busy, strict=True)),
+            moved=self.moved,
+            overlap=loop.overlap,
+            shares=self.kinds.shares(loop.masks),
             tasks=self.count,
         )
-        return made.later(self.held - made.makespan) if self.held > made.makespan else made
-
-
-class _Between:
-    """The time between tasks as they come: of all so far only their lanes are kept."""
-
-    def __init__(self, between: Handovers) -> None:
-        self.between = between
-        self.lanes: list[str] = []
-        self.begun = set[str]()
-
-    def add(self, task: Task, handovers: list[float]) -> float:
-        """The seconds after the task before it on its lane; after each of those it waits for, to `handovers`."""
-        others = [self.lanes[dep] for dep in task.deps]
-        handovers += [self.between.after(lane, task.resource) for lane in others]
-        gap = self.between.joins(others, task.resource) if task.resource in self.begun else 0.0
-        self.begun.add(task.resource)
-        self.lanes.append(task.resource)
-        return gap
+        return made.later(max(0.0, self.clock.makespan - made.makespan))

@@ -8,8 +8,6 @@ from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.paging import Passes, passes_of
 from helmsman.lowering.placement import Placed
 from helmsman.planner.costs import work_of
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import lane_owner
@@ -18,6 +16,8 @@ from helmsman.simulator.breakdown import ROWS, Breakdown, Rows
 from helmsman.simulator.curve import Curve, chosen_steps
 from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowed
 
 Progress = Callable[[Sequence[int]], Iterable[int]]
 

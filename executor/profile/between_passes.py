@@ -20,13 +20,13 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel
 from helmsman.planner.decision import plan_document
-from helmsman.planner.handovers import ends_on, submissions
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy
 from helmsman.schemas.workload import Workload
+from helmsman.timing.handovers import ends_on, submissions
 
 _SMALL = Model(
     name="profile-passes",

@@ -16,14 +16,12 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
-from helmsman.planner.interference import streaming
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
-from helmsman.planner.schedule import makespan
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
@@ -32,6 +30,8 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
+from helmsman.timing.interference import streaming
+from helmsman.timing.makespan import makespan
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class LayerSplit:
 @dataclass(frozen=True, slots=True)
 class _UnitCosts:
     """Seconds of each unit as priced in one placement; `crossing`: hidden state over, token back; `between`: hand-overs
-    and joins between tasks, and what passes before the first (`planner.handovers`)."""
+    and joins between tasks, and what passes before the first (`timing.handovers`)."""
 
     embedding: float
     block: float
@@ -349,4 +349,5 @@ def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
             unit = "embedding" if task.op == "embedding" else "output"
         totals[unit] += costs.price(task).mid
     between = costs.between()
-    return _UnitCosts(**totals, between=makespan(graph, lambda _: 0.0, between=between) + between.begins(graph))
+    waits = makespan(graph, lambda _: 0.0, costs.pools, between=between)
+    return _UnitCosts(**totals, between=waits + between.begins(graph))

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from lowered import graphs, question
+from plain_clock import makespan
 
 from helmsman.analysis.expected import Expected, expect
 from helmsman.analysis.simulated import Simulated, from_spans
@@ -11,7 +12,6 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.predict import predict_phase
-from helmsman.planner.schedule import makespan
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Schedule, Select
 from helmsman.simulator.replay import replay, spans

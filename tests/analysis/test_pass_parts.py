@@ -11,7 +11,6 @@ from helmsman.analysis.expected import expect
 from helmsman.analysis.passes import Pass, passes_of
 from helmsman.analysis.scaling import Scaling
 from helmsman.cli.plan import main
-from helmsman.lowering.pools import THREAD
 from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.plan import Plan
@@ -19,6 +18,7 @@ from helmsman.schemas.read import parse_document
 from helmsman.schemas.trace import Span
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.stream import timeline
+from helmsman.timing.pools import THREAD
 
 STEPS = 3
 

@@ -13,12 +13,13 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.alike_blocks import alike
 from helmsman.planner.costs import CostModel, work_of
 from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step, pass_seconds, scheduled
-from helmsman.planner.works import alike as kinds_of
+from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.scheduler.iteration import PHASES, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.plan import ComputeRule, LayerRange, Plan, Select
+from helmsman.timing.makespan import makespan
+from helmsman.timing.works import alike as kinds_of
 
 LLAMA, OPT = (model.model_copy(update={"layers": 7}) for model in (LAYER, OPT_LAYER))
 PLANS = {
@@ -85,7 +86,7 @@ def test_equal_work_is_scheduled_as_if_every_task_had_a_price_of_its_own(plan: P
     for hardware in (plan.hardware, plan.hardware.model_copy(update={"links": (slowing, *links)})):
         costs = CostModel(hardware)
         assert len(kinds_of(graph, work_of).kinds) < len(graph.tasks) / 2
-        each = scheduled(graph, hardware, lambda task, costs=costs: costs.price(task).mid, costs.slowed())
+        each = makespan(graph, lambda task, costs=costs: costs.price(task).mid, costs.pools, costs.slowed())
         assert pass_seconds(graph, costs) == each
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from lowered import at, busy, graphs, median, pooled, question, ranges
+from plain_clock import makespan
 
-from helmsman.lowering.pools import Pools
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import predict_phase
-from helmsman.planner.schedule import makespan
 from helmsman.simulator.replay import replay
+from helmsman.timing.pools import Pools
 
 QUESTIONS = [
     ("Qwen3-0.6B", "rtx3060-5600x", 16, 1, {}),

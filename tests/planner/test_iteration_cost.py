@@ -10,12 +10,12 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.serving import lower_serving
 from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.costs import CostModel
-from helmsman.planner.handovers import without_time_between
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
 from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch
+from helmsman.timing.handovers import without_time_between
 
 GIB = 2**30
 

@@ -6,11 +6,11 @@ import pytest
 from plans import make_hardware, make_plan
 from shapes import small_model
 
+from helmsman.hwdb.percentiles import STRETCH
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.costs import CostModel
-from helmsman.planner.percentiles import STRETCH
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 

@@ -9,7 +9,6 @@ from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.lowering.pools import THREAD
 from helmsman.planner.complexity import Complexity, complexity
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.launches import ceiling, driven, floor
@@ -20,6 +19,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
+from helmsman.timing.pools import THREAD
 
 EAGER = ("l40s-epyc7413", "rtx3090-epyc7h12")
 WORK = Workload(prompt_tokens=128, output_tokens=128, batch=1, context=256)

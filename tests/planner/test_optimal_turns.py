@@ -4,11 +4,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from plain_clock import makespan
 from questions import asked, simulated
 
 from helmsman.lowering.lower import lower
 from helmsman.planner.predict import pass_seconds
-from helmsman.planner.schedule import makespan
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.order import seconds

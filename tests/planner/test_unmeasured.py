@@ -7,8 +7,8 @@ from plans import figure, make_hardware, make_plan
 from shapes import small_model
 
 from helmsman.hwdb.compose import GIB, compose
+from helmsman.hwdb.percentiles import STRETCH, End, duration_at, rate_at
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.percentiles import STRETCH, End, duration_at, rate_at
 from helmsman.planner.predict import predict
 from helmsman.planner.sensitivity import HANDOVERS, sensitivity
 from helmsman.planner.unmeasured import (
@@ -56,8 +56,8 @@ def test_handovers_joins_and_joint_rates_are_at_the_same_percentiles_as_prices()
     for end, added in (("low", -2e-6), ("mid", 0.0), ("high", 1e-6)):
         seconds = pytest.approx(4e-6 + STRETCH * added)
         assert costs.between(end).after(link, device) == seconds
-        assert costs.between(end).joins(["other"], device) == seconds
-    slow, fast = costs.sharing("high").pools.capacity, costs.sharing("low").pools.capacity
+        assert costs.between(end).join(device) == seconds
+    slow, fast = costs.pools_at("high").capacity, costs.pools_at("low").capacity
     memory = machine.memories[0].name
     assert slow[memory] == pytest.approx(1e10 / 2**STRETCH) and fast[memory] == pytest.approx(1e10 * 2**STRETCH)
 
@@ -184,7 +184,7 @@ def test_what_is_uncertain_about_a_bandwidth_is_not_the_joint_rates_once_more() 
         value = memory.bandwidth.value
 
         def capacity(end: End, alone: bool, costs: CostModel = costs, name: str = memory.name) -> float:
-            return costs.sharing(end, alone).pools.capacity[name]
+            return costs.pools_at(end, alone).capacity[name]
 
         assert capacity("high", False) == pytest.approx(value * (JOINT_SHARE / spread) ** STRETCH)
         assert capacity("high", True) == pytest.approx(value * JOINT_SHARE**STRETCH)

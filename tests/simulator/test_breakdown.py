@@ -5,12 +5,12 @@ import pytest
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
-from helmsman.planner.handovers import Handovers
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.breakdown import Breakdown, Rows
 from helmsman.simulator.replay import replay_stream
 from helmsman.simulator.stream import simulate
+from helmsman.timing.handovers import Handovers
 
 
 def accelerated(hardware: Hardware) -> Hardware:

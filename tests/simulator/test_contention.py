@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from contending import GB, MakeTask, machine, on, random_case
 from exact_replay import ExactReplay
+from plain_clock import makespan
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.schedule import makespan
 from helmsman.simulator.replay import replay, replay_stream
 
 MakeGraph = Callable[..., TaskGraph]

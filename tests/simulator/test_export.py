@@ -6,11 +6,11 @@ import pytest
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placement
-from helmsman.planner.handovers import Handovers
 from helmsman.schemas.trace import Span
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.export import timeline_json
 from helmsman.simulator.stream import timeline
+from helmsman.timing.handovers import Handovers
 
 LANES = ["cpu", "acc", "h2d", "h2d:activations", "d2h", "d2h:activations"]
 

@@ -6,12 +6,11 @@ import pytest
 from plans import figure
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.pools import Pools
-from helmsman.planner.sharing import Sharing
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware, JointProducts
-from helmsman.simulator._replay import fair_speeds
 from helmsman.simulator.replay import replay
+from helmsman.timing._clock import fair_speeds
+from helmsman.timing.pools import Pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,9 @@ def test_products_draw_what_plain_reads_would_move_meanwhile(
     for rate, factor in ((10e9, 1.0), (13e9, 2 * 13e9 / 0.75 / 30e9)):
         made = replay(graph(one, other), lambda each, rate=rate: each.bytes / rate, known)
         assert made.makespan == pytest.approx(factor * 1e9 / rate)
-        sharing = Sharing(Pools(known))
-        paces = sharing.speeds({place: sharing.asked(each, 1e9 / rate) for place, each in enumerate((one, other))})
-        assert list(paces.values()) == pytest.approx([1 / factor] * 2)
+        pools = Pools(known)
+        speeds = pools.fair_speeds([pools.asked(each, 1e9 / rate) for each in (one, other)])
+        assert speeds == pytest.approx([1 / factor] * 2)
 
 
 def test_the_most_is_what_the_narrowest_pool_lets_through(hardware: Hardware) -> None:

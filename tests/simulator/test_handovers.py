@@ -5,16 +5,16 @@ from collections.abc import Callable
 
 import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
+from plain_clock import scheduled
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.between_terms import SUBMISSION, between_terms
 from helmsman.planner.costs import CostModel
-from helmsman.planner.handovers import Handovers, ends_on, submissions
-from helmsman.planner.interference import alone
-from helmsman.planner.predict import scheduled
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay, replay_stream
+from helmsman.timing.handovers import Handovers, ends_on, submissions
+from helmsman.timing.interference import alone
 
 MakeGraph = Callable[..., TaskGraph]
 HANDOVERS, JOINS = {"h2d": 0.03, "d2h": 0.005, "s2d": 0.2}, {"cuda": 0.02, "cpu": 0.01}

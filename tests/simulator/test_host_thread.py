@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
+from plain_clock import scheduled
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import alone
-from helmsman.planner.predict import scheduled
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay, replay_stream
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import alone
 
 MakeGraph = Callable[..., TaskGraph]
 

@@ -1,20 +1,20 @@
 """Work that busy links and other devices delay: closed forms, exact arithmetic, the planner's own schedule."""
 
 import random
+from array import array
 from collections.abc import Callable
 
 import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
 from exact_replay import ExactReplay
+from plain_clock import makespan, scheduled
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowings, alone, beside, of_arithmetic, slowings
-from helmsman.planner.predict import scheduled
-from helmsman.planner.schedule import makespan
 from helmsman.schemas.hardware import Hardware, lane_owner
-from helmsman.simulator._replay import Loop
 from helmsman.simulator.replay import replay, replay_stream
+from helmsman.timing._clock import Loop
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowings, alone, beside, of_arithmetic, slowings
 
 MakeGraph = Callable[..., TaskGraph]
 F = 0.5
@@ -111,7 +111,7 @@ def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: 
     dag = graph(*(t._replace(bytes=0) for t in tasks))
     hardware = machine(1e12, {}, FACTORS)
     done = replay(dag, lambda t: prices[t.id], hardware)
-    assert makespan(dag, lambda t: prices[t.id], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
+    assert scheduled(dag, hardware, lambda t: prices[t.id], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
     assert done.makespan >= makespan(dag, lambda t: prices[t.id]) * (1 - 1e-12)
 
 
@@ -211,6 +211,24 @@ def test_the_loop_refuses_what_cannot_be() -> None:
     for wrong in ([(-1, 0.5)], [(0, -0.5)], [(0, float("nan"))]):
         with pytest.raises(ValueError, match="0 or more"):
             loop.add_slowings(wrong, [])
-    lane = loop.add_lane(0)
+    lane = loop.add_lane(0, 0.0)
     with pytest.raises(ValueError, match="no such slowings"):
-        loop.feed([lane], [1.0], [0.0], [-1], [-1], [3], [0.0], [0], [], [])
+        loop.add_work(lane, 1.0, 0.0, -1, -1, 3)
+    with pytest.raises(ValueError, match="no less than 0 s"):
+        loop.add_work(lane, float("nan"), 0.0, -1, -1, -1)
+    with pytest.raises(ValueError, match="0 s or more"):
+        loop.add_lane(0, -1.0)
+    with pytest.raises(ValueError, match="no such lane"):
+        loop.set_handover(lane, 1, 0.5)
+    work = loop.add_work(lane, 1.0, 0.0, -1, -1, -1)
+    for works, counts, deps, message in (
+        (array("i", [work + 1]), array("i", [0]), array("q"), "no such work"),
+        (array("i", [work]), array("i", []), array("q"), "different lengths"),
+        (array("i", [work]), array("i", [1]), array("q"), "too few"),
+        (array("i", [work]), array("i", [1]), array("q", [0]), "cycle"),
+        (array("q", [work]), array("i", [0]), array("q"), "another type"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loop.feed(works, counts, deps)
+    loop.run(0)
+    assert loop.now == 0.0

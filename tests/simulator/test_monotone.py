@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from plain_clock import makespan
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -10,7 +11,6 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.schedule import makespan
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, place

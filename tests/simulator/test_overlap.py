@@ -8,13 +8,13 @@ import pytest
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.pools import Pools
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import replay, replay_stream
+from helmsman.timing.pools import Pools
 
 MakeTask = Callable[..., Task]
 WORK = Workload(prompt_tokens=40, output_tokens=9, context=64)

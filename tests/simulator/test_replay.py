@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import pytest
 from exact_replay import ExactReplay
+from plain_clock import makespan
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.schedule import makespan
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.workload import Workload

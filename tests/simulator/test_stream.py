@@ -6,11 +6,11 @@ import pytest
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.handovers import Handovers
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
 from helmsman.simulator.stream import Stream, remembering, simulate, timeline
+from helmsman.timing.handovers import Handovers
 
 Place = Callable[..., Placement]
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+from plain_clock import makespan
+
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task, TaskGraph
@@ -10,7 +12,6 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.schedule import makespan
 from helmsman.planner.strategies.op_split.search import SplitSearch, search
 from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place

@@ -1,4 +1,4 @@
-"""The work of a layer that busy links delay, over arrays of candidates: the closed form of `planner.interference`.
+"""The work of a layer that busy links delay, over arrays of candidates: the closed form of `timing.interference`.
 
 Work w of a lane that takes w + e while a link is busy takes w + e min(1, S / (w + e)) beside S busy seconds: it loses
 e / (w + e) of every one of them, or e when it is done before. In a steady state the seconds of S can all fall on the
@@ -16,11 +16,11 @@ import numpy as np
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
-from helmsman.planner.interference import streaming
 from helmsman.planner.strategies.op_split.layer_table import LayerTable
 from helmsman.planner.strategies.op_split.pipeline import Seconds, Section
 from helmsman.planner.strategies.streaming.work import Work
 from helmsman.schemas.hardware import lane_owner
+from helmsman.timing.interference import streaming
 
 DELAYED = ("host", "accelerator", "decompress_weights", "decompress_cache")
 """Columns of a layer's table that are work of a device."""

@@ -13,13 +13,12 @@ from itertools import product
 import numpy as np
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel, work_of
-from helmsman.planner.interference import speed
-from helmsman.planner.sharing import Sharing, Uses
 from helmsman.planner.strategies.optimal.task_kinds import weights_of
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 from helmsman.schemas.hardware import Device, Link
+from helmsman.timing.interference import speed
+from helmsman.timing.pools import Pools, Uses
 
 _LEVELS, _PAIR = (1 / 3, 1 / 8, 1 / 24, 1 / 96), 2
 """Bytes of a level are at least such a share of the largest matrix's; of more links than a pair, only the first level
@@ -176,15 +175,15 @@ class Links:
             for link, level in zip(self.each, state, strict=True)
             if level > _NONE
         }
-        flows, own = dict(enumerate(busy.values())), 1.0
+        flows, own = list(busy.values()), 1.0
         if task is not None:
             slowed = self.costs.slowed()
             own = speed(slowed(task), busy.__contains__) if slowed else 1.0
-            rate, uses = self._sharing.asked(task, self.costs.price(task).mid)
-            flows[_NONE] = rate * own, uses
-        fair = self._sharing.speeds(flows)
-        kept = dict(zip(busy, (fair.get(number, 1.0) for number in range(len(busy))), strict=True))
-        return own * fair.get(_NONE, 1.0), [kept.get(link.name, 0.0) for link in self.each]
+            rate, uses = self._shared.asked(task, self.costs.price(task).mid)
+            flows.append((rate * own, uses))
+        speeds = self._shared.fair_speeds(flows)
+        kept = dict(zip(busy, speeds, strict=False))
+        return own * (speeds[-1] if task is not None else 1.0), [kept.get(link.name, 0.0) for link in self.each]
 
     @cached_property
     def _asked(self) -> Mapping[tuple[str, int], tuple[float, Uses]]:
@@ -195,11 +194,11 @@ class Links:
         for link, (level, least) in product(self.each, enumerate(self._least)):
             memories = (link.source_memory, link.target_memory)
             task = self.largest._replace(resource=link.name, memories=memories, bytes=least)
-            yield (link.name, level), self._sharing.asked(task, self.costs.price(task).mid)
+            yield (link.name, level), self._shared.asked(task, self.costs.price(task).mid)
 
     @cached_property
-    def _sharing(self) -> Sharing:
-        return Sharing(Pools(self.costs.hardware))
+    def _shared(self) -> Pools:
+        return Pools(self.costs.hardware)
 
 
 def links_to(

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.interference import without_arithmetic
-from helmsman.planner.predict import scheduled
 from helmsman.planner.strategies.optimal.amounts import Basis
 from helmsman.planner.strategies.optimal.chains import OPS
 from helmsman.planner.strategies.optimal.critical_path import Crossed, finished
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
 from helmsman.planner.strategies.optimal.task_kinds import computed, entering, goes_home, settled
 from helmsman.planner.strategies.optimal.ways import Numbers
+from helmsman.timing.interference import by_links
+from helmsman.timing.makespan import makespan
+from helmsman.timing.pools import Pools
 
 
 def exact(basis: Basis, tasks: Sequence[Task], summed: Numbers) -> Numbers:
@@ -44,7 +45,7 @@ def _delayed(basis: Basis, work: TaskGraph) -> float:
         seconds = _inside(basis, task)
         return min(seconds, max(0.0, done - home[task.id] + seconds) / 2) if task.id in home else seconds
 
-    return scheduled(work, basis.costs.hardware, inside, without_arithmetic(basis.costs.slowed())) - done
+    return makespan(work, inside, Pools(basis.costs.hardware), by_links(basis.costs.slowed())) - done
 
 
 def _inside(basis: Basis, task: Task) -> float:

@@ -168,7 +168,7 @@ class TurnStages:
         return Timed(
             lane=self.lanes.setdefault(task.resource, len(self.lanes)),
             seconds=self._price(task),
-            join=between.joins((tasks[dep].resource for dep in deps), task.resource),
+            join=between.join(task.resource) if deps else 0.0,
             own=tuple((places[dep], after[dep]) for dep in deps if dep in places),
             before=tuple((made[dep], after[dep]) for dep in deps if dep in made),
             buffered=any(dep not in places and dep not in made for dep in deps),

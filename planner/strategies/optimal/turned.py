@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from helmsman.lowering.pools import Pools
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.scheduler.iteration import Phase
+from helmsman.timing.pools import Pools
 
 Lane = tuple[Phase, str]
 

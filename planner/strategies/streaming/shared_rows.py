@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import PANEL
 from helmsman.planner.costs import CostModel
-from helmsman.planner.interference import speed
-from helmsman.planner.sharing import Sharing
 from helmsman.schemas.hardware import lane_owner
+from helmsman.timing.interference import speed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +78,11 @@ def apportioned(matrices: Mapping[str, Shared], slack: float) -> dict[str, Share
 def delays(costs: CostModel, work: Task, transfers: Iterable[Task]) -> list[tuple[float, float]]:
     """How many times as long work of the host and each of some transfers take beside each other (memories are shared,
     PARK-43)."""
-    slowed, sharing, found = costs.slowed(), Sharing(costs.pools), list[tuple[float, float]]()
+    slowed, pools, found = costs.slowed(), costs.pools, list[tuple[float, float]]()
     slowings = slowed(work) if slowed else ()
-    rate, uses = sharing.asked(work, costs.price(work).mid)
+    rate, uses = pools.asked(work, costs.price(work).mid)
     for transfer in transfers:
         own = speed(slowings, {lane_owner(transfer.resource)}.__contains__)
-        fair = sharing.speeds({0: (rate * own, uses), 1: sharing.asked(transfer, costs.price(transfer).mid)})
-        found.append((1 / (own * fair.get(0, 1.0)), 1 / fair.get(1, 1.0)))
+        computed, moved = pools.fair_speeds([(rate * own, uses), pools.asked(transfer, costs.price(transfer).mid)])
+        found.append((1 / (own * computed), 1 / moved))
     return found

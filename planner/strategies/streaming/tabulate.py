@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from helmsman.hwdb.percentiles import STRETCH
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.planner.costs import CostModel, Estimate
-from helmsman.planner.percentiles import STRETCH
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from helmsman.planner.decision import Decision
-    from helmsman.planner.handovers import Handovers
-    from helmsman.planner.interference import Slowed
     from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.comparison import Comparison
     from helmsman.schemas.plan import Plan
     from helmsman.simulator.per_layer import PassLayers
     from helmsman.simulator.replay import Price
+    from helmsman.timing.handovers import Handovers
+    from helmsman.timing.interference import Slowed
 
 
 def add_plot_argument(parser: Parser, what: str) -> None:

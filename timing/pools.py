@@ -12,24 +12,29 @@ have moved meanwhile (`Pools.drawn`), where a record has these shares (`joint_pr
 A task that busy links delay (`slows` of a link) asks for as much less: a measured delay contains what sharing memories
 costs, so the two do not multiply, and the lower speed counts."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from math import inf
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.host_thread import HostThread
 from helmsman.lowering.nearest_format import nearest
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
+from helmsman.timing._clock import fair_speeds
+from helmsman.timing.host_thread import HostThread
 
 THREAD = "host thread"
-"""The pool of seconds of the thread that launches for all devices, a second a second (`lowering.host_thread`)."""
+"""The pool of seconds of the thread that launches for all devices, a second a second (`timing.host_thread`)."""
 
 _LINK, _LANES = "link ", "lanes "
 """Before the name of a link's pool and of its lanes': memories and links may have equal names."""
 
 
 Rate = Callable[[Figure], float]
+
+Uses = Mapping[str, int]
+"""How many times the bytes of a task count in each pool."""
 
 
 def median_of(figure: Figure) -> float:
@@ -52,6 +57,7 @@ class Pools:
     def __init__(self, hardware: Hardware, of: Rate = median_of, thread: HostThread | None = None) -> None:
         """`of`: which end of the intervals of what several users of a memory reach together; `thread`: the one that
         launches for all devices; without it tasks share memories and links alone."""
+        self.hardware = hardware
         self._of = of
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
         self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
@@ -64,6 +70,7 @@ class Pools:
         self._thread = thread if thread is not None and thread.known else None
         if self._thread is not None:
             self.capacity[THREAD] = 1.0
+        self._most = dict[tuple[str, tuple[str, ...]], tuple[Uses, float]]()
 
     def uses(self, task: Task) -> dict[str, int]:
         """How many times a task's bytes count in each pool."""
@@ -79,6 +86,22 @@ class Pools:
             return float(task.bytes)
         known = nearest(task.format, self._products[self._root[task.memories[0]]])
         return float(task.bytes) if known is None else task.bytes / self._of(known.share)
+
+    def asked(self, task: Task, alone: float) -> tuple[float, Uses]:
+        """Return the bytes/s that a task of `alone` seconds by itself draws, at most what its pools have, and how often
+        its bytes count in each."""
+        key = task.resource, task.memories
+        if key not in self._most:
+            used = self.uses(task)
+            self._most[key] = used, self.most(used)
+        uses, most = self._most[key]
+        return min(self.drawn(task) / alone, most) if alone else 0.0, uses
+
+    def fair_speeds(self, flows: Sequence[tuple[float, Uses]]) -> list[float]:
+        """Return the max-min fair speeds of flows that run at once, relative to the bytes/s that each asks for, in
+        (0, 1]. `flows`: what they ask for, as `asked` returns it."""
+        speeds = fair_speeds([rate for rate, _ in flows], [self.numbered(uses) for _, uses in flows], self.rates)
+        return [speed if rate else 1.0 for speed, (rate, _) in zip(speeds, flows, strict=True)]
 
     def called(self, pool: str) -> str:
         """A pool in words: `dram bandwidth`, `h2d bandwidth`, `host thread`."""
@@ -127,8 +150,11 @@ class Pools:
 
     def numbered(self, uses: Mapping[str, int]) -> list[tuple[int, int]]:
         """`uses` by number of pool."""
-        numbers = {name: number for number, name in enumerate(self.capacity)}
-        return [(numbers[pool], times) for pool, times in uses.items()]
+        return [(self._numbers[pool], times) for pool, times in uses.items()]
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.capacity)}
 
 
 def _link_pools(hardware: Hardware, link: Link) -> tuple[str, ...]:

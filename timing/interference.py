@@ -18,16 +18,16 @@ What was measured beside the link is not slowed by it again. Figures of operatio
 columns host, accelerator and decompress) were taken while the link from the host to the accelerator was moving
 weights (PARK-47), so that link is counted in them; every other link, and every link for rooflines and tables measured
 alone, is not. A factor is all that a link costs a device, the bandwidth of a memory they share included: sharing that
-bandwidth (`lowering.pools`) lowers the speed further only where it leaves less than this.
+bandwidth (`timing.pools`) lowers the speed further only where it leaves less than this.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from itertools import permutations
 
+from helmsman.hwdb.percentiles import OPPOSITE, End, duration_at, rate_at
 from helmsman.lowering.graph import Task
-from helmsman.lowering.pools import Pools
-from helmsman.planner.percentiles import OPPOSITE, End, duration_at, rate_at
 from helmsman.schemas.hardware import Hardware, Link, is_small, lane_owner
+from helmsman.timing.pools import Pools
 
 Slowings = tuple[tuple[str, float], ...]
 """Traffic, or arithmetic, that slows a task while it is under way, and by how much each."""
@@ -128,10 +128,12 @@ def of_arithmetic(found: Slowings, part: float) -> Slowings:
     return tuple((name, extra) for name, extra in parts if extra > 0.0)
 
 
-def without_arithmetic(slowed: Slowed | None) -> Slowed | None:
-    """Return the function `slowed` without the slowings by other devices' arithmetic, for lower bounds: in a pass two
-    devices may compute one after the other."""
-    return None if slowed is None else lambda task: of_arithmetic(slowed(task), 0.0)
+def by_links(slowed: Slowed | None) -> Slowed | None:
+    """Return the function `slowed` with the slowings by links alone, for lower bounds: in a pass two devices may
+    compute, and a processor copy and compute, one after the other."""
+    if slowed is None:
+        return None
+    return lambda task: tuple(pair for pair in slowed(task) if lane_owner(pair[0]) == pair[0])
 
 
 def beside(found: Slowings, link: str | None) -> Slowings:

@@ -7,15 +7,14 @@ it has been handed over in so many pieces (`between_passes`): the time of one pr
 The simulator and predictions add the same seconds to the same tasks. Where one thread of the host launches for all
 devices, a pass takes no less than that thread works (`thread`)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, partial
 
+from helmsman.hwdb.percentiles import End, duration_at
 from helmsman.lowering.graph import TaskGraph
-from helmsman.lowering.host_thread import HostThread
-from helmsman.planner.percentiles import End, duration_at
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
+from helmsman.timing.host_thread import HostThread
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,9 @@ class Handovers:
             return 0.0
         return self._after.get(lane_owner(lane), 0.0)
 
-    def joins(self, waited: Iterable[str], lane: str) -> float:
-        """Seconds from the end of the task before on `lane` to the start of one that waits for tasks on the `waited`
-        lanes."""
-        join = self._joins.get(lane, 0.0)
-        return join if join and any(other != lane for other in waited) else 0.0
+    def join(self, lane: str) -> float:
+        """Seconds from the end of a task on `lane` to the start of the next, if that waits for other lanes."""
+        return self._joins.get(lane, 0.0)
 
     @cached_property
     def thread(self) -> HostThread:

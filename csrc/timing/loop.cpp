@@ -82,10 +82,27 @@ std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vec
   return Filling(rates, uses, capacity).run();
 }
 
-int Loop::add_lane(int kind) {
-  lanes_.push_back(Lane{kind, -1, 0.0, 0.0, false, {}});
+int Loop::add_lane(int kind, double join) {
+  if (kind < 0 || kind > 31 || !(join >= 0.0)) throw std::invalid_argument("a lane has a bit below 32, a join 0 s or more");
+  Lane lane{};
+  lane.kind = kind, lane.join = join;
+  lanes_.push_back(std::move(lane));
   if (active_.size() <= static_cast<size_t>(kind)) active_.resize(static_cast<size_t>(kind) + 1, 0);
   return static_cast<int>(lanes_.size()) - 1;
+}
+
+void Loop::set_handover(int from, int to, double seconds) {
+  const int count = static_cast<int>(lanes_.size());
+  if (from < 0 || from >= count || to < 0 || to >= count) throw std::invalid_argument("no such lane");
+  if (!(seconds >= 0.0)) throw std::invalid_argument("a hand-over takes no less than 0 s");
+  std::vector<double>& handovers = lanes_[static_cast<size_t>(from)].handovers;
+  if (handovers.size() <= static_cast<size_t>(to)) handovers.resize(static_cast<size_t>(to) + 1, 0.0);
+  handovers[static_cast<size_t>(to)] = seconds;
+}
+
+double Loop::handover(int from, int to) const {
+  const std::vector<double>& handovers = lanes_[static_cast<size_t>(from)].handovers;
+  return static_cast<size_t>(to) < handovers.size() ? handovers[static_cast<size_t>(to)] : 0.0;
 }
 
 int Loop::add_uses(Uses uses) {
@@ -119,48 +136,50 @@ void Loop::know(int kind) {
   if (under_way_.size() <= static_cast<size_t>(kind)) under_way_.resize(static_cast<size_t>(kind) + 1, 0);
 }
 
-void Loop::feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-                const std::vector<int>& uses, const std::vector<int>& traffic, const std::vector<int>& slowings,
-                const std::vector<double>& gaps, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps,
-                const std::vector<double>& handovers) {
-  const size_t count = lanes.size();
-  for (const size_t size : {seconds.size(), rates.size(), uses.size(), traffic.size(), slowings.size(), gaps.size(),
-                            dep_counts.size()})
-    if (size != count) throw std::invalid_argument("lists of different lengths");
-  if (handovers.size() != deps.size()) throw std::invalid_argument("lists of different lengths");
+int Loop::add_work(const Work& work) {
+  if (work.lane < 0 || static_cast<size_t>(work.lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
+  if (!(work.seconds >= 0.0)) throw std::invalid_argument("work takes no less than 0 s");
+  if (work.uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
+  if (work.slowings >= static_cast<int>(slowings_.size())) throw std::invalid_argument("no such slowings");
+  if (work.traffic >= static_cast<int>(traffic_.size())) throw std::invalid_argument("no such traffic");
+  works_.push_back(work);
+  return static_cast<int>(works_.size()) - 1;
+}
+
+void Loop::feed(const int32_t* works, const int32_t* dep_counts, size_t count, const int64_t* deps, size_t dep_total) {
   wanted_.resize(capacity_.size(), 0.0);
   size_t next = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto own = static_cast<size_t>(dep_counts[i]);
-    if (next + own > deps.size()) throw std::invalid_argument("too few dependencies");
-    Task task{};
-    task.seconds = seconds[i], task.rate = rates[i];
-    task.lane = lanes[i], task.uses = uses[i], task.traffic = traffic[i], task.slowings = slowings[i];
-    task.gap = gaps[i];
-    add(task, deps.data() + next, handovers.data() + next, dep_counts[i]);
+    if (dep_counts[i] < 0 || next + own > dep_total) throw std::invalid_argument("too few dependencies");
+    add(works[i], deps + next, dep_counts[i]);
     next += own;
   }
 }
 
-void Loop::add(const Task& made, const int64_t* deps, const double* handovers, int count) {
+void Loop::add(int work, const int64_t* deps, int count) {
+  if (work < 0 || static_cast<size_t>(work) >= works_.size()) throw std::invalid_argument("no such work");
   const int64_t index = first_ + static_cast<int64_t>(window_.size());
-  if (made.lane < 0 || static_cast<size_t>(made.lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
-  if (made.uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
-  if (made.slowings >= static_cast<int>(slowings_.size())) throw std::invalid_argument("no such slowings");
-  if (made.traffic >= static_cast<int>(traffic_.size())) throw std::invalid_argument("no such traffic");
-  Task task = made;
+  const int lane = works_[static_cast<size_t>(work)].lane;
+  Lane& l = lanes_[static_cast<size_t>(lane)];
+  Task task{};
+  task.work = work;
   for (int d = 0; d < count; ++d) {
     if (deps[d] < 0 || deps[d] >= index) throw std::invalid_argument("the task graph has a cycle");
-    if (!(handovers[d] >= 0.0)) throw std::invalid_argument("a hand-over takes no less than 0 s");
+    const int from = lane_of_[static_cast<size_t>(deps[d])];
+    const double seconds = from == lane ? 0.0 : handover(from, lane);
+    if (from != lane && l.begun) task.gap = l.join;
     if (deps[d] < first_ || at(deps[d]).done) {
-      if (handovers[d] > 0.0) task.ready = std::max(task.ready, now_ + handovers[d]);
+      if (seconds > 0.0) task.ready = std::max(task.ready, now_ + seconds);
       continue;
     }
-    at(deps[d]).users.push_back({index, handovers[d]});
+    at(deps[d]).users.push_back({index, seconds});
     ++task.missing;
   }
-  lanes_[static_cast<size_t>(task.lane)].waiting.push_back(index);
-  if (task.missing == 0) touch(task.lane);
+  l.begun = true;
+  l.waiting.push_back(index);
+  lane_of_.push_back(lane);
+  if (task.missing == 0) touch(lane);
   window_.push_back(std::move(task));
   ++unfinished_;
 }
@@ -202,10 +221,10 @@ void Loop::settle() {
   if (traffic_changed_) delay();
   const bool fair = shared_ || contended();
   for (const int64_t index : started_)
-    if (!fair || at(index).uses < 0) run_at(index, at(index).most * at(index).part);
+    if (!fair || work_of(at(index)).uses < 0) run_at(index, at(index).most * at(index).part);
   if (traffic_changed_)
     for (const int64_t index : delayed_)
-      if (!fair || at(index).uses < 0) run_at(index, at(index).most * at(index).part);
+      if (!fair || work_of(at(index)).uses < 0) run_at(index, at(index).most * at(index).part);
   if (fair && (flowed_ || traffic_changed_ || !started_.empty())) balance();
   flowed_ = traffic_changed_ = false;
 }
@@ -216,19 +235,19 @@ void Loop::start(int lane) {
   l.waiting.pop_front();
   Task& task = at(l.task);
   task.start = task.since = now_;
-  task.left = task.seconds;
+  task.left = work_of(task).seconds;
   ++working_;
   if (active_[static_cast<size_t>(l.kind)]++ == 0) mask_ |= 1u << l.kind;
-  if (task.slowings >= 0) {
-    const Suffered& suffered = slowings_[static_cast<size_t>(task.slowings)];
+  if (work_of(task).slowings >= 0) {
+    const Suffered& suffered = slowings_[static_cast<size_t>(work_of(task).slowings)];
     task.most = left_by(suffered.slows), task.part = left_by(suffered.interrupts);
     delayed_.push_back(l.task);
   }
-  if (task.uses >= 0) {
+  if (work_of(task).uses >= 0) {
     flowing_.push_back(l.task);
     draw(task, task.most);
   }
-  flow(task.traffic, 1);
+  flow(work_of(task).traffic, 1);
   started_.push_back(l.task);
 }
 
@@ -252,9 +271,9 @@ double Loop::left_by(const Slowings& slowings) const {
 void Loop::delay() {
   for (const int64_t index : delayed_) {
     Task& task = at(index);
-    const Suffered& suffered = slowings_[static_cast<size_t>(task.slowings)];
+    const Suffered& suffered = slowings_[static_cast<size_t>(work_of(task).slowings)];
     const double now = left_by(suffered.slows);
-    if (task.uses >= 0) draw(task, now - task.most);
+    if (work_of(task).uses >= 0) draw(task, now - task.most);
     task.most = now, task.part = left_by(suffered.interrupts);
   }
 }
@@ -272,7 +291,7 @@ void Loop::step() {
     events_.pop();
     if (event.task < first_ || at(event.task).done || at(event.task).version != event.version) continue;
     if (event.version == 0)
-      touch(at(event.task).lane);
+      touch(work_of(at(event.task)).lane);
     else
       complete(event.task);
   }
@@ -284,27 +303,27 @@ void Loop::step() {
 
 void Loop::complete(int64_t index) {
   Task& task = at(index);
-  Lane& lane = lanes_[static_cast<size_t>(task.lane)];
+  Lane& lane = lanes_[static_cast<size_t>(work_of(task).lane)];
   task.done = true;
   lane.task = -1;
   lane.busy += now_ - task.start;
   lane.ended = reached_ = now_;
-  touch(task.lane);
+  touch(work_of(task).lane);
   --working_;
   --unfinished_;
   if (--active_[static_cast<size_t>(lane.kind)] == 0) mask_ &= ~(1u << lane.kind);
-  if (task.uses >= 0) {
+  if (work_of(task).uses >= 0) {
     flowing_.erase(std::find(flowing_.begin(), flowing_.end(), index));
     draw(task, -task.most);
     flowed_ = true;
     if (flowing_.empty()) std::fill(wanted_.begin(), wanted_.end(), 0.0);
   }
-  if (task.slowings >= 0) delayed_.erase(std::find(delayed_.begin(), delayed_.end(), index));
-  flow(task.traffic, -1);
+  if (work_of(task).slowings >= 0) delayed_.erase(std::find(delayed_.begin(), delayed_.end(), index));
+  flow(work_of(task).traffic, -1);
   for (const auto& [user, handover] : task.users) {
     Task& next = at(user);
     if (handover > 0.0) next.ready = std::max(next.ready, now_ + handover);
-    if (--next.missing == 0) touch(next.lane);
+    if (--next.missing == 0) touch(work_of(next).lane);
   }
   task.users = {};
   if (record_) {
@@ -315,8 +334,8 @@ void Loop::complete(int64_t index) {
 }
 
 void Loop::draw(const Task& task, double speed) {
-  for (const auto& [pool, times] : uses_[static_cast<size_t>(task.uses)])
-    wanted_[static_cast<size_t>(pool)] += speed * task.rate * times;
+  for (const auto& [pool, times] : uses_[static_cast<size_t>(work_of(task).uses)])
+    wanted_[static_cast<size_t>(pool)] += speed * work_of(task).rate * times;
 }
 
 bool Loop::contended() const {
@@ -333,8 +352,8 @@ void Loop::balance() {
     std::vector<double> rates;
     std::vector<const Uses*> uses;
     for (const int64_t index : flowing_) {
-      rates.push_back(at(index).rate * at(index).most);
-      uses.push_back(&uses_[static_cast<size_t>(at(index).uses)]);
+      rates.push_back(work_of(at(index)).rate * at(index).most);
+      uses.push_back(&uses_[static_cast<size_t>(work_of(at(index)).uses)]);
     }
     speeds = shared(rates, uses);
   } else {

@@ -1,8 +1,10 @@
 """The tasks of a graph by the work they do: blocks repeat each other, so a graph has few kinds of work."""
 
-from collections.abc import Callable, Hashable
+from array import array
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 from helmsman.lowering.graph import Task, TaskGraph
 
@@ -18,26 +20,23 @@ class Works:
     kind: tuple[int, ...]
 
     @cached_property
-    def lanes(self) -> dict[str, list[int]]:
-        """The tasks of every lane, in the order in which it does them."""
-        found: dict[str, list[int]] = {}
-        for index, task in enumerate(self.graph.tasks):
-            found.setdefault(task.resource, []).append(index)
-        return found
-
-    @cached_property
-    def followers(self) -> list[list[int]]:
-        """By task, those that wait for it."""
-        found: list[list[int]] = [[] for _ in self.graph.tasks]
-        for index, task in enumerate(self.graph.tasks):
-            for dep in task.deps:
-                found[dep].append(index)
-        return found
-
-    @cached_property
     def overlap(self) -> bool:
         """Whether any two tasks of different lanes may run at the same time: not if each depends on the one before."""
         return any(index - 1 not in task.deps for index, task in enumerate(self.graph.tasks) if index)
+
+    def numbered(self, numbers: Sequence[int]) -> "array[int]":
+        """The number of every task's kind, where kinds have these `numbers`."""
+        return array("i", [numbers[kind] for kind in self.kind])
+
+    @cached_property
+    def dep_counts(self) -> "array[int]":
+        """For how many tasks every task waits."""
+        return array("i", [len(task.deps) for task in self.graph.tasks])
+
+    @cached_property
+    def deps(self) -> "array[int]":
+        """The tasks that they wait for, those of the first task first."""
+        return array("q", chain.from_iterable(task.deps for task in self.graph.tasks))
 
 
 def alike(graph: TaskGraph, key: Callable[[Task], Hashable]) -> Works:

@@ -1,4 +1,4 @@
-// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, time between tasks, bandwidth shared
+// Loop: the event loop of the clock. Exclusive lanes, a window of unfinished tasks, time between tasks, bandwidth shared
 // max-min fairly, work that busy links delay.
 #pragma once
 #include <cstddef>
@@ -37,25 +37,36 @@ struct Finished {
   std::vector<double> start, end;
 };
 
+// All that decides how fast a task runs: its lane, its seconds and bytes/s alone, and numbers of `uses`, `traffic` and
+// `slowings`; -1 where it moves nothing, is no traffic, is slowed by nothing.
+struct Work {
+  int lane;
+  double seconds, rate;
+  int uses, traffic, slowings;
+};
+
 // Tasks are fed in topological order and numbered as they come. A lane is a queue: a task starts when its dependencies
-// are done, each so many seconds ago as a hand-over takes, and the task before it on its lane, a gap ago. Deterministic.
+// are done and handed over, and the task before it on its lane; if it waits for another lane, a join after that one.
+// Deterministic.
 class Loop {
  public:
   explicit Loop(std::vector<double> capacity, bool record) : capacity_(std::move(capacity)), record_(record) {}
 
-  int add_lane(int kind);
+  // `kind`: the bit that it sets in `masks` while it works; `join`: seconds after the task before on this lane until
+  // one starts that waits for other lanes.
+  int add_lane(int kind, double join);
+  // Seconds from the end of a task on lane `from` until one on lane `to` may start that waits for it.
+  void set_handover(int from, int to, double seconds);
   int add_uses(Uses uses);
   int add_slowings(Slowings slows, Slowings interrupts);
   // What is under way while a task runs: several kinds of traffic.
   int add_traffic(std::vector<int> kinds);
 
-  // One entry per task; `uses` -1: it moves nothing; `traffic` -1: it is none; `slowings` -1: nothing delays it; `gaps`: seconds after the task before it on its lane. `deps` are numbers of earlier
-  // tasks, `dep_counts` how many each task has, `handovers` seconds after the end of each of `deps`. Throws
-  // std::invalid_argument for a dependency on a task that has not come.
-  void feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-            const std::vector<int>& uses, const std::vector<int>& traffic, const std::vector<int>& slowings,
-            const std::vector<double>& gaps, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps,
-            const std::vector<double>& handovers);
+  int add_work(const Work& work);
+
+  // One entry of `works` and `dep_counts` per task; `deps`: numbers of earlier tasks, of all tasks one after the other.
+  // Throws std::invalid_argument for a dependency on a task that has not come.
+  void feed(const int32_t* works, const int32_t* dep_counts, size_t count, const int64_t* deps, size_t dep_total);
 
   // Runs until at most `unfinished` tasks are left: all of them for 0. Throws std::logic_error if it cannot go on.
   void run(size_t unfinished);
@@ -71,20 +82,22 @@ class Loop {
 
  private:
   struct Task {
-    double seconds, rate, start = 0, left = 0, since = 0, speed = 0;
+    double start = 0, left = 0, since = 0, speed = 0;
     double most = 1, part = 1;  // speed that busy links leave, and part of the time that interruptions do
     double gap = 0, ready = 0;  // seconds after the task before it; when the last hand-over so far is over
-    int lane, uses, traffic, slowings, missing = 0;
+    int work, missing = 0;
     uint32_t version = 0;
     bool done = false;
     std::vector<std::pair<int64_t, double>> users;  // and the seconds until they may start
   };
   struct Lane {
     int kind;
+    double join;
     int64_t task = -1;
     double busy = 0, ended = 0;
-    bool fresh = false;
+    bool fresh = false, begun = false;  // begun: a task of it was fed
     std::deque<int64_t> waiting;
+    std::vector<double> handovers;  // to other lanes
   };
   struct Event {
     double time;
@@ -97,7 +110,9 @@ class Loop {
   };
 
   Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }
-  void add(const Task& made, const int64_t* deps, const double* handovers, int count);
+  const Work& work_of(const Task& task) const { return works_[static_cast<size_t>(task.work)]; }
+  void add(int work, const int64_t* deps, int count);
+  double handover(int from, int to) const;
   void touch(int lane);
   void start_ready();
   void settle();
@@ -119,6 +134,8 @@ class Loop {
   std::vector<Lane> lanes_;
   std::vector<Uses> uses_;
   std::vector<Suffered> slowings_;
+  std::vector<Work> works_;
+  std::vector<int32_t> lane_of_;  // by task, of all that came
   std::vector<std::vector<int>> traffic_;
   std::vector<int> under_way_;  // tasks of each kind of traffic that run
   std::vector<int> fresh_;

@@ -1,0 +1,69 @@
+// The Python module `helmsman.timing._clock`; its contract is timing/_clock.pyi.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "loop.h"
+
+namespace py = pybind11;
+
+namespace {
+
+// The integers of an array of the standard library; throws std::invalid_argument for one of another type.
+template <class Int>
+std::pair<const Int*, size_t> integers(const py::buffer_info& info) {
+  if (info.ndim != 1 || !info.item_type_is_equivalent_to<Int>()) throw std::invalid_argument("an array of another type");
+  return {static_cast<const Int*>(info.ptr), static_cast<size_t>(info.size)};
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_clock, module) {
+  using helm::Loop;
+  module.doc() = "The event loop of the clock.";
+  py::class_<Loop>(module, "Loop")
+      .def(py::init<std::vector<double>, bool>(), py::arg("capacity"), py::arg("record"))
+      .def("add_lane", &Loop::add_lane, py::arg("kind"), py::arg("join"))
+      .def("set_handover", &Loop::set_handover, py::arg("source"), py::arg("target"), py::arg("seconds"))
+      .def("add_uses", &Loop::add_uses, py::arg("uses"))
+      .def("add_slowings", &Loop::add_slowings, py::arg("slows"), py::arg("interrupts"))
+      .def("add_traffic", &Loop::add_traffic, py::arg("kinds"))
+      .def(
+          "add_work",
+          [](Loop& loop, int lane, double seconds, double rate, int uses, int traffic, int slowings) {
+            return loop.add_work({lane, seconds, rate, uses, traffic, slowings});
+          },
+          py::arg("lane"), py::arg("seconds"), py::arg("rate"), py::arg("uses"), py::arg("traffic"),
+          py::arg("slowings"))
+      .def(
+          "feed",
+          [](Loop& loop, const py::buffer& works, const py::buffer& dep_counts, const py::buffer& deps) {
+            const py::buffer_info work_info = works.request(), count_info = dep_counts.request(),
+                                  dep_info = deps.request();
+            const auto [work, tasks] = integers<int32_t>(work_info);
+            const auto [counts, counted] = integers<int32_t>(count_info);
+            const auto [dep, total] = integers<int64_t>(dep_info);
+            if (tasks != counted) throw std::invalid_argument("lists of different lengths");
+            loop.feed(work, counts, tasks, dep, total);
+          },
+          py::arg("works"), py::arg("dep_counts"), py::arg("deps"))
+      .def(
+          "run", [](Loop& loop, long long unfinished) { loop.run(static_cast<size_t>(unfinished)); },
+          py::arg("unfinished"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("unfinished", &Loop::unfinished)
+      .def_property_readonly("now", &Loop::now)
+      .def_property_readonly("overlap", &Loop::overlap)
+      .def_property_readonly("busy", &Loop::busy)
+      .def_property_readonly("masks", &Loop::masks)
+      .def("finished", [](Loop& loop) {
+        helm::Finished done = loop.finished();
+        return py::make_tuple(done.index, done.start, done.end);
+      });
+  module.def(
+      "fair_speeds",
+      [](const std::vector<double>& rates, const std::vector<helm::Uses>& uses, const std::vector<double>& capacity) {
+        std::vector<const helm::Uses*> pointers;
+        for (const helm::Uses& use : uses) pointers.push_back(&use);
+        return helm::fair_speeds(rates, pointers, capacity);
+      },
+      py::arg("rates"), py::arg("uses"), py::arg("capacity"));
+}

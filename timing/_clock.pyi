@@ -1,0 +1,59 @@
+"""The contract of the native event loop. Seconds, bytes/s; tasks are numbered in the order in which they are fed."""
+
+from array import array
+from collections.abc import Sequence
+
+class Loop:
+    """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, time between tasks, and work that
+    traffic delays.
+
+    `capacity`: bytes/s of each pool; `record`: keep when every task ran until `finished` is called."""
+
+    def __init__(self, capacity: Sequence[float], record: bool) -> None: ...
+    def add_lane(self, kind: int, join: float) -> int:
+        """Add a lane and return its number. `kind` (below 32) is the bit it sets in `masks` while it works; `join`:
+        seconds after the task before on this lane until one starts that waits for other lanes."""
+
+    def set_handover(self, source: int, target: int, seconds: float) -> None:
+        """Set the seconds from the end of a task on lane `source` until one on lane `target` may start that waits for
+        it; 0 where none is set."""
+
+    def add_uses(self, uses: Sequence[tuple[int, int]]) -> int:
+        """Add a way of drawing on pools, (pool, how many times the bytes count there), and return its number."""
+
+    def add_slowings(self, slows: Sequence[tuple[int, float]], interrupts: Sequence[tuple[int, float]]) -> int:
+        """Add a list of (kind of traffic, f) that delays tasks, and return its number. They run at 1 / (1 + sum of f of
+        what is under way), at most, and ask pools for as much less; or, of what `interrupts`, for such a part of the
+        time, in which they ask for all."""
+
+    def add_traffic(self, kinds: Sequence[int]) -> int:
+        """Add a set of kinds of traffic that are under way while a task runs, and return its number."""
+
+    def add_work(self, lane: int, seconds: float, rate: float, uses: int, traffic: int, slowings: int) -> int:
+        """Add a kind of work, and return its number: its lane, its seconds and bytes/s alone, and the numbers of its
+        uses, traffic and slowings (-1: none). Raises ValueError for seconds below 0 and for unknown numbers."""
+
+    def feed(self, works: array[int], dep_counts: array[int], deps: array[int]) -> None:
+        """Add tasks: of each its work and how many tasks it waits for (arrays of type `i`), and the numbers of these,
+        of all tasks in one array of type `q`. Raises ValueError for a dependency on a task that has not come before."""
+
+    def run(self, unfinished: int) -> None:
+        """Go on until at most `unfinished` tasks are left. Raises RuntimeError when nothing can go on."""
+
+    @property
+    def unfinished(self) -> int: ...
+    @property
+    def now(self) -> float: ...
+    @property
+    def overlap(self) -> float: ...
+    @property
+    def busy(self) -> list[float]: ...
+    @property
+    def masks(self) -> dict[int, float]: ...
+    def finished(self) -> tuple[list[int], list[float], list[float]]:
+        """(task, start, end) of what finished since the last call, in the order of finishing."""
+
+def fair_speeds(
+    rates: Sequence[float], uses: Sequence[Sequence[tuple[int, int]]], capacity: Sequence[float]
+) -> list[float]:
+    """Speeds in (0, 1] of flows that want `rates` of the pools in `uses`."""
