@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from helmsman.lowering.ops import Axis
@@ -20,6 +21,12 @@ PREFIX = "prefix"
 
 _MEMBERS = {"scores": "attention", "softmax": "attention", "wv": "attention", "keys": "kv", "values": "kv"}
 """What a name is a part of: a rule for the whole covers it."""
+
+
+_PATTERNS = "*"
+"""Among names, those that are patterns."""
+
+_number = itemgetter(0)
 
 
 class Rules(Protocol):
@@ -76,13 +83,18 @@ class KnownRules:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
         self.first_alike = first_alike(rules, layers)
         self.found: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
-        self._reaching: dict[tuple[str, int | None], tuple[tuple[int, Any], ...]] = {}
+        self._reaching: dict[tuple[str, int | None], dict[str, list[tuple[int, Any]]]] = {}
 
-    def reaching(self, among: Sequence[RuleT], where: str, layer: int | None) -> Iterable[tuple[int, RuleT]]:
-        """The rules `among` those of a list that select anything in a block, numbered."""
+    def reaching(self, among: Sequence[RuleT], where: str, layer: int | None, name: str) -> Iterable[tuple[int, RuleT]]:
+        """Return the rules `among` those of a list that may select `name` in a block, numbered, in order."""
         if (where, layer) not in self._reaching:
-            self._reaching[where, layer] = tuple(_reaching(among, layer))
-        return self._reaching[where, layer]
+            by_pattern = self._reaching[where, layer] = {_PATTERNS: []}
+            for number, rule in _reaching(among, layer):
+                pattern = rule.select.names
+                by_pattern.setdefault(pattern if pattern.isalnum() else _PATTERNS, []).append((number, rule))
+        by_pattern = self._reaching[where, layer]
+        own = [*by_pattern.get(name, ()), *by_pattern.get(_MEMBERS.get(name, ""), ())]
+        return sorted([*own, *by_pattern[_PATTERNS]], key=_number) if own else by_pattern[_PATTERNS]
 
 
 @lru_cache(maxsize=4096)
@@ -202,7 +214,8 @@ def _covering(
     first = layer if layer is None else rules.first_alike[layer]
     key = (where, name, first, extent, axis, phase)
     if key not in rules.found:
-        rules.found[key] = _searched(rules.reaching(among, where, first), where, name, first, extent, axis, phase)
+        candidates = rules.reaching(among, where, first, name)
+        rules.found[key] = _searched(candidates, where, name, first, extent, axis, phase)
     return rules.found[key]
 
 
