@@ -14,7 +14,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Precision, StoredFormat
+    from helmsman.schemas.formats import Precision, StoredFormat
 
 ROTATION = 256 << 20
 """Bytes that one series walks through: seven times the last-level cache of a 36 MiB machine."""

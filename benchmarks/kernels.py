@@ -23,7 +23,8 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Format, KvFormat, KvSpan, StoredFormat
+    from helmsman.executor.devices.parts import KvSpan
+    from helmsman.schemas.formats import Format, KvFormat, StoredFormat
 
 
 CONTEXT = 16384

@@ -14,7 +14,8 @@ from helmsman.executor.profile.processor import OTHER_ROUNDINGS
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import InputKind, Precision, StoredFormat
+    from helmsman.executor._kernels import InputKind
+    from helmsman.schemas.formats import Precision, StoredFormat
     from helmsman.schemas.rounding import FloatPrecision
 
 PROMPTS = (128, 512, 1024)

@@ -4,28 +4,25 @@ Weights of a linear layer are *packed*: 16 rows interleaved, `[ceil(rows/16)][co
 zeros, so that one thread reads one strictly ascending stream. Activations and accumulation are f32.
 Weights in quantised formats are multiplied as they are stored (csrc/panels.h): GGUF's blocks q8_0, q4_0, q4_k and q6_k,
 and q8 and q4, groups of 64 columns with a scale and a minimum in f16. What activations are rounded to is told to each
-product (`Precision`).
+product: a precision is for many tokens; a few (up to 16; of quantised weights on AVX2 up to 4), which meet weights as
+these are read, take f32 where weights are bf16, and 16 bits where they are quantised, unless f32 was asked for.
+A row of a cache in q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
+Q8_0: head_dim is a multiple of 32.
+Where a method takes the parts of any device (`devices.parts`), it raises TypeError for parts that are not native.
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal
 
 from typing_extensions import Buffer as SupportsBuffer
 
+from helmsman.executor.devices import parts
+from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch, WeightMove
+from helmsman.executor.devices.parts import KvSpan, Region
+from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.moves import Move
+from helmsman.schemas.formats import Format, KeptFormat, KvFormat, Precision, StoredFormat
 from helmsman.schemas.rounding import FloatPrecision
-
-Format = Literal["f32", "f16", "bf16"]
-KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
-"""Of caches. A row of q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
-Q8_0: head_dim is a multiple of 32."""
-KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
-StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
-Precision = Literal["f32", "bf16", "int16", "int8"]
-"""What activations are rounded to where many tokens meet a matrix: bf16 for weights in bf16, whole numbers of so many
-bits under a scale per 32 columns for quantised weights. Other weights meet f32. A few tokens (up to 16; of
-quantised weights on AVX2 up to 4), which meet weights as these are read, take f32 where weights are bf16, and 16 bits
-where they are quantised, unless f32 was asked for."""
 
 def isa() -> str:
     """The instruction set in use: amx, avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""
@@ -233,135 +230,6 @@ def time_read(pool: Pool, buffer: Buffer, repeats: int, piece: int = 0) -> list[
     `piece` 0: each thread reads one contiguous share; otherwise the buffer is cut into pieces of that many
     bytes, which are visited in the order that inference visits matrices, each shared by all threads."""
 
-class Norm(TypedDict):
-    weight: SupportsBuffer
-    """f32 (hidden,), or (head_dim,) for QK norms."""
-    bias: SupportsBuffer | None
-
-class Linear(TypedDict):
-    weight: Buffer
-    format: StoredFormat
-    rows: int
-    columns: int
-    bias: SupportsBuffer | None
-    """f32 (rows,)."""
-    first: NotRequired[int]
-    """A part of an operation of a block: the matrix holds its output rows [first, first + rows). Default 0; a
-    multiple of 16."""
-    activations: NotRequired[Precision]
-    """Default int16."""
-    panels: NotRequired[bool]
-    """For stages of other devices, which keep their own rows unpacked: whether this one came over a link, packed."""
-
-class Kept(TypedDict):
-    """Rows of KV heads [begin, end) as a memory keeps them: (batch, heads, capacity, row), or (batch, capacity, heads,
-    row) `by_token`. `groups`: rows are in 4-bit groups (`compress_rows`), else in the KV format."""
-
-    heads: tuple[int, int]
-    rows: Buffer
-    groups: bool
-    by_token: bool
-
-class Block(TypedDict):
-    """One layer. What a stage never runs may be None; running it all the same raises ValueError."""
-
-    norm1: Norm | None
-    q: Linear | None
-    k: Linear | None
-    v: Linear | None
-    q_norm: Norm | None
-    k_norm: Norm | None
-    o: Linear | None
-    norm2: Norm | None
-    gate: Linear | None
-    up: Linear | None
-    """Its activation is applied to the same rows, with the gate's values in the workspace."""
-    down: Linear | None
-    keys: Buffer | list[tuple[int, int, Buffer]] | None
-    """(batch, kv_heads, capacity, head_dim) in the KV format; divided: (batch, kv_heads, head_dim, capacity).
-
-    A list: (begin, end, buffer) of some KV heads each; later entries count where several hold a head."""
-    values: Buffer | list[tuple[int, int, Buffer]] | None
-    """(batch, kv_heads, capacity, head_dim)."""
-    kept_keys: NotRequired[list[Kept]]
-    """Where else `append` leaves new rows."""
-    kept_values: NotRequired[list[Kept]]
-    passing_keys: NotRequired[Buffer | None]
-    """(kv_heads, passing, head_dim): where blocks take turns, what is kept elsewhere."""
-    passing_values: NotRequired[Buffer | None]
-    scores_heads: NotRequired[tuple[int, int] | None]
-    """Divided: the KV heads [begin, end) that `scores` computes. Default: all."""
-    wv_heads: NotRequired[tuple[int, int] | None]
-
-class Region(TypedDict):
-    """Where something is in a workspace, in bytes. Row: sequence * tokens + token, of one pass or chunk."""
-
-    offset: int
-    row_bytes: int
-    stride: int
-    """From row to row."""
-
-class Dimensions(TypedDict):
-    """What a stage needs to know of a model."""
-
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
-    norm: Literal["rms", "layer"]
-    norm_eps: float
-    activation: Literal["silu", "relu", "gelu", "gelu_tanh"]
-    gated: NotRequired[bool]
-    """Whether blocks have the operation `gate`. Default: whether a block here has one."""
-
-class StageSpec(Dimensions):
-    batch: int
-    capacity: int
-    """Tokens each sequence's cache can hold."""
-    max_tokens: int
-    """Most tokens per sequence in one pass."""
-    kv_format: KvFormat
-    """q8_0: not with divided attention."""
-    paged: NotRequired[bool]
-    """Caches are rings: position p lies in row p % capacity, and attention can be done by `Stage.attend` in several
-    calls; the operation `attention` itself only while past + tokens is at most the capacity."""
-    context: NotRequired[int]
-    """Positions there are: rows of cos, sin, positions and kept rows. Default, and unless paged: the capacity."""
-    attention: NotRequired[Literal["fused", "divided"]]
-    """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
-    attention_activations: NotRequired[FloatPrecision]
-    """What `attention` rounds queries, keys, values and the weights between them to where a sequence has several
-    tokens. Default: f32."""
-    rotary_dim: int
-    """0: no rotation."""
-    cos: SupportsBuffer | None
-    """f32 (context, rotary_dim / 2)."""
-    sin: SupportsBuffer | None
-    embedding: Linear | None
-    """The token table, packed like a linear layer of `vocab` rows (a tied head shares it)."""
-    looked_up: NotRequired[bool]
-    """`embedding` is the rows of a pass's own tokens, row-major (batch, tokens, hidden) of a pass, `rows` being batch *
-    max_tokens: ids are checked, and not looked up."""
-    positions: SupportsBuffer | None
-    """f32 (context, hidden): learned positions of tokens 0, 1, ..."""
-    blocks: list[Block]
-    final_norm: Norm | None
-    head: Linear | None
-
-class RaggedSpec(StageSpec):
-    """Of a stage for `Ragged` passes: of up to max_tokens rows, of which up to `sequences` yield logits. batch is 1,
-    capacity the rows of a KV head's caches, all sequences together, context the positions there are."""
-
-    sequences: int
-    passing: int
-    """Rows of caches behind those: passing_keys and passing_values."""
-
-KvSpan = tuple[Buffer, int, Buffer, int, int, int, int, int]
-"""Cached positions [position, position + count): keys, their offset, values, theirs, bytes from sequence to sequence,
-from KV head to KV head, position, count. A head's rows are (count, head_dim) in the KV format."""
-
 class Stage:
     """The operations of one device: all, or any consecutive range of them, as one native call.
 
@@ -371,7 +239,7 @@ class Stage:
     def workspace_size(spec: StageSpec) -> int:
         """Bytes of scratch that a stage with this spec needs: lowering's `workspace_bytes`."""
 
-    def __init__(self, pool: Pool, spec: StageSpec, workspace: Buffer, first_layer: int) -> None: ...
+    def __init__(self, pool: Pool, spec: StageSpec, workspace: parts.Buffer, first_layer: int) -> None: ...
     @property
     def ops(self) -> list[str]: ...
     @property
@@ -444,9 +312,9 @@ class Queue:
     def __init__(self, cpu: int = -1) -> None: ...
     def run(
         self,
-        stage: Stage,
-        source: Buffer | None,
-        target: Buffer | None,
+        stage: parts.Stage,
+        source: parts.Buffer | None,
+        target: parts.Buffer | None,
         tokens: int,
         past: int,
         stamps: SupportsBuffer,
@@ -461,7 +329,7 @@ class Queue:
 
     def attend(
         self,
-        stage: Stage,
+        stage: parts.Stage,
         block: int,
         spans: Sequence[KvSpan],
         first: bool,
@@ -474,7 +342,7 @@ class Queue:
     ) -> None: ...
     def attend_ragged(
         self,
-        stage: Stage,
+        stage: parts.Stage,
         rows: Ragged,
         layer: int,
         times: SupportsBuffer | None = None,
@@ -489,8 +357,8 @@ class Queue:
     def decompress(
         self,
         pool: Pool,
-        source: Buffer,
-        target: Buffer,
+        source: parts.Buffer,
+        target: parts.Buffer,
         fmt: Format,
         rows: int,
         columns: int,
@@ -501,10 +369,10 @@ class Queue:
     def turn_rows(
         self,
         pool: Pool,
-        source: Buffer,
+        source: parts.Buffer,
         source_offset: int,
         source_strides: tuple[int, int, int],
-        target: Buffer,
+        target: parts.Buffer,
         target_offset: int,
         target_strides: tuple[int, int, int],
         counts: tuple[int, int, int, int],
@@ -519,7 +387,7 @@ class Queue:
         self,
         file: DiskFile,
         file_offset: int,
-        target: Buffer,
+        target: parts.Buffer,
         target_offset: int,
         size: int,
         times: SupportsBuffer | None = None,
@@ -556,9 +424,9 @@ class CopyEngine:
     def __init__(self, rate: float, latency: float, cpu: int, ahead: bool = False) -> None: ...
     def submit(
         self,
-        target: Buffer,
+        target: parts.Buffer,
         target_offset: int,
-        source: Buffer,
+        source: parts.Buffer,
         source_offset: int,
         size: int,
         wait: Sequence[Event] = (),
@@ -571,10 +439,10 @@ class CopyEngine:
 
     def submit_strided(
         self,
-        target: Buffer,
+        target: parts.Buffer,
         target_offset: int,
         target_strides: tuple[int, int],
-        source: Buffer,
+        source: parts.Buffer,
         source_offset: int,
         source_strides: tuple[int, int],
         counts: tuple[int, int],
@@ -587,7 +455,7 @@ class CopyEngine:
 
     def submit_lookup(
         self,
-        target: Buffer,
+        target: parts.Buffer,
         target_offset: int,
         table: Buffer,
         fmt: StoredFormat,
@@ -616,9 +484,9 @@ class Submissions:
     def run(
         self,
         queue: Queue,
-        stage: Stage,
-        source: Buffer | None,
-        target: Buffer | None,
+        stage: parts.Stage,
+        source: parts.Buffer | None,
+        target: parts.Buffer | None,
         stamps: SupportsBuffer,
         first: int,
         last: int,
@@ -680,9 +548,9 @@ class Cohort:
     `host`: a stage of their own; `kept`: in the accelerator's memory, `size` bytes for so many rows. `rise`: of several
     cohorts the host attends to first layers first (1), to last ones (-1), or as they come (0)."""
 
-    def __init__(self, stage: Stage, host: Stage, kept: Buffer, rows: int, rise: int = 0) -> None: ...
+    def __init__(self, stage: parts.Stage, host: parts.Stage, kept: parts.Buffer, rows: int, rise: int = 0) -> None: ...
     @staticmethod
-    def size(stage: Stage, rows: int) -> int: ...
+    def size(stage: parts.Stage, rows: int) -> int: ...
     @property
     def layer(self) -> int | None:
         """Whose attention was begun last; None: a token begins."""
@@ -693,20 +561,6 @@ class Cohort:
         """Until nothing is."""
     def reset(self) -> None:
         """Forget the token under way. Raises ValueError while something is."""
-
-Lanes = tuple[Queue, Queue | None, CopyEngine | None, CopyEngine | None, CopyEngine | None, CopyEngine | None]
-"""The accelerator's queue and the host's; engines to the host and to the device for caches, and for activations."""
-SubBatch = tuple[Stage, Ragged, SupportsBuffer, Stage | None, Ragged | None]
-"""The accelerator's stage, rows, int32 ids of all of them (and of those that join), and for the last rows, whose
-attention is the host's, the host's stage and its rows. The second sub-batch's stage needs neither final norm nor
-head."""
-LayerSide = tuple[Buffer, int, int]
-"""A buffer in which layer l's bytes begin at (l % layers) * stride: buffer, stride, layers."""
-LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
-"""Source, target, and int64 (n, 3): target offset, source offset, bytes, the same for every layer."""
-
-WeightMove = tuple[Buffer, int, Buffer, int, int]
-"""Target and offset, source and offset, bytes."""
 
 class StreamedWeights:
     """Weights that come over the link in every pass (csrc/serving_weights.h).
@@ -721,21 +575,8 @@ class StreamedWeights:
         operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]],
         ahead: bool,
         together: bool,
-        table: tuple[Buffer, StoredFormat, int, int, Sequence[Buffer]] | None = None,
+        table: tuple[parts.Buffer, StoredFormat, int, int, Sequence[parts.Buffer]] | None = None,
     ) -> None: ...
-
-class Seconds(TypedDict):
-    """Of an iteration's parts, added up over layers; `linear` and `ends` with waiting for weights."""
-
-    linear: tuple[float, float]
-    ends: float
-    gpu_attention: float
-    cpu_attention: float
-    to_host: float
-    to_device: float
-    swap_out: float
-    swap_in: float
-    weights: float
 
 class ServingPass:
     """One iteration of serving, submitted as it is made (csrc/serving.h).
@@ -755,7 +596,7 @@ class ServingPass:
         swap_in: LayerCopies | None = None,
         fetch: LayerCopies | None = None,
         store: LayerCopies | None = None,
-        joining: Sequence[tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool, bool]] = (),
+        joining: Sequence[Joining] = (),
         weights: StreamedWeights | None = None,
     ) -> None: ...
     def wait(self) -> None:

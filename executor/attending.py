@@ -1,14 +1,10 @@
 """A layer of a stage that only appends and attends: rows come normed and rotated."""
 
-from typing import TYPE_CHECKING
-
-from helmsman.executor._kernels import Buffer
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block
+from helmsman.executor.devices.parts import Buffer
+from helmsman.executor.devices.specs import Block
 
 
-def attending_block(keys: Buffer, values: Buffer) -> "Block":
+def attending_block(keys: Buffer, values: Buffer) -> Block:
     """With these caches, and nothing that other operations need."""
     return {
         "norm1": None,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.passes import Pass, carried
 
 STOPS = 2

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.kv import Caches
 from helmsman.executor.pager import Pager
 from helmsman.lowering.caches import BOTH

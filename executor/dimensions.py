@@ -1,14 +1,10 @@
 """A model's dimensions as the native stage takes them."""
 
-from typing import TYPE_CHECKING
-
+from helmsman.executor.devices.specs import Dimensions
 from helmsman.schemas.model import Model
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Dimensions
 
-
-def dimensions(model: Model) -> "Dimensions":
+def dimensions(model: Model) -> Dimensions:
     """What every stage of `model` has in common."""
     return {
         "hidden": model.hidden,

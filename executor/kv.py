@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.paged_caches import PagedCaches, allocate_paged
 from helmsman.executor.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned

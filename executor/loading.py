@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Queue
+from helmsman.executor._kernels import CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.halves import halves_of
 from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import UNLIMITED, Move

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor._kernels import DiskFile, Event, Pool, Queue
+from helmsman.executor.devices.parts import Buffer, CopyEngine
 from helmsman.schemas.formats import Format, KeptFormat, StoredFormat, size_of
 
 UNLIMITED = 1e15
@@ -82,11 +84,11 @@ class Read:
 class Lookup:
     """Rows of a packed table, `rows` x `columns`, to consecutive rows: the `sequences` of `ids` for every token."""
 
-    table: Buffer
+    table: HostBuffer
     format: StoredFormat
     rows: int
     columns: int
-    ids: Buffer
+    ids: HostBuffer
     sequences: int
     target: Buffer
     target_offset: int

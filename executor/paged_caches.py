@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Event
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.parts import Buffer, CopyEngine, KvSpan
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.rules import kv_rule
 from helmsman.scheduler.pages import Run
 from helmsman.schemas.formats import rows_size
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Plan
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvSpan
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class Room:
         """Bytes from sequence to sequence, over keys and values alike, and from head to head."""
         return self.heads * self.tokens * self.row, self.tokens * self.row
 
-    def span(self, row: int, position: int, count: int) -> "KvSpan":
+    def span(self, row: int, position: int, count: int) -> KvSpan:
         """What attention reads: positions from `position` on, in rows from `row` on."""
         half, at = self.buffer.size // 2, row * self.row
         return (self.buffer, at, self.buffer, half + at, *self.strides, position, count)

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
+from helmsman.executor._kernels import Event
+from helmsman.executor.devices.parts import CopyEngine, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
 from helmsman.executor.paged_caches import PagedBlock, PagedCaches, Room, move_page
 from helmsman.executor.recorded import NOT_MOVED, PageTimes

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Event, Queue, Submissions
+from helmsman.executor._kernels import CopyEngine as NativeEngine
+from helmsman.executor._kernels import Event, Submissions
+from helmsman.executor._kernels import Queue as NativeQueue
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, of_kind
 from helmsman.executor.halves import HIDDEN_MADE, HIDDEN_READ, WHOLE, Chunk
 from helmsman.executor.moves import (
     Expansion,
@@ -190,7 +193,7 @@ class _Builder:
         source, target = self._ends(submission, seat)
         queue, ops, times = self._lanes.queues[submission.lane], range(first, last), self.stamps[stamps]
         paged = self._paged(submission, seat)
-        if paged is None and isinstance(queue, Queue):
+        if paged is None and isinstance(queue, NativeQueue):
             part = (chunk.number, chunk.size)
             self.submits.run(queue, seat.stage, source, target, times.data, first, last, part, waits, done)
             return
@@ -224,7 +227,7 @@ class _Builder:
             times = self.stamps[self._take(2)].data
             signals = Signals(times, waits if number == 0 else [], done if last else None)
             engine = self._lanes.engines.get(submission.lane)
-            if isinstance(part, Move) and isinstance(engine, CopyEngine):
+            if isinstance(part, Move) and isinstance(engine, NativeEngine):
                 self.submits.move(engine, part, (chunk.number, chunk.size), signals.wait, signals.done, times)
             else:
                 self.submits.call(_only(self._submit(part, submission.lane, signals), chunk))
@@ -236,7 +239,7 @@ class _Builder:
         if isinstance(part, Lookup):
             return submit_lookup(self._lanes.engines[lane], part, signals)
         if isinstance(part, Read):
-            return submit_read(self._lanes.queues[lane], part, signals)
+            return submit_read(of_kind(self._lanes.queues[lane], NativeQueue), part, signals)
         return self._lanes.devices.by_name[lane_owner(lane)].expanding(self._lanes.queues[lane], part, signals)
 
     def _take(self, count: int) -> slice:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, Event, Queue, Stage
+from helmsman.executor._kernels import Event
+from helmsman.executor.devices.parts import Buffer, Queue, Stage
 from helmsman.executor.halves import WHOLE, Chunk
 from helmsman.executor.moves import Submit
 from helmsman.executor.pager import Pager, Reader, Submitted

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer, Stage
+from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.devices.parts import Buffer, Stage
+from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import Caches
 from helmsman.executor.passes import Pass
@@ -18,9 +19,6 @@ from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.streams import tokens_home
 from helmsman.schemas.plan import Plan
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
 
 Place = tuple[str, int]
 """A device and a batch."""
@@ -35,7 +33,7 @@ class Seat:
     stage: Stage
     workspace: Buffer
     hidden: Buffer | None
-    tokens: Buffer
+    tokens: HostBuffer
     chosen: Buffer
     first_layer: int
 
@@ -81,7 +79,7 @@ def take_seats(
     ]
 
 
-def _workspaces(specs: Sequence[Mapping[Place, "StageSpec"]], devices: Devices) -> dict[Place, Buffer]:
+def _workspaces(specs: Sequence[Mapping[Place, UniformSpec]], devices: Devices) -> dict[Place, Buffer]:
     """Scratch that is enough in every pass."""
     sizes: dict[Place, int] = {}
     for each in specs:
@@ -90,7 +88,7 @@ def _workspaces(specs: Sequence[Mapping[Place, "StageSpec"]], devices: Devices) 
     return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
 
 
-def _stage(found: Pass, spec: "StageSpec", devices: Devices, place: Place, workspace: Buffer) -> Stage:
+def _stage(found: Pass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
     uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == place[0]}
     return devices.by_name[place[0]].stage(spec, workspace, layers_of(uses).start)
 
@@ -117,7 +115,7 @@ class _Buffers:
             if place not in self._hidden:
                 self._hidden[place] = memory.alloc(self._size, "hidden states")
             hidden = self._hidden[place]
-        chosen = tokens
+        chosen: Buffer = tokens
         if memory is not self._home and found.device_of("head") == place[0]:
             if place not in self._chosen:
                 self._chosen[place] = memory.alloc(self._choice, "chosen tokens")

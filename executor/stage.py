@@ -1,13 +1,13 @@
 """What one device computes of a pass for one batch, as a native stage: weights, caches and dimensions."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.parts import Buffer
+from helmsman.executor.devices.specs import Block, Kept, Linear, Norm, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
@@ -21,11 +21,7 @@ from helmsman.schemas.formats import size_of
 from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, Kept, Linear, Norm, StageSpec
-
 RopeTables = tuple[NDArray[np.float32], NDArray[np.float32]]
-Vector = Buffer | memoryview
 
 
 @dataclass
@@ -38,10 +34,10 @@ class StageBuilder:
     caches: Caches
     rope: RopeTables | None
     divided: bool
-    lookup: "Linear | None" = None
+    lookup: Linear | None = None
     _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
-    def spec(self, found: Pass, staging: Staging, device: Device, batch: int, max_tokens: int) -> "StageSpec":
+    def spec(self, found: Pass, staging: Staging, device: Device, batch: int, max_tokens: int) -> UniformSpec:
         """The operations of `found` on `device`, for passes of up to `max_tokens` per sequence."""
         uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
         part = _Part(self, staging, device, batch, uses)
@@ -69,7 +65,7 @@ class StageBuilder:
             "head": part.linear("head", None),
         }
 
-    def _rotation(self, device: Device) -> "tuple[Buffer | None, Buffer | None]":
+    def _rotation(self, device: Device) -> tuple[Buffer | None, Buffer | None]:
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
         if self.rope is None:
             return None, None
@@ -101,7 +97,7 @@ class _Part:
     def has(self, op: str, layer: int | None) -> bool:
         return (op, layer) in self.uses
 
-    def block(self, layer: int) -> "Block":
+    def block(self, layer: int) -> Block:
         model = self.builder.plan.model
         cached = any(self.has(op, layer) for op in CACHED)
         cache = self.builder.caches.at(self.device.memory.name, layer, self.batch) if cached else None
@@ -125,14 +121,14 @@ class _Part:
             "wv_heads": self._heads("wv", layer),
         }
 
-    def _kept(self, part: Part) -> "list[Kept]":
+    def _kept(self, part: Part) -> list[Kept]:
         tokens = self.builder.caches.by_tokens
         return [
             {"heads": (each.start, each.stop), "rows": each.buffer, "groups": each.format == "q4", "by_token": tokens}
             for each in part
         ]
 
-    def norm(self, op: str, layer: int | None) -> "Norm | None":
+    def norm(self, op: str, layer: int | None) -> Norm | None:
         """Scale and, for layer norms, shift in f32."""
         use = self.uses.get((op, layer))
         weight = None if use is None else self._vector(use, f"{op}.weight")
@@ -140,7 +136,7 @@ class _Part:
             return None
         return {"weight": weight, "bias": self._vector(use, f"{op}.bias")}
 
-    def linear(self, op: str, layer: int | None) -> "Linear | None":
+    def linear(self, op: str, layer: int | None) -> Linear | None:
         """The rows of a linear layer that the device computes."""
         use = self.uses.get((op, layer))
         if use is None:
@@ -162,7 +158,7 @@ class _Part:
             "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
         }
 
-    def table(self) -> "Linear":
+    def table(self) -> Linear:
         """The token table, packed like a linear layer, or the rows of it that have been looked up for the batch."""
         if self.builder.lookup is not None:
             return self.builder.lookup
@@ -183,7 +179,7 @@ class _Part:
             return False
         return self.builder.lookup is not None or self.staging.slot(self.uses["embedding", None], tensor) is not None
 
-    def positions(self) -> "Buffer | None":
+    def positions(self) -> Buffer | None:
         """f32 (context, hidden): the learned positions of tokens 0, 1, ..."""
         tensor = self.builder.store.find(POSITIONS, None)
         slot = None if tensor is None else self.staging.slot(self.uses["embedding", None], tensor)
@@ -195,12 +191,12 @@ class _Part:
         use = self.uses.get((op, layer))
         return None if use is None else (use.start, use.stop)
 
-    def _head_norm(self, name: str, layer: int) -> "Norm | None":
+    def _head_norm(self, name: str, layer: int) -> Norm | None:
         use = self.uses.get(("append", layer))
         weight = None if use is None else self._vector(use, f"{name}.weight")
         return None if weight is None else {"weight": weight, "bias": None}
 
-    def _vector(self, use: Use, name: str) -> Vector | None:
+    def _vector(self, use: Use, name: str) -> Buffer | None:
         """f32, the rows of a use; None when the model has no such tensor."""
         tensor = self.builder.store.find(name, use.layer)
         if tensor is None:

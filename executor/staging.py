@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from helmsman.executor._kernels import Buffer, packed_size
+from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.passes import Pass, Use, computing
 from helmsman.executor.weights.store import Store, place_of

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Lookup, Move, Pieces
 from helmsman.executor.passes import Pass, Use
@@ -47,7 +49,16 @@ class TableMoves:
         seats = [seat for (device, _), seat in sorted(self.seats.items()) if device == use.device]
         for batch, seat in enumerate(seats):
             at = slot.ready.offset + batch * slot.ready.size // len(seats)
-            yield Lookup(table, fmt, rows, columns, seat.tokens, self.plan.workload.batch, slot.ready.buffer, at)
+            yield Lookup(
+                of_kind(table, HostBuffer),
+                fmt,
+                rows,
+                columns,
+                seat.tokens,
+                self.plan.workload.batch,
+                slot.ready.buffer,
+                at,
+            )
 
     def _positions(self, slot: Slot, home: str) -> Move:
         """The rows of the tokens' places, to the same places."""

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from helmsman.executor._kernels import Buffer, packed_size
+from helmsman.executor._kernels import packed_size
 from helmsman.executor.chains import Stops
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Expansion, Move, Pieces, Read
 from helmsman.executor.passes import Pass, Use, name_of

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer
+from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.machine import Machine
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
@@ -49,7 +50,7 @@ class Accelerators:
         from helmsman.executor.torch_device.pinning import Pinned
 
         device = next(iter(self.devices.values())).memory.device
-        return Pinned((each for each in buffers if isinstance(each, Buffer)), device)
+        return Pinned((each for each in buffers if isinstance(each, HostBuffer)), device)
 
     def _place(self, memory: str) -> "torch.device":
         import torch

@@ -1,7 +1,6 @@
 """What the executor asks of a device, its memory and its lanes, whatever drives them.
 
-Buffers, stages, queues and copy engines are handed back to whoever made them, so that those of a PyTorch device stand
-where native ones do."""
+What they hand out is in `parts`, what stages are made of in `specs`, and what serves in `iterations`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
+from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.executor.rates import per_second
 from helmsman.schemas.formats import Precision, StoredFormat
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
     from helmsman.executor.weights.conversion import Rows
 
 
@@ -71,7 +71,7 @@ class DeviceMemory(Protocol):
     def alloc(self, size: int, what: str) -> Buffer:
         """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
 
-    def share(self, size: int, what: str) -> Buffer:
+    def share(self, size: int, what: str) -> HostBuffer:
         """A buffer that the host reads and writes too."""
 
     def place(self, values: NDArray[Any], what: str) -> Buffer:
@@ -104,18 +104,18 @@ class Device(Protocol):
     def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
         """What expands or turns on one of its queues in a pass."""
 
-    def workspace_size(self, spec: "StageSpec") -> int:
+    def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""
 
-    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+    def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
 
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""
 
-    def read_rate(self, pieces: Sequence[Buffer]) -> float:
+    def read_rate(self, pieces: Sequence[HostBuffer]) -> float:
         """Bytes/s at which it reads its memory now; `pieces`: noise in the host's."""
 
-    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[HostBuffer], rounding: Precision) -> float:
         """FLOP/s of a product with weights in `fmt` now, its activations rounded where the device does that;
         `matrices`: noise in the host's memory."""

@@ -5,16 +5,14 @@ copies that take as long as its link's record says; so splits, transfers and run
 machine."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
+from helmsman.executor.devices import parts
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.probe import product_rate, read_rate
 from helmsman.schemas.formats import Precision, StoredFormat
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
 
 
 class CpuDevice:
@@ -30,17 +28,18 @@ class CpuDevice:
         """A thread that hands work to the pool; of one CPU it takes the place."""
         return Queue(self.cpus[0] if len(self.cpus) == 1 else -1)
 
-    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+    def expanding(self, queue: parts.Queue, part: Expansion | Turn, signals: Signals) -> Submit:
         """By all threads."""
+        native = parts.of_kind(queue, Queue)
         if isinstance(part, Turn):
-            return submit_turn(queue, self.pool, part, signals)
-        return submit_expansion(queue, self.pool, part, signals)
+            return submit_turn(native, self.pool, part, signals)
+        return submit_expansion(native, self.pool, part, signals)
 
-    def workspace_size(self, spec: "StageSpec") -> int:
+    def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""
         return Stage.workspace_size(spec)
 
-    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+    def stage(self, spec: AnySpec, workspace: parts.Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
         return Stage(self.pool, spec, workspace, first_layer)
 

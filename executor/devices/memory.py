@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, packed_size
+from helmsman.executor.devices.parts import Buffer as AnyBuffer
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.room import RESERVE, check_room
 from helmsman.executor.weights.conversion import Rows, pack_rows
 from helmsman.schemas.errors import InfeasibleError
@@ -16,9 +18,9 @@ from helmsman.schemas.units import format_bytes
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
 
-def view(buffer: Buffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[ScalarT]:
-    """The buffer as a writable vector of `dtype`."""
-    return np.frombuffer(memoryview(buffer), dtype)
+def view(buffer: AnyBuffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[ScalarT]:
+    """Return a buffer of the host as a writable vector of `dtype`. Raises TypeError for another device's."""
+    return np.frombuffer(memoryview(of_kind(buffer, Buffer)), dtype)
 
 
 def arena_beside(size: int, what: str = "buffers to measure with", reserve: int = RESERVE) -> Arena:

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Event
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import Device, DeviceMemory
-from helmsman.executor.torch_device.buffers import TorchMemory, held_in
+from helmsman.executor.devices.parts import Buffer, CopyEngine
+from helmsman.executor.torch_device.buffers import TorchMemory, bytes_of
 
 
 class DeviceTensors:
@@ -62,8 +63,5 @@ def _place(memory: DeviceMemory) -> torch.device:
 
 def _in_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> tuple[Buffer, Tensor]:
     """(a buffer, the tensor that it holds)."""
-    count = torch.Size(shape).numel()
-    buffer = memory.alloc(count * dtype.itemsize, what)
-    if isinstance(memory, TorchMemory):
-        return buffer, held_in(buffer).view(dtype, *shape)
-    return buffer, torch.frombuffer(memoryview(buffer), dtype=dtype, count=count).view(shape)
+    buffer = memory.alloc(torch.Size(shape).numel() * dtype.itemsize, what)
+    return buffer, bytes_of(buffer).view(dtype).view(shape)

@@ -3,12 +3,12 @@
 A stage with random weights runs prompts and steps; its own time stamps say what each operation took."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
+from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.samples import InplaceSamples
 from helmsman.lowering.buffers import CHUNK_ROWS
@@ -17,9 +17,6 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.rounding import FloatPrecision
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
 
 MODEL = Model(
     name="profile",
@@ -91,7 +88,7 @@ def synthetic_stage(pool: Pool) -> Stage:
     return _stage(pool, arena, _spec(arena))
 
 
-def _stage(pool: Pool, arena: Arena, spec: "StageSpec") -> Stage:
+def _stage(pool: Pool, arena: Arena, spec: UniformSpec) -> Stage:
     return Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
 
 
@@ -124,7 +121,7 @@ def _operations(tokens: int) -> Sequence[Operation]:
     return operations(MODEL, Iteration(0, "prefill", 1, tokens, tokens), FORMATS)
 
 
-def _spec(arena: Arena) -> "StageSpec":
+def _spec(arena: Arena) -> UniformSpec:
     rng = np.random.default_rng(5)
     angles = np.outer(np.arange(PROMPTS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
     head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
@@ -150,7 +147,7 @@ def _spec(arena: Arena) -> "StageSpec":
     }
 
 
-def _block(arena: Arena, rng: np.random.Generator) -> "Block":
+def _block(arena: Arena, rng: np.random.Generator) -> Block:
     h, q, kv, f = MODEL.hidden, MODEL.q_width, MODEL.kv_width, MODEL.ffn
     cache = size_of(PROMPTS[-1] * kv, FORMATS.kv)
     return {
@@ -170,11 +167,11 @@ def _block(arena: Arena, rng: np.random.Generator) -> "Block":
     }
 
 
-def _norm(width: int) -> "Norm":
+def _norm(width: int) -> Norm:
     return {"weight": np.ones(width, np.float32).data, "bias": None}
 
 
-def _linear(arena: Arena, rng: np.random.Generator, rows: int, columns: int) -> "Linear":
+def _linear(arena: Arena, rng: np.random.Generator, rows: int, columns: int) -> Linear:
     """Small random bf16 weights (bits 0x3c00 to 0x3cff, either sign: about 0.01)."""
     buffer = arena.alloc(packed_size("bf16", rows, columns), "weights")
     bits = rng.integers(0x3C00, 0x3D00, 65521, np.uint16) | (rng.integers(0, 2, 65521, np.uint16) << 15)

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helmsman.executor._kernels import Buffer, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside
+from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.machine import beyond_caches
@@ -17,9 +17,6 @@ from helmsman.executor.rope import rope_tables
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.storage import BLOCK, in_blocks
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
 
 MOST = 96
 """Copies of a small layer: more would take longer to set up than to measure."""
@@ -122,7 +119,7 @@ def matrix_shape(tensor: Tensor) -> tuple[int, int]:
     return rows, columns
 
 
-def _spec(layers: Layers) -> "StageSpec":
+def _spec(layers: Layers) -> UniformSpec:
     question = layers.question
     model = question.model
     tables = rope_tables(model, question.capacity)
@@ -148,7 +145,7 @@ def _spec(layers: Layers) -> "StageSpec":
     }
 
 
-def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> "Block":
+def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> Block:
     question = layers.question
     small = {tensor.name: np.ones(tensor.shape, np.float32) for tensor in vectors(question)}
     shapes = {tensor.op: matrix_shape(tensor) for tensor in matrices(question)}
@@ -156,11 +153,11 @@ def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> "Block":
     def vector(name: str) -> memoryview | None:
         return small[name].data if name in small else None
 
-    def norm(op: str) -> "Norm | None":
+    def norm(op: str) -> Norm | None:
         weight = vector(f"{op}.weight")
         return None if weight is None else {"weight": weight, "bias": vector(f"{op}.bias")}
 
-    def linear(op: str) -> "Linear | None":
+    def linear(op: str) -> Linear | None:
         if op not in shapes:
             return None
         rows, columns = shapes[op]

@@ -6,20 +6,17 @@ is not in proportion to positions is what requests cost. Other bytes are read be
 a step."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage
 from helmsman.executor.attending import attending_block
 from helmsman.executor.devices.memory import arena_beside
+from helmsman.executor.devices.specs import Block, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.buffers import filled_as
 from helmsman.executor.profile.inplace import KV_FORMAT, MODEL
 from helmsman.schemas.formats import size_of
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, StageSpec
 
 ATTENDED = MODEL.model_copy(update={"layers": 1, "heads": 16, "kv_heads": 8, "qk_norm": False})
 """Heads as most models have them."""
@@ -52,7 +49,7 @@ def _run(stage: Stage, context: int, disturb: Callable[[], float]) -> float:
     return float(stamps[-1] - stamps[0])
 
 
-def _spec(arena: Arena) -> "StageSpec":
+def _spec(arena: Arena) -> UniformSpec:
     return {
         **dimensions(ATTENDED),
         "attention": "fused",
@@ -75,7 +72,7 @@ def _spec(arena: Arena) -> "StageSpec":
     }
 
 
-def _block(arena: Arena) -> "Block":
+def _block(arena: Arena) -> Block:
     size = size_of(REQUESTS * CAPACITY * ATTENDED.kv_width, KV_FORMAT)
     keys, values = filled_as([arena.alloc(size, "keys"), arena.alloc(size, "values")], KV_FORMAT, 1.0)
     return attending_block(keys, values)

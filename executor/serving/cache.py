@@ -3,19 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import PAGESIZE
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helmsman.executor._kernels import Buffer
+from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.iterations import LayerSide
 from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.serving.blocks import Run
 from helmsman.schemas.formats import KvFormat, rows_size
 from helmsman.schemas.model import Model
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import LayerSide
 
 Pieces = list[tuple[int, int, int]]
 """Of one layer: target offset, source offset, bytes."""
@@ -38,7 +36,7 @@ class BlockCache:
         return 2 * self.heads * self.rows * self.row
 
     @property
-    def side(self) -> "LayerSide":
+    def side(self) -> LayerSide:
         """As copies of every layer see it."""
         return self.buffer, self.stride, self.layers
 
@@ -57,7 +55,7 @@ def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: Kv
     and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the memory."""
     row = rows_size(1, model.head_dim, fmt)
     buffer = memory.alloc(layers * 2 * model.kv_heads * rows * row, what)
-    if isinstance(buffer, Buffer):  # what PyTorch allocates is not paged
+    if isinstance(buffer, HostBuffer):  # what PyTorch allocates is not paged
         view(buffer, np.uint8)[::PAGESIZE] = 0
     return BlockCache(buffer, layers, model.kv_heads, rows, row)
 

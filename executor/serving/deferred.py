@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from helmsman.executor._kernels import Cohort, Ragged
+from helmsman.executor.devices.iterations import Cohort
+from helmsman.executor.devices.iterations import Joining as Native
 from helmsman.executor.serving.blocks import Run
 from helmsman.executor.serving.rows import Rows
 from helmsman.executor.serving.running import Running
 
 Place = Callable[[Running], list[Run]]
 """Makes room for a request's next position, and says where it and all before it are."""
-Native = tuple[Cohort, Ragged, Ragged, memoryview, bool, bool]
 
 
 @dataclass

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from helmsman.executor.depth import fill
+from helmsman.executor.devices.iterations import Lanes, LayerCopies, ServingPass, SubBatch
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.loading import open_store
@@ -31,16 +32,13 @@ from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Lanes, LayerCopies, ServingPass, SubBatch
-
 
 class ServingEngine:
     """Runs decisions on one plan and one checkpoint. Made by `load`; a context manager that frees its memory.
 
     Everything is allocated when it is loaded. Not for several threads at a time."""
 
-    def __init__(self, plan: Plan, devices: Devices, lanes: "Lanes", seating: Seating, limits: Limits) -> None:
+    def __init__(self, plan: Plan, devices: Devices, lanes: Lanes, seating: Seating, limits: Limits) -> None:
         self.plan, self.limits = plan, limits
         self.devices = devices
         self._lanes, self._seating = lanes, seating
@@ -159,7 +157,7 @@ class ServingEngine:
     ) -> None:
         self.close()
 
-    def _batch(self, number: int, batches: Batches) -> "SubBatch | None":
+    def _batch(self, number: int, batches: Batches) -> SubBatch | None:
         """None for a second sub-batch without rows."""
         rows, apart = batches.rows[number], batches.apart[number]
         joins = [each for each in batches.joining if each.batch == number]
@@ -170,11 +168,11 @@ class ServingEngine:
         stage = self._seating.stages[number]
         return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
 
-    def _copies(self, source: str, target: str, found: Pieces) -> "LayerCopies | None":
+    def _copies(self, source: str, target: str, found: Pieces) -> LayerCopies | None:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
         return _copies(caches[source], caches[target], found)
 
-    def _stepped(self, batches: Batches, done: "ServingPass", start: float) -> Stepped:
+    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> Stepped:
         batches.advance()
         rows = list(batches.rows)
         for joining, joined in zip(batches.joining, done.joined, strict=True):
@@ -186,14 +184,14 @@ class ServingEngine:
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
         return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
 
-    def _tokens(self, requests: Sequence[int], done: "ServingPass") -> dict[int, int]:
+    def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""
         logits = np.asarray(self._seating.stages[0].logits())[: len(requests)]
         found = zip(requests, done.chosen() if requests else (), logits, strict=True)
         return {request: self._running[request].take(token, row) for request, token, row in found}
 
 
-def _copies(source: BlockCache | None, target: BlockCache | None, found: Pieces) -> "LayerCopies | None":
+def _copies(source: BlockCache | None, target: BlockCache | None, found: Pieces) -> LayerCopies | None:
     if not found or source is None or target is None:
         return None
     return source.side, target.side, as_array(found)

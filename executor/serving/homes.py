@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from helmsman.executor._kernels import Cohort
+from helmsman.executor.devices.iterations import Cohort
 from helmsman.executor.serving.blocks import BlockPool, Run, Table
 from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
 from helmsman.executor.serving.deferred import Deferred

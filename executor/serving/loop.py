@@ -93,7 +93,7 @@ class ServingLoop:
     def state(self) -> State:
         """What it is doing now."""
         handles = list(self._requests.values())
-        running = sum(handle.started_s == handle.started_s for handle in handles)
+        running = sum(handle.started_s is not None for handle in handles)
         waiting = len(handles) - running
         counts = self._iterations, self._preemptions, self._looked_up, self._reused
         return State(self._fault is None, running, waiting, *counts, *self._pass_sums)
@@ -182,7 +182,7 @@ class ServingLoop:
         """Who begins, and who begins again."""
         for chunk in decision.prefill:
             handle = self._requests[chunk.id]
-            if handle.started_s != handle.started_s:
+            if handle.started_s is None:
                 handle.started_s, handle.reused_tokens = now, chunk.past
                 self._looked_up += 0 if self._hashes is None else len(handle.asked.prompt)
                 self._reused += chunk.past

@@ -1,9 +1,9 @@
 """Where a plan's serving happens: the device that computes all operations, the host beside it, and the link between."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import Pass
@@ -12,9 +12,6 @@ from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, activation_lane
 from helmsman.schemas.plan import Plan
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Lanes
 
 SERVING = (*NATIVE, *KINDS)
 """Kinds of devices that take rows of several requests: processors, and what PyTorch drives."""
@@ -71,7 +68,7 @@ def open_places(plan: Plan, places: Places, machine: Machine) -> Devices:
     return open_devices(plan.hardware, places.resources, machine, plan.schedule.threads)
 
 
-def open_serving_lanes(devices: Devices, places: Places) -> "Lanes":
+def open_serving_lanes(devices: Devices, places: Places) -> Lanes:
     """A queue for each device; engines of the links, and for activations, which pass by what else is moved."""
     queue = devices.by_name[places.accelerator].open_queue()
     if places.host is None or places.to_host is None or places.to_device is None:

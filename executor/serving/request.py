@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from math import nan
 from typing import Literal
 
 from helmsman.executor.sampling import GREEDY, Sampling
@@ -31,7 +30,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a request ended. Seconds of CLOCK_MONOTONIC, nan where it never came so far.
+    """How a request ended. Seconds of CLOCK_MONOTONIC, None where it never came so far.
 
     `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `reused_tokens`: of the prompt,
     those that were cached when it began; `error`: of one that failed or was refused."""
@@ -39,8 +38,8 @@ class Ended:
     status: Status
     reason: Reason
     arrival_s: float
-    started_s: float
-    first_token_s: float
+    started_s: float | None
+    first_token_s: float | None
     finish_s: float
     prompt_tokens: int
     produced: int
@@ -65,8 +64,8 @@ class Handle:
     on_end: OnEnd
     arrival_s: float
     hashes: Sequence[int] = ()
-    started_s: float = nan
-    first_token_s: float = nan
+    started_s: float | None = None
+    first_token_s: float | None = None
     tokens: list[int] = field(default_factory=list)
     cpu_tokens: int = 0
     preemptions: int = 0

@@ -2,17 +2,18 @@
 and one for each cohort."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer, Cohort, Stage
 from helmsman.executor.attending import attending_block
 from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.iterations import Cohort, Driver
+from helmsman.executor.devices.parts import Buffer, Stage
+from helmsman.executor.devices.specs import RaggedSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
 from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
-from helmsman.executor.serving.driver import Driver, driver_of
+from helmsman.executor.serving.driver import driver_of
 from helmsman.executor.serving.streams import Table, streamed_weights, table_of
 from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging, stage_weights
@@ -21,10 +22,6 @@ from helmsman.lowering.rules import Cached
 from helmsman.planner.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.plan import Plan
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import RaggedSpec
-
 
 RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
 """How the host's tasks rank with layers."""
@@ -89,7 +86,7 @@ def seat(
     return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
 
 
-def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:
+def _stage(device: Device, spec: RaggedSpec, what: str) -> Stage:
     return device.stage(spec, device.memory.alloc(device.workspace_size(spec), what), 0)
 
 
@@ -103,7 +100,7 @@ def _spec(
     limits: Limits,
     gpu: BlockCache,
     passing: BlockCache | None,
-) -> "RaggedSpec":
+) -> RaggedSpec:
     """All operations, for rows of several requests."""
     rope, lookup = rope_tables(plan.model, plan.workload.context), None if table is None else table.linear(0)
     builder = StageBuilder(plan, store, _caches(plan, device, gpu), rope, False, lookup)
@@ -128,7 +125,7 @@ def _caches(plan: Plan, device: Device, cache: BlockCache) -> Caches:
     return found
 
 
-def _host_spec(plan: Plan, spec: "RaggedSpec", limits: Limits, cpu: BlockCache) -> "RaggedSpec":
+def _host_spec(plan: Plan, spec: RaggedSpec, limits: Limits, cpu: BlockCache) -> RaggedSpec:
     """`append` and `attention` only: rows come normed and rotated."""
     return {
         **dimensions(plan.model),

@@ -1,11 +1,13 @@
 """Weights that come to the accelerator in every pass: from the host's memory to the slots of their operations."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer, Stage, StreamedWeights
+from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.chains import Stops
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.iterations import WeightMove
+from helmsman.executor.devices.parts import Buffer, Stage
+from helmsman.executor.devices.specs import Linear
 from helmsman.executor.moves import Move, Read
 from helmsman.executor.passes import WEIGHTS, Pass, Use, carried
 from helmsman.executor.staging import Staging
@@ -14,10 +16,6 @@ from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import Store
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Linear, WeightMove
-
 
 LOOKED_UP = "embedding" + WEIGHTS
 """What brings rows of tables."""
@@ -32,7 +30,7 @@ class Table:
     shape: tuple[int, int]
     targets: tuple[Buffer, ...]
 
-    def linear(self, batch: int) -> "Linear":
+    def linear(self, batch: int) -> Linear:
         """As the embedding of a sub-batch reads them."""
         target, columns = self.targets[batch], self.shape[1]
         rows = target.size // size_of(columns, self.format)

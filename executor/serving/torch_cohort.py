@@ -4,7 +4,8 @@ from contextlib import suppress
 
 import torch
 
-from helmsman.executor._kernels import Event, Ragged, Stage
+from helmsman.executor._kernels import Event, Ragged
+from helmsman.executor.devices.parts import Stage
 from helmsman.executor.serving.torch_lanes import Crossing, Times, TorchLanes
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.copies import CopyLane
@@ -15,7 +16,7 @@ KEPT = ("hidden", "q", "k", "v", "attended")
 
 
 class TorchCohort:
-    """Has the face of the native one. `kept`: of so many rows, hidden states first, then the other activations.
+    """`kept`: of so many rows, hidden states first, then the other activations.
 
     What attention gives comes back on a lane of its own: the host's tasks may pass each other."""
 

@@ -1,18 +1,16 @@
 """A cohort's rows in one iteration of a PyTorch device."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
 from helmsman.executor._kernels import Ragged
+from helmsman.executor.devices.iterations import Joining
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.serving.torch_cohort import TorchCohort
 from helmsman.executor.serving.torch_lanes import TorchLanes
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
-
-if TYPE_CHECKING:
-    from helmsman.executor.serving.deferred import Native
 
 
 @dataclass
@@ -33,12 +31,12 @@ class TorchJoining:
     host_seconds: float = 0.0
 
     @classmethod
-    def of(cls, native: "Native") -> "TorchJoining":
+    def of(cls, native: Joining) -> "TorchJoining":
         """As native passes take it."""
         cohort, joint, apart, kept, waits, stays = native
-        own = cast(TorchCohort, cohort)
+        mine = of_kind(cohort, TorchCohort)
         places = torch.from_numpy(np.array(kept, np.int64).reshape(-1))
-        return cls(own, joint, apart, places, waits or stays, stays, own.layer)
+        return cls(mine, joint, apart, places, waits or stays, stays, mine.layer)
 
     @property
     def batch(self) -> int:

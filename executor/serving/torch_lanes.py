@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Event, Queue, Ragged, Stage
+from helmsman.executor._kernels import Event, Queue, Ragged
+from helmsman.executor.devices.iterations import Lanes
+from helmsman.executor.devices.parts import Stage, of_kind
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.lane import Awaited
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Lanes
 
 SENT = ("q", "k", "v")
 
@@ -31,11 +30,12 @@ class TorchLanes(NamedTuple):
     outputs: CopyLane | None
 
     @classmethod
-    def of(cls, lanes: "Lanes") -> "TorchLanes":
-        """Those of a PyTorch device, which stand where native ones do."""
+    def of(cls, lanes: Lanes) -> "TorchLanes":
+        """Those of a PyTorch device, and the host's queue."""
         queue, host, *engines = lanes
-        to_host, to_device, queries, outputs = (cast("CopyLane | None", each) for each in engines)
-        return cls(cast(ComputeLane, queue), host, to_host, to_device, queries, outputs)
+        to_host, to_device, queries, outputs = (None if each is None else of_kind(each, CopyLane) for each in engines)
+        native = None if host is None else of_kind(host, Queue)
+        return cls(of_kind(queue, ComputeLane), native, to_host, to_device, queries, outputs)
 
     def check(self) -> None:
         """Raise the first error of any lane; none is left behind."""

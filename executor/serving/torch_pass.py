@@ -4,12 +4,13 @@ The accelerator's lane walks the layers. What other lanes do for it is submitted
 stream, and waited for where it is needed; the stream goes on meanwhile with what it has been handed."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from helmsman.executor._kernels import Event
+from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch
 from helmsman.executor.serving.torch_joining import TorchJoining
 from helmsman.executor.serving.torch_lanes import Times, TorchLanes
 from helmsman.executor.serving.torch_side import Side
@@ -17,24 +18,20 @@ from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.lane import Awaited
 from helmsman.executor.torch_device.marks import Spans
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Lanes, LayerCopies, Seconds, SubBatch
-    from helmsman.executor.serving.deferred import Native
-
 Moves = Literal["swap_out", "swap_in", "fetch", "store"]
 """Of whole requests before anything else of a layer; before and after attention of those that pass through."""
 
 
 class TorchPass:
-    """Has the face of `ServingPass`. Begins when it is made."""
+    """Begins when it is made."""
 
     def __init__(
         self,
-        lanes: "Lanes",
+        lanes: Lanes,
         layers: int,
-        batches: "Sequence[SubBatch]",
-        copies: "Mapping[str, LayerCopies]",
-        joining: "Sequence[Native]",
+        batches: Sequence[SubBatch],
+        copies: Mapping[str, LayerCopies],
+        joining: Sequence[Joining],
     ) -> None:
         self._lanes, self._layers, self._copies = TorchLanes.of(lanes), layers, copies
         self._batches = batches
@@ -59,7 +56,7 @@ class TorchPass:
         """Which of the cohorts went on."""
         return [each.joined for each in self._joining]
 
-    def seconds(self) -> "Seconds":
+    def seconds(self) -> Seconds:
         """Of its parts, added up over layers; none for a lane that had nothing to do."""
         spent, times = self._spans.seconds(), self._times
         late = sum(each.host_seconds for each in self._joining if each.joined)

@@ -1,28 +1,26 @@
 """A sub-batch on its way through the layers of a PyTorch device."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
 
 from helmsman.executor._kernels import Event, Ragged
+from helmsman.executor.devices.iterations import SubBatch
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.serving.torch_joining import TorchJoining
 from helmsman.executor.serving.torch_lanes import SENT, Crossing, Times, TorchLanes
 from helmsman.executor.torch_device.marks import Mark, Spans
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import SubBatch
-
 
 class Side:
     """Sub-batch `number`; `joining`: cohorts' parts in it, by layer. Rows at its end are of the host's requests."""
 
-    def __init__(self, number: int, batch: "SubBatch", joining: Sequence[TorchJoining], lanes: TorchLanes) -> None:
+    def __init__(self, number: int, batch: SubBatch, joining: Sequence[TorchJoining], lanes: TorchLanes) -> None:
         stage, rows, self._ids, self._host, self._apart = batch
-        self.number, self.stage = number, cast(RaggedStage, stage)
+        self.number, self.stage = number, of_kind(stage, RaggedStage)
         self._joining, self._lanes, self._native = joining, lanes, rows
         self._rows = self._own = self._there(rows)
         self._here: TorchJoining | None = None

@@ -1,20 +1,17 @@
 """Activations of a pass as tensors of the workspace, which is laid out as native stages have it."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
+from helmsman.executor.devices.parts import Region
+from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.regions import Regions
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Region, StageSpec
 
 
 class Activations:
     """What the sequences of a stage's batch have, by name; every tensor is f32 and part of the workspace."""
 
-    def __init__(self, spec: "StageSpec", workspace: TorchBuffer, regions: Regions) -> None:
+    def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: Regions) -> None:
         self._spec = spec
         self._places = {name: _columns(workspace, each, regions.rows) for name, each in regions.at.items()}
         after = workspace.part(regions.logits, workspace.size - regions.logits)

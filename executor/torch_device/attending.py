@@ -1,26 +1,24 @@
 """Attention of a block on a PyTorch device: over its cache, over parts of it wherever they lie, or divided by heads."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
+from helmsman.executor.devices.parts import KvSpan, of_kind
+from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.torch_device.activations import Activations
 from helmsman.executor.torch_device.attention import Seen, attend_at_once, attend_part, merge
 from helmsman.executor.torch_device.blocks import Block
-from helmsman.executor.torch_device.buffers import held_in
+from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.caches import HeadsCache, kind_of
 from helmsman.executor.torch_device.positions import Positions
 from helmsman.lowering.buffers import expanded_positions
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvSpan, StageSpec
 
 
 class Attending:
     """Reads caches in their own format; those in 8 bits are expanded a part at a time, and parts merge exactly."""
 
-    def __init__(self, spec: "StageSpec", activations: Activations, positions: Positions) -> None:
+    def __init__(self, spec: StageSpec, activations: Activations, positions: Positions) -> None:
         self._spec, self._activations, self._positions = spec, activations, positions
         self._kind = kind_of(spec)
         self._heads = range(spec["kv_heads"])
@@ -52,7 +50,7 @@ class Attending:
         step = count if plain else expanded_positions(values)
         yield from ((begin, min(begin + step, count)) for begin in range(0, count, step))
 
-    def spans(self, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
+    def spans(self, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
         """Part after part: over `spans` of a cache.
 
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
@@ -65,21 +63,23 @@ class Attending:
         if last:
             self._activations.attended(torch.zeros_like(q) if running is None else running[0], tokens)
 
-    def _pieces(self, span: "KvSpan") -> "Iterator[KvSpan]":
+    def _pieces(self, span: KvSpan) -> Iterator[KvSpan]:
         keys, key_offset, values, value_offset, sequence, head, position, count = span
         row = self._kind.length * self._kind.dtype.itemsize
         for begin, end in self._parts(self._kind.plain, count):
             offsets = key_offset + begin * row, value_offset + begin * row
             yield keys, offsets[0], values, offsets[1], sequence, head, position + begin, end - begin
 
-    def _span(self, span: "KvSpan", tokens: int, past: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def _span(self, span: KvSpan, tokens: int, past: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""
         keys, key_offset, values, value_offset, sequence, head, position, count = span
         dtype, length = self._kind.dtype, self._kind.length
         shape = (self._spec["batch"], self._spec["kv_heads"], count, length)
         strides = (sequence, head, length * dtype.itemsize, dtype.itemsize)
         sides = ((keys, key_offset), (values, value_offset))
-        one, other = (self._kind.values(held_in(each).strided(dtype, shape, strides, at)) for each, at in sides)
+        one, other = (
+            self._kind.values(of_kind(each, TorchBuffer).strided(dtype, shape, strides, at)) for each, at in sides
+        )
         seen = position + count <= past + 1
         return one, other, None if seen else self._positions.later(tokens, past, position, position + count)
 

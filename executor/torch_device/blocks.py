@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Literal
 
 import torch
 
+from helmsman.executor.devices.specs import Block as BlockSpec
+from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.torch_device.caches import HeadsCache, cache_of
 from helmsman.executor.torch_device.regions import LINEARS
 from helmsman.executor.torch_device.weights import TorchLinear, TorchNorm, linear_of, norm_of
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block as BlockSpec
-    from helmsman.executor._kernels import StageSpec
+NormName = Literal["norm1", "norm2", "q_norm", "k_norm"]
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Block:
     weighted_heads: range
 
 
-def block_of(spec: "StageSpec", block: "BlockSpec", space: torch.Tensor) -> Block:
+def block_of(spec: StageSpec, block: BlockSpec, space: torch.Tensor) -> Block:
     """From what native stages are made of too; `space`: where quantised weights are expanded."""
     divided = spec.get("attention") == "divided"
-    parts = cast("Mapping[str, Any]", block)
-    linears = {op: linear_of(parts[op], space) for op in LINEARS}
-    widths = {"norm1": spec["hidden"], "norm2": spec["hidden"], "q_norm": spec["head_dim"], "k_norm": spec["head_dim"]}
-    norms = {name: norm_of(parts[name], width) for name, width in widths.items()}
+    linears = {op: linear_of(block[op], space) for op in LINEARS}
+    hidden, head = spec["hidden"], spec["head_dim"]
+    widths: dict[NormName, int] = {"norm1": hidden, "norm2": hidden, "q_norm": head, "k_norm": head}
+    norms = {name: norm_of(block[name], width) for name, width in widths.items()}
     return Block(
         {op: each for op, each in linears.items() if each is not None},
         {name: each for name, each in norms.items() if each is not None},
@@ -44,5 +44,5 @@ def block_of(spec: "StageSpec", block: "BlockSpec", space: torch.Tensor) -> Bloc
     )
 
 
-def _heads(spec: "StageSpec", stated: tuple[int, int] | None) -> range:
+def _heads(spec: StageSpec, stated: tuple[int, int] | None) -> range:
     return range(spec["kv_heads"]) if stated is None else range(*stated)

@@ -1,13 +1,15 @@
 """A device's bounded memory as PyTorch holds it: bytes, seen as tensors where they are computed with."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer, packed_size
+from helmsman.executor._kernels import Arena, packed_size
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.parts import Buffer, of_kind
 from helmsman.executor.weights.conversion import Rows, in_steps, pack_rows, rows_as_f32
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.formats import StoredFormat, is_plain
@@ -59,10 +61,11 @@ class TorchBuffer:
         return self.bytes[: count * dtype.itemsize].view(dtype).view(shape)
 
 
-def held_in(buffer: object) -> TorchBuffer:
-    """A buffer of such a memory, whatever it was passed as."""
-    assert isinstance(buffer, TorchBuffer), "what a PyTorch device reads is in its memory"
-    return buffer
+def bytes_of(buffer: Buffer) -> torch.Tensor:
+    """uint8 (size,): a buffer of a PyTorch device or of the host, where it is."""
+    if isinstance(buffer, TorchBuffer):
+        return buffer.bytes
+    return torch.frombuffer(memoryview(of_kind(buffer, HostBuffer)), dtype=torch.uint8)
 
 
 class TorchMemory:
@@ -74,7 +77,7 @@ class TorchMemory:
         self.device = device
         self.used = 0
 
-    def alloc(self, size: int, what: str) -> Buffer:
+    def alloc(self, size: int, what: str) -> TorchBuffer:
         """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
         needed = -(-size // ALIGNMENT) * ALIGNMENT
         if needed > self.capacity - self.used:
@@ -84,20 +87,20 @@ class TorchMemory:
         except torch.OutOfMemoryError:
             raise self._full(size, what) from None
         self.used += needed
-        return cast(Buffer, TorchBuffer(held[:size]))
+        return TorchBuffer(held[:size])
 
-    def share(self, size: int, what: str) -> Buffer:
+    def share(self, size: int, what: str) -> HostBuffer:
         """A buffer of the host: what it reads and writes beside is small, and copied where it is used."""
         return Arena(max(size, 1)).alloc(size, what)
 
-    def place(self, values: NDArray[Any], what: str) -> Buffer:
+    def place(self, values: NDArray[Any], what: str) -> TorchBuffer:
         """A buffer that holds a copy of `values`."""
         buffer = self.alloc(values.nbytes, what)
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        held_in(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
+        buffer.bytes.copy_(torch.from_numpy(flat.copy()))
         return buffer
 
-    def keep(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def keep(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> TorchBuffer:
         """A matrix in `fmt`: row after row, as products read it, or quantised as the host packs it; bf16 comes as
         uint16. It takes as much as its rows in whole panels of 16, which is what plans count.
 
@@ -106,7 +109,7 @@ class TorchMemory:
             return self._packed(source, source_format, fmt, columns, what)
         rows, dtype = len(source), dtype_of(fmt)
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
-        held = held_in(buffer).view(dtype, rows, columns)
+        held = buffer.view(dtype, rows, columns)
         for first, read in in_steps(source, columns):
             values = _values(read, source_format, columns).to(dtype)
             if not torch.isfinite(values).all():
@@ -114,11 +117,11 @@ class TorchMemory:
             held[first : first + len(values)].copy_(values)
         return buffer
 
-    def _packed(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def _packed(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> TorchBuffer:
         size = packed_size(fmt, len(source), columns)
         buffer, packed = self.alloc(size, what), Arena(size).alloc(size, what)
         pack_rows(source, source_format, packed, fmt, columns)
-        held_in(buffer).bytes.copy_(torch.frombuffer(memoryview(packed), dtype=torch.uint8))
+        buffer.bytes.copy_(bytes_of(packed))
         return buffer
 
     def _full(self, size: int, what: str) -> InfeasibleError:

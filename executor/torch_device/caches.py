@@ -3,16 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import torch
 
-from helmsman.executor.torch_device.buffers import held_in
+from helmsman.executor.devices.parts import Buffer, of_kind
+from helmsman.executor.devices.specs import CacheBuffers, Kept, StageSpec
+from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.row_formats import RowFormat
 from helmsman.schemas.errors import UsageError
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Kept, StageSpec
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _copy(target: torch.Tensor, dimension: int, at: torch.Tensor | slice, rows: 
         target.index_copy_(dimension, at, rows)
 
 
-def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed: bool) -> HeadsCache | None:
+def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[Kept], transposed: bool) -> HeadsCache | None:
     """What `Block.keys` or `.values` says; None when the block has none.
 
     Raises UsageError for lines of tokens that are not values."""
@@ -102,20 +100,20 @@ def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed:
     return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
 
 
-def kind_of(spec: "StageSpec") -> RowFormat:
+def kind_of(spec: StageSpec) -> RowFormat:
     """How attention's own caches keep rows."""
     return RowFormat(spec["kv_format"], spec["head_dim"])
 
 
-def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int, buffer: object) -> Held:
-    return Held(begin, end, kind, held_in(buffer).view(kind.dtype, batch, end - begin, *line))
+def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int, buffer: Buffer) -> Held:
+    return Held(begin, end, kind, of_kind(buffer, TorchBuffer).view(kind.dtype, batch, end - begin, *line))
 
 
-def _kept(spec: "StageSpec", each: "Kept") -> Held:
+def _kept(spec: StageSpec, each: Kept) -> Held:
     """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, length)."""
     begin, end = each["heads"]
     kind = RowFormat("q4", spec["head_dim"]) if each["groups"] else kind_of(spec)
-    count, batch, capacity, buffer = end - begin, spec["batch"], spec["capacity"], held_in(each["rows"])
+    count, batch, capacity, buffer = end - begin, spec["batch"], spec["capacity"], of_kind(each["rows"], TorchBuffer)
     if each["by_token"]:
         rows = buffer.view(kind.dtype, batch, capacity, count, kind.length).transpose(1, 2)
     else:

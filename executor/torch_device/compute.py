@@ -2,24 +2,21 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
-from helmsman.executor._kernels import Buffer, Event
-from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor._kernels import Event
+from helmsman.executor.devices.parts import Buffer, KvSpan, Stage, of_kind
+from helmsman.executor.torch_device.buffers import bytes_of
 from helmsman.executor.torch_device.graphs import Graphs
 from helmsman.executor.torch_device.lane import TorchLane
 from helmsman.executor.torch_device.marks import Mark
 from helmsman.executor.torch_device.operation_times import OperationTimes
 from helmsman.executor.torch_device.positions import BUCKET
 from helmsman.executor.torch_device.stage import TorchStage
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvSpan
 
 
 class ComputeLane(TorchLane):
@@ -34,9 +31,9 @@ class ComputeLane(TorchLane):
 
     def run(
         self,
-        stage: TorchStage,
-        source: Buffer | TorchBuffer | None,
-        target: Buffer | TorchBuffer | None,
+        stage: Stage,
+        source: Buffer | None,
+        target: Buffer | None,
         tokens: int,
         past: int,
         stamps: SupportsBuffer,
@@ -48,25 +45,26 @@ class ComputeLane(TorchLane):
         done: Event | None = None,
     ) -> None:
         """Like the native queue's: operations [first, last) of a pass, chunk by chunk of its tokens [start, stop)."""
-        end, stop = len(stage.ops) if last is None else last, tokens if stop is None else stop
+        mine = of_kind(stage, TorchStage)
+        end, stop = len(mine.ops) if last is None else last, tokens if stop is None else stop
         taken = _Stamps(stamps, self.device, end - first)
 
         def work() -> None:
             taken.begin()
-            for begin in range(start, stop, stage.chunk):
-                count = min(stage.chunk, stop - begin)
-                self._load(stage, source, first, (begin, count, tokens), past)
-                self._compute(stage, first, end, (count, past + begin, begin + count == tokens), taken)
-                self._store(stage, target, end, (begin, count, tokens))
+            for begin in range(start, stop, mine.chunk):
+                count = min(mine.chunk, stop - begin)
+                self._load(mine, source, first, (begin, count, tokens), past)
+                self._compute(mine, first, end, (count, past + begin, begin + count == tokens), taken)
+                self._store(mine, target, end, (begin, count, tokens))
             taken.finish()
 
         self.submit_work(work, wait, done)
 
     def attend(
         self,
-        stage: TorchStage,
+        stage: Stage,
         block: int,
-        spans: "Sequence[KvSpan]",
+        spans: Sequence[KvSpan],
         first: bool,
         last: bool,
         tokens: int,
@@ -76,7 +74,8 @@ class ComputeLane(TorchLane):
         done: Event | None = None,
     ) -> None:
         """Like the native queue's: a part of the attention of a block (HELM-62, 63)."""
-        self.submit_work(lambda: stage.attend(block, spans, first, last, tokens, past), wait, done, times)
+        mine = of_kind(stage, TorchStage)
+        self.submit_work(lambda: mine.attend(block, spans, first, last, tokens, past), wait, done, times)
 
     def _compute(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool], taken: "_Stamps") -> None:
         tokens, past, ends = part
@@ -101,7 +100,7 @@ class ComputeLane(TorchLane):
     def _load(
         self,
         stage: TorchStage,
-        source: Buffer | TorchBuffer | None,
+        source: Buffer | None,
         first: int,
         part: tuple[int, int, int],
         past: int,
@@ -109,35 +108,26 @@ class ComputeLane(TorchLane):
         """What a range reads beside its workspace, and where its tokens are."""
         begin, count, tokens = part
         if source is not None and stage.embeds(first):
-            ids = _seen(source, torch.int32).view(-1)[: stage.batch * tokens].view(stage.batch, tokens)
+            ids = bytes_of(source).view(torch.int32).view(-1)[: stage.batch * tokens].view(stage.batch, tokens)
             stage.feed(ids, slice(begin, begin + count), past + begin)
             return
         stage.place(past + begin)
         if source is not None:
-            rows = _seen(source, torch.float32).view(-1)[: stage.batch * tokens * stage.width]
+            rows = bytes_of(source).view(torch.float32).view(-1)[: stage.batch * tokens * stage.width]
             stage.hidden(count).copy_(rows.view(stage.batch, tokens, -1)[:, begin : begin + count])
 
-    def _store(
-        self, stage: TorchStage, target: Buffer | TorchBuffer | None, last: int, part: tuple[int, int, int]
-    ) -> None:
+    def _store(self, stage: TorchStage, target: Buffer | None, last: int, part: tuple[int, int, int]) -> None:
         """Choices, or the residual stream, to where the next reads them."""
         begin, count, tokens = part
         if target is None:
             return
         if stage.chooses(last):
             if begin + count == tokens:
-                _seen(target, torch.int32)[: stage.batch].copy_(stage.taken())
+                bytes_of(target).view(torch.int32)[: stage.batch].copy_(stage.taken())
             return
-        rows, own = _seen(target, torch.float32)[: stage.batch * tokens * stage.width], stage.left(last)
+        rows, own = bytes_of(target).view(torch.float32)[: stage.batch * tokens * stage.width], stage.left(last)
         seen = rows.view(stage.batch, tokens, -1)[:, begin : begin + count]
         seen[..., own.start : own.stop].copy_(stage.hidden(count)[..., own.start : own.stop])
-
-
-def _seen(buffer: Buffer | TorchBuffer, dtype: torch.dtype) -> torch.Tensor:
-    """A buffer of this device or of the host as a vector."""
-    if isinstance(buffer, TorchBuffer):
-        return buffer.bytes.view(dtype)
-    return torch.frombuffer(memoryview(buffer), dtype=dtype)
 
 
 class _Stamps:

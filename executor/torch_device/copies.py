@@ -5,18 +5,17 @@ from functools import cached_property
 from itertools import product
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, packed_size
+from helmsman.executor._kernels import Arena, CopyEngine, Event, packed_size
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.moves import UNLIMITED
-from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.buffers import bytes_of
 from helmsman.executor.torch_device.lane import Awaited, TorchLane
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
-
-Place = Buffer | TorchBuffer
 
 LARGE_PIECE = 64 << 10
 """Bytes that take a link about as long as launching a copy takes."""
@@ -27,9 +26,9 @@ class CopyLane(TorchLane):
 
     def submit(
         self,
-        target: Place,
+        target: Buffer,
         target_offset: int,
-        source: Place,
+        source: Buffer,
         source_offset: int,
         size: int,
         wait: Sequence[Event] = (),
@@ -37,7 +36,7 @@ class CopyLane(TorchLane):
         times: SupportsBuffer | None = None,
     ) -> None:
         """Queue a copy; copies finish in the order they were submitted."""
-        to, of = _bytes(target), _bytes(source)
+        to, of = bytes_of(target), bytes_of(source)
 
         def work() -> None:
             to[target_offset : target_offset + size].copy_(of[source_offset : source_offset + size], non_blocking=True)
@@ -46,9 +45,9 @@ class CopyLane(TorchLane):
 
     def submit_pieces(
         self,
-        target: Place,
+        target: Buffer,
         target_offset: int,
-        source: Place,
+        source: Buffer,
         source_offset: int,
         pieces: NDArray[np.int64],
         wait: Sequence[Awaited] = (),
@@ -56,7 +55,7 @@ class CopyLane(TorchLane):
         times: SupportsBuffer | None = None,
     ) -> None:
         """Like submit, for `pieces` (n, 3): offsets from those of the target and the source, bytes."""
-        to, of = _bytes(target)[target_offset:], _bytes(source)[source_offset:]
+        to, of = bytes_of(target)[target_offset:], bytes_of(source)[source_offset:]
 
         def work() -> None:
             for at, begin, size in pieces.tolist():
@@ -66,10 +65,10 @@ class CopyLane(TorchLane):
 
     def submit_strided(
         self,
-        target: Place,
+        target: Buffer,
         target_offset: int,
         target_strides: tuple[int, int],
-        source: Place,
+        source: Buffer,
         source_offset: int,
         source_strides: tuple[int, int],
         counts: tuple[int, int],
@@ -82,7 +81,7 @@ class CopyLane(TorchLane):
 
         Small pieces are one copy, as 256 of them took 19 ms one by one; PyTorch gathers them in memory that is not
         page-locked, so that large ones are copied by themselves."""
-        to, of, shape = _bytes(target), _bytes(source), (*counts, size)
+        to, of, shape = bytes_of(target), bytes_of(source), (*counts, size)
 
         def work() -> None:
             there = to[target_offset:].as_strided(shape, (*target_strides, 1))
@@ -97,13 +96,13 @@ class CopyLane(TorchLane):
 
     def submit_lookup(
         self,
-        target: Place,
+        target: Buffer,
         target_offset: int,
-        table: Buffer,
+        table: HostBuffer,
         fmt: StoredFormat,
         rows: int,
         columns: int,
-        ids: Buffer,
+        ids: HostBuffer,
         count: int,
         wait: Sequence[Event] = (),
         done: Event | None = None,
@@ -111,13 +110,13 @@ class CopyLane(TorchLane):
     ) -> None:
         """Like submit, for `count` rows of a packed matrix of the host, which finds them, one after the other in the
         target."""
-        to, size = _bytes(target), count * packed_size(fmt, PANEL, columns) // PANEL
+        to, size = bytes_of(target), count * packed_size(fmt, PANEL, columns) // PANEL
 
         def work() -> None:
             found, here = Arena(size).alloc(size, "rows of tokens"), Event()
             self._host.submit_lookup(found, 0, table, fmt, rows, columns, ids, count, done=here)
             here.wait()
-            to[target_offset : target_offset + size].copy_(_bytes(found))
+            to[target_offset : target_offset + size].copy_(bytes_of(found))
 
         self.submit_work(work, wait, done, times)
 
@@ -125,7 +124,3 @@ class CopyLane(TorchLane):
     def _host(self) -> CopyEngine:
         """What finds rows of tables that the host has packed."""
         return CopyEngine(UNLIMITED, 0.0, -1)
-
-
-def _bytes(place: Place) -> torch.Tensor:
-    return place.bytes if isinstance(place, TorchBuffer) else torch.frombuffer(memoryview(place), dtype=torch.uint8)

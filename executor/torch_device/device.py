@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.parts import Buffer, Queue, of_kind
+from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
-from helmsman.executor.torch_device.buffers import TorchMemory, held_in
+from helmsman.executor.torch_device.buffers import TorchBuffer, TorchMemory
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.expansion import expand, turn
@@ -17,12 +18,9 @@ from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.schemas.formats import Precision, StoredFormat
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import RaggedSpec, StageSpec
-
 
 class TorchDevice:
-    """Computes from `memory` through PyTorch. Its buffers, stages and lanes stand where native ones do."""
+    """Computes from `memory` through PyTorch."""
 
     def __init__(self, name: str, memory: TorchMemory) -> None:
         self.name = name
@@ -30,14 +28,14 @@ class TorchDevice:
         self.cpus: tuple[int, ...] = ()
         self._lanes: list[ComputeLane] = []
 
-    def open_queue(self) -> Queue:
+    def open_queue(self) -> ComputeLane:
         """A lane on which it computes."""
         self._lanes.append(ComputeLane(self.memory.device))
-        return cast(Queue, self._lanes[-1])
+        return self._lanes[-1]
 
     def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
         """By operations of their own."""
-        lane = cast(ComputeLane, queue)
+        lane = of_kind(queue, ComputeLane)
 
         def submit(run: Callable[[int], None]) -> Submit:
             return lambda tokens, past: lane.submit_work(partial(run, past), signals.wait, signals.done, signals.times)
@@ -46,25 +44,25 @@ class TorchDevice:
             return submit(partial(turn, part))
         return submit(lambda past: expand(part))
 
-    def open_engine(self) -> CopyEngine:
+    def open_engine(self) -> CopyLane:
         """A lane for one direction of a link."""
-        return cast(CopyEngine, CopyLane(self.memory.device))
+        return CopyLane(self.memory.device)
 
-    def workspace_size(self, spec: "StageSpec") -> int:
+    def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""
         return regions_of(spec).size
 
-    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+    def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> TorchStage:
         """A stage over `workspace`."""
         if "sequences" in spec:
-            return cast(Stage, RaggedStage(cast("RaggedSpec", spec), held_in(workspace), first_layer))
-        return cast(Stage, TorchStage(spec, held_in(workspace), first_layer))
+            return RaggedStage(spec, of_kind(workspace, TorchBuffer), first_layer)
+        return TorchStage(spec, of_kind(workspace, TorchBuffer), first_layer)
 
-    def read_rate(self, pieces: Sequence[Buffer]) -> float:
+    def read_rate(self, pieces: Sequence[HostBuffer]) -> float:
         """Bytes/s at which it reads its memory now."""
         return read_rate(self.memory.device)
 
-    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[HostBuffer], rounding: Precision) -> float:
         """FLOP/s of a product now, with a matrix of its own."""
         return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
 

@@ -1,30 +1,26 @@
 """What comes to a PyTorch device in 4-bit groups or turned, made what its operations read."""
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from helmsman.executor._kernels import Buffer
-from helmsman.executor.torch_device.buffers import dtype_of, held_in
+from helmsman.executor.devices.parts import Buffer, of_kind
+from helmsman.executor.moves import Expansion, Turn
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.groups import unpack_groups
 from helmsman.executor.torch_device.quantised import expand_panels
 from helmsman.lowering.buffers import EXPANDED_VALUES
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import rows_size
 
-if TYPE_CHECKING:
-    from helmsman.executor.moves import Expansion, Turn
 
-
-def expand(expansion: "Expansion") -> None:
+def expand(expansion: Expansion) -> None:
     """4-bit groups to panels of values."""
     panels = -(-expansion.rows // PANEL)
-    packed = held_in(expansion.source).bytes.view(panels, -1)
-    target = held_in(expansion.target).view(dtype_of(expansion.format), panels, expansion.columns, PANEL)
+    packed = of_kind(expansion.source, TorchBuffer).bytes.view(panels, -1)
+    target = of_kind(expansion.target, TorchBuffer).view(dtype_of(expansion.format), panels, expansion.columns, PANEL)
     expand_panels(packed, "q4", target.transpose(1, 2))
 
 
-def turn(turn: "Turn", past: int) -> None:
+def turn(turn: Turn, past: int) -> None:
     """The first `past` tokens of some heads, as many at a time as expanded weights have values."""
     sequences, heads, width = turn.counts
     most = max(1, EXPANDED_VALUES // (sequences * heads * width))
@@ -34,7 +30,7 @@ def turn(turn: "Turn", past: int) -> None:
         _target(turn, first, count).copy_(rows.transpose(2, 3) if turn.transposed else rows)
 
 
-def _stored(turn: "Turn", first: int, count: int) -> torch.Tensor:
+def _stored(turn: Turn, first: int, count: int) -> torch.Tensor:
     """(sequences, heads, count, head_dim) of tokens from `first` on."""
     width, offset = turn.counts[2], turn.source_offset + first * turn.source_strides[2]
     if turn.stored == "q4":
@@ -43,7 +39,7 @@ def _stored(turn: "Turn", first: int, count: int) -> torch.Tensor:
     return _seen(turn.source, dtype_of(turn.format), turn, count, width, turn.source_strides, offset)
 
 
-def _target(turn: "Turn", first: int, count: int) -> torch.Tensor:
+def _target(turn: Turn, first: int, count: int) -> torch.Tensor:
     """Rows, or lines of tokens, from token `first` on."""
     dtype, strides = dtype_of(turn.format), turn.target_strides
     if not turn.transposed:
@@ -56,7 +52,7 @@ def _target(turn: "Turn", first: int, count: int) -> torch.Tensor:
 def _seen(
     buffer: Buffer,
     dtype: torch.dtype,
-    turn: "Turn",
+    turn: Turn,
     lines: int,
     width: int,
     strides: tuple[int, int, int],
@@ -64,4 +60,4 @@ def _seen(
 ) -> torch.Tensor:
     """(sequences, heads, lines, width) at byte `strides`."""
     shape = (*turn.counts[:2], lines, width)
-    return held_in(buffer).strided(dtype, shape, (*strides, dtype.itemsize), offset)
+    return of_kind(buffer, TorchBuffer).strided(dtype, shape, (*strides, dtype.itemsize), offset)

@@ -1,12 +1,8 @@
 """Which positions the tokens of a pass have, and which they may not look at."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
-
-if TYPE_CHECKING:
-    pass
 
 BUCKET = 256
 """Positions by whose multiples a decode step's attention is cut: within a bucket a graph stays the same."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Any, cast
 
 import torch
 
@@ -97,8 +96,8 @@ def _graph_of(action: Callable[[], object]) -> torch.cuda.CUDAGraph:
     """What `action` launches, which has run before. `torch.cuda.graph` would give back the memory that PyTorch keeps,
     so that a run after a probe would have to ask the driver for all of it."""
     torch.cuda.synchronize()
-    graph, untyped = torch.cuda.CUDAGraph(), cast(Any, torch.cuda.Stream)
-    with torch.cuda.stream(untyped()):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):
         graph.capture_begin(capture_error_mode="thread_local")
         action()
         graph.capture_end()

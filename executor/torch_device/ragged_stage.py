@@ -1,10 +1,11 @@
 """Operations of a PyTorch device for rows of several sequences, whose keys and values are in blocks of one cache."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
 
 import torch
 
+from helmsman.executor.devices.specs import Block as BlockSpec
+from helmsman.executor.devices.specs import RaggedSpec, StageSpec
 from helmsman.executor.torch_device.attention import Seen, attend_part, merge
 from helmsman.executor.torch_device.blocks import Block
 from helmsman.executor.torch_device.buffers import TorchBuffer
@@ -13,10 +14,6 @@ from helmsman.executor.torch_device.positions import Positions
 from helmsman.executor.torch_device.ragged_rows import Cached, Group, RaggedRows
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.lowering.buffers import gathered_positions
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block as BlockSpec
-    from helmsman.executor._kernels import RaggedSpec, StageSpec
 
 Sides = tuple[HeadsCache, HeadsCache]
 """Keys and values."""
@@ -35,13 +32,13 @@ class RowPositions(Positions):
 class RaggedStage(TorchStage):
     """Rows of a pass go through in one piece; those of no sequence are rotated, but neither cached nor attended to."""
 
-    def __init__(self, spec: "RaggedSpec", workspace: TorchBuffer, first_layer: int) -> None:
+    def __init__(self, spec: RaggedSpec, workspace: TorchBuffer, first_layer: int) -> None:
         group = spec["heads"] // spec["kv_heads"]
         self._at = RowPositions(spec["capacity"], group, workspace.bytes.device)
         super().__init__(spec, workspace, first_layer, self._at)
         self._over_caches["attention"] = self._attend
-        through = {**spec, "capacity": spec["passing"]}
-        passing = [_passing(cast("StageSpec", through), each) for each in spec["blocks"]]
+        through: RaggedSpec = {**spec, "capacity": spec["passing"]}
+        passing = [_passing(through, each) for each in spec["blocks"]]
         self._passing = dict(zip(map(id, self._blocks), passing, strict=True))
         self._capacity = spec["capacity"]
         self._names = {name: index for index, name in enumerate(self.ops)}
@@ -135,7 +132,8 @@ def _there(cache: HeadsCache | None) -> HeadsCache:
     return cache
 
 
-def _passing(spec: "StageSpec", block: "BlockSpec") -> Sides | None:
+def _passing(spec: StageSpec, block: BlockSpec) -> Sides | None:
     """What keys and values of a layer only pass through, if there is room for it."""
-    found = [cache_of(spec, block.get(name), [], transposed=False) for name in ("passing_keys", "passing_values")]
+    sides = (block.get("passing_keys"), block.get("passing_values"))
+    found = [cache_of(spec, each, [], transposed=False) for each in sides]
     return None if found[0] is None else (_there(found[0]), _there(found[1]))

@@ -3,16 +3,16 @@ the other."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Literal
 
+from helmsman.executor.devices.parts import Region
+from helmsman.executor.devices.specs import AnySpec, Linear, StageSpec
 from helmsman.executor.formats import F32_BYTES
 from helmsman.lowering.buffers import chunk_tokens, expanded_values
 from helmsman.schemas.formats import is_plain
 
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Linear, Region, StageSpec
-
-LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
+LinearName = Literal["q", "k", "v", "o", "gate", "up", "down"]
+LINEARS: tuple[LinearName, ...] = ("q", "k", "v", "o", "gate", "up", "down")
 
 LINE = 16
 """Values to whose multiples regions are rounded: 64 bytes."""
@@ -25,7 +25,7 @@ class Regions:
 
     `expanded`: where values of quantised matrices are before they are read, up to the end; native stages have none."""
 
-    at: "dict[str, Region]"
+    at: dict[str, Region]
     rows: int
     outputs: int
     logits: int
@@ -33,14 +33,15 @@ class Regions:
     size: int
 
 
-def regions_of(spec: "StageSpec") -> Regions:
+def regions_of(spec: AnySpec) -> Regions:
     """The closed form of csrc/stage.cpp's workspace, then room for expanded values. Ragged passes go through in one
     piece, and have as many logits as sequences."""
     batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
     q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
-    ragged = cast("dict[str, Any]", spec).get("sequences", 0)
-    rows = spec["max_tokens"] if ragged else batch * min(spec["max_tokens"], chunk_tokens(batch))
-    outputs = ragged or batch
+    if "sequences" in spec:
+        rows, outputs = spec["max_tokens"], spec["sequences"]
+    else:
+        rows, outputs = batch * min(spec["max_tokens"], chunk_tokens(batch)), batch
     divided = spec.get("attention") == "divided"
     line = spec["heads"] * _up(spec["capacity"])
     wide = _up(rows * hidden)
@@ -66,15 +67,14 @@ def regions_of(spec: "StageSpec") -> Regions:
     return Regions(at, rows, outputs, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
 
 
-def _quantised(spec: "StageSpec") -> "Iterator[Linear]":
+def _quantised(spec: StageSpec) -> Iterator[Linear]:
     """The quantised matrices of a stage."""
-    blocks = [cast("dict[str, Any]", block) for block in spec["blocks"]]
-    for each in (spec["embedding"], spec["head"], *(block[op] for block in blocks for op in LINEARS)):
+    for each in (spec["embedding"], spec["head"], *(block[op] for block in spec["blocks"] for op in LINEARS)):
         if each is not None and not is_plain(each["format"]):
             yield each
 
 
-def _region(start: int, width: int) -> "Region":
+def _region(start: int, width: int) -> Region:
     return {"offset": F32_BYTES * start, "row_bytes": F32_BYTES * width, "stride": F32_BYTES * width}
 
 

@@ -5,12 +5,11 @@ values of quantised ones, and attention reads the cache in its own. Passes of on
 device, so that a captured graph serves every position of a bucket."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from helmsman.executor.devices.parts import KvSpan, Region, of_kind
+from helmsman.executor.devices.specs import AnySpec, StageSpec, Vector
 from helmsman.executor.torch_device.activations import Activations
 from helmsman.executor.torch_device.attending import Attending
 from helmsman.executor.torch_device.blocks import Block, block_of
@@ -20,9 +19,6 @@ from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.rotation import Angles, angles_at, rotate
 from helmsman.executor.torch_device.weights import linear_of, lookup_of, norm_of
 from helmsman.lowering.ops import DIVIDED
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvSpan, Region, StageSpec
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": torch.nn.functional.silu,
@@ -36,7 +32,7 @@ class TorchStage:
     """Operations as native stages name them, over a workspace laid out as theirs."""
 
     def __init__(
-        self, spec: "StageSpec", workspace: TorchBuffer, first_layer: int, positions: Positions | None = None
+        self, spec: AnySpec, workspace: TorchBuffer, first_layer: int, positions: Positions | None = None
     ) -> None:
         self._spec = spec
         self.workspace = workspace
@@ -74,13 +70,13 @@ class TorchStage:
         """`embedding`, `3.q`, ..."""
         return [name for name, _, _ in self._steps]
 
-    def regions(self) -> "dict[str, Region]":
+    def regions(self) -> dict[str, Region]:
         """Where activations are in the workspace."""
         return self._regions.at
 
-    def logits(self) -> NDArray[np.float32]:
+    def logits(self) -> memoryview:
         """f32 (batch, vocab) of the last pass."""
-        return self._activations.logits.cpu().numpy()
+        return self._activations.logits.cpu().numpy().data
 
     @property
     def batch(self) -> int:
@@ -150,7 +146,7 @@ class TorchStage:
             self._do(op, block, tokens, past)
             after()
 
-    def attend(self, block: int, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
+    def attend(self, block: int, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
         """Attention of a block, part after part: over `spans` of its cache, wherever they lie.
 
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
@@ -232,7 +228,7 @@ class TorchStage:
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 
-def _steps(spec: "StageSpec", blocks: list[Block], first_layer: int) -> list[tuple[str, str, Block | None]]:
+def _steps(spec: StageSpec, blocks: list[Block], first_layer: int) -> list[tuple[str, str, Block | None]]:
     """(name, operation, block) in order, as csrc/stage.cpp has them."""
     inner = ["scores", "softmax", "wv"] if spec.get("attention") == "divided" else ["attention"]
     gate = ["gate"] if spec.get("gated", False) else []
@@ -246,8 +242,7 @@ def _steps(spec: "StageSpec", blocks: list[Block], first_layer: int) -> list[tup
     return found
 
 
-def _table(buffer: object, rows: int, columns: int) -> torch.Tensor | None:
+def _table(buffer: Vector | None, rows: int, columns: int) -> torch.Tensor | None:
     if buffer is None or columns == 0:
         return None
-    assert isinstance(buffer, TorchBuffer)
-    return buffer.view(torch.float32, rows, columns)
+    return of_kind(buffer, TorchBuffer).view(torch.float32, rows, columns)

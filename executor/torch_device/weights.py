@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
 from helmsman.executor._kernels import packed_size
-from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of, held_in
+from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.specs import Linear, Norm
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.quantised import expand_panels, expand_rows
 from helmsman.lowering.buffers import expanded_values
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat, is_plain
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import Linear, Norm
 
 Lookup = Callable[[torch.Tensor], torch.Tensor]
 """f32 (n, columns): the rows of a table for the ids (n,) of tokens."""
@@ -167,22 +166,22 @@ def weight_of(
     return PlainWeight(held.view(dtype_of(fmt), *shape), rows)
 
 
-def linear_of(spec: "Linear | None", space: torch.Tensor) -> TorchLinear | None:
+def linear_of(spec: Linear | None, space: torch.Tensor) -> TorchLinear | None:
     """A matrix of a stage."""
     if spec is None:
         return None
     rows = spec["rows"]
-    held, panels = held_in(spec["weight"]), spec.get("panels", False)
+    held, panels = of_kind(spec["weight"], TorchBuffer), spec.get("panels", False)
     weight = weight_of(held, spec["format"], rows, spec["columns"], space, panels)
     return TorchLinear(weight, rows, spec.get("first", 0), _bias(spec, rows))
 
 
-def lookup_of(spec: "Linear | None", space: torch.Tensor, looked_up: bool) -> Lookup | None:
+def lookup_of(spec: Linear | None, space: torch.Tensor, looked_up: bool) -> Lookup | None:
     """The token table of a stage, or the rows of it that have been `looked_up` for the tokens of a pass, whose ids are
     then the numbers of these rows."""
     if spec is None:
         return None
-    held, fmt, rows, columns = held_in(spec["weight"]), spec["format"], spec["rows"], spec["columns"]
+    held, fmt, rows, columns = of_kind(spec["weight"], TorchBuffer), spec["format"], spec["rows"], spec["columns"]
     if not looked_up:
         return weight_of(held, fmt, rows, columns, space).found
     if is_plain(fmt):
@@ -198,14 +197,14 @@ def lookup_of(spec: "Linear | None", space: torch.Tensor, looked_up: bool) -> Lo
     return expanded
 
 
-def norm_of(spec: "Norm | None", width: int) -> TorchNorm | None:
+def norm_of(spec: Norm | None, width: int) -> TorchNorm | None:
     """A norm over `width` values."""
     if spec is None:
         return None
     bias = spec["bias"]
-    shift = None if bias is None else held_in(bias).view(torch.float32, width)
-    return TorchNorm(held_in(spec["weight"]).view(torch.float32, width), shift)
+    shift = None if bias is None else of_kind(bias, TorchBuffer).view(torch.float32, width)
+    return TorchNorm(of_kind(spec["weight"], TorchBuffer).view(torch.float32, width), shift)
 
 
-def _bias(spec: "Linear", rows: int) -> torch.Tensor | None:
-    return None if spec["bias"] is None else held_in(spec["bias"]).view(torch.float32, rows)
+def _bias(spec: Linear, rows: int) -> torch.Tensor | None:
+    return None if spec["bias"] is None else of_kind(spec["bias"], TorchBuffer).view(torch.float32, rows)

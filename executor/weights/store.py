@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, packed_size
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.weights.conversion import pack_rows
 from helmsman.executor.weights.opening import Weights
 from helmsman.lowering.rules import Slice, homes
@@ -164,7 +166,7 @@ class Store:
                 kept = Kept(start, stop, columns, fmt, memory, buffer)
             else:
 
-                def fill(target: Buffer) -> None:
+                def fill(target: HostBuffer) -> None:
                     pack_rows(rows, source_format, target, fmt, columns)
 
                 size = packed_size(fmt, stop - start, columns)
@@ -189,7 +191,7 @@ class Store:
         return BadInputError(message, file=file, field=name, remedy=remedy)
 
 
-def _fill(target: Buffer, values: NDArray[np.float32]) -> None:
+def _fill(target: HostBuffer, values: NDArray[np.float32]) -> None:
     view(target, np.float32)[:] = values.ravel()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Arena, Buffer, pack, packed_size, unpack
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StoredFormat
+    from helmsman.schemas.formats import StoredFormat
 
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]

@@ -18,7 +18,9 @@ from helmsman.schemas.formats import size_of
 from helmsman.schemas.rounding import FloatPrecision
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvFormat, KvSpan, StageSpec
+    from helmsman.executor.devices.parts import KvSpan
+    from helmsman.executor.devices.specs import StageSpec
+    from helmsman.schemas.formats import KvFormat
 
 Floats = NDArray[np.float32]
 CPUS = sorted(os.sched_getaffinity(0))

@@ -14,7 +14,8 @@ from helmsman.executor._kernels import Arena, Buffer, Pool
 from helmsman.schemas.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import InputKind, Precision
+    from helmsman.executor._kernels import InputKind
+    from helmsman.schemas.formats import Precision
 
 Floats = NDArray[np.float32]
 UNIT = 2.0**-24

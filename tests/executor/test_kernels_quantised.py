@@ -13,7 +13,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Precision, StoredFormat
+    from helmsman.schemas.formats import Precision, StoredFormat
 
 SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200)}
 TOKENS = (*range(1, 18), 23, 40)

@@ -23,7 +23,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StoredFormat
+    from helmsman.schemas.formats import StoredFormat
 
 GGUF = tuple(BLOCKS)
 

@@ -13,7 +13,7 @@ from test_stage_native import LLAMA, MQA, OPT, PARTIAL, QWEN3, Native, Reference
 from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, Ragged, ServingPass, Stage
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import LayerCopies
+    from helmsman.executor.devices.iterations import LayerCopies
 
 CPUS = sorted(os.sched_getaffinity(0))
 ROWS = 64

@@ -17,7 +17,8 @@ from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model, Rope
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvFormat, StageSpec
+    from helmsman.executor.devices.specs import StageSpec
+    from helmsman.schemas.formats import KvFormat
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]

@@ -12,7 +12,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import CopyEngine, Pool, Stage
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StoredFormat
+    from helmsman.schemas.formats import StoredFormat
 
 SHAPE = replace(LLAMA, hidden=256, heads=4, kv_heads=2, head_dim=64, rotary_dim=64, ffn=256)
 FORMATS: "dict[str, StoredFormat]" = {

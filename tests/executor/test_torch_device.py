@@ -26,7 +26,7 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, measure, trace
 from helmsman.executor.torch_device.attention import attend_part, merge
-from helmsman.executor.torch_device.buffers import TorchMemory, held_in
+from helmsman.executor.torch_device.buffers import TorchMemory
 from helmsman.executor.torch_device.caches import cache_of
 from helmsman.executor.torch_device.lane import TorchLane
 from helmsman.executor.torch_device.pinning import page_ranges
@@ -297,7 +297,7 @@ def test_only_what_reaches_no_further_than_it_reads_from_the_device_is_replayed(
     block = {**vectors, "keys": None, "values": None}
     memory = TorchMemory("vram", 1 << 24, torch.device("cpu"))
     empty: Any = {**spec, "blocks": [block], "final_norm": None}
-    stage = TorchStage(empty, held_in(memory.alloc(regions_of(empty).size, "workspace")), 0)
+    stage = TorchStage(empty, memory.alloc(regions_of(empty).size, "workspace"), 0)
     names = stage.ops
     assert stage.replays(0, len(names)) is not divided
     assert stage.replays(0, names.index("0.append") + 1)
