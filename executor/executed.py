@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes import WEIGHTS, Pass, carried
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS, PANEL
@@ -64,7 +64,7 @@ def check_passes(passes: Sequence[Pass]) -> None:
     a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
     through a third memory."""
     for each in passes:
-        own = {device.memory for device in each.plan.hardware.devices if device.kind in KINDS}
+        own = {device.memory for device in each.plan.hardware.devices if device.kind in OPENERS}
         seen = set[tuple[object, ...]]()
         for index, task in enumerate(each.tasks):
             if index in each.uses:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
+from helmsman.executor.devices.base import PageLocked
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.devices.parts import Buffer
@@ -34,9 +34,6 @@ from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
-if TYPE_CHECKING:
-    from helmsman.executor.torch_device.pinning import Pinned
-
 
 @dataclass(frozen=True)
 class Loaded:
@@ -49,8 +46,8 @@ class Loaded:
     programs: Mapping[Phase, PhaseProgram]
     caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
-    pinned: "Pinned | None" = None
-    kept: "tuple[Caches, Lanes] | None" = None
+    pinned: PageLocked | None = None
+    kept: tuple[Caches, Lanes] | None = None
 
 
 def open_store(

@@ -10,6 +10,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
 from helmsman.lowering.placement import batches_together
+from helmsman.planner.native_room import NATIVE
 from helmsman.scheduler.iteration import Phase, decode, prefill
 from helmsman.schemas.plan import Plan
 
@@ -127,7 +128,7 @@ def caches_stay(passes: Sequence[Pass]) -> bool:
 def caches_native(passes: Sequence[Pass]) -> bool:
     """Whether native devices alone compute, whose caches can be taken for filled."""
     kinds = {device.name: device.kind for device in passes[0].plan.hardware.devices}
-    return all(kinds[name] in ("cpu", "loopback") for each in passes for name in each.devices)
+    return all(kinds[name] in NATIVE for each in passes for name in each.devices)
 
 
 def page_links(plan: Plan) -> dict[str, tuple[str, str]]:

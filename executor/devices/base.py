@@ -2,13 +2,15 @@
 
 What they hand out is in `parts`, what stages are made of in `specs`, and what serves in `iterations`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor._kernels import StreamedWeights
+from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
@@ -110,6 +112,9 @@ class Device(Protocol):
     def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
 
+    def driver(self, weights: StreamedWeights | None) -> Driver:
+        """What runs its iterations when it serves, to which `weights` come in every pass."""
+
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""
 
@@ -119,3 +124,22 @@ class Device(Protocol):
     def product_rate(self, fmt: StoredFormat, matrices: Sequence[HostBuffer], rounding: Precision) -> float:
         """FLOP/s of a product with weights in `fmt` now, its activations rounded where the device does that;
         `matrices`: noise in the host's memory."""
+
+
+class PageLocked(Protocol):
+    """Memory of the host that is page-locked."""
+
+    def release(self) -> None:
+        """Unlock all of it."""
+
+
+class Accelerator(Device, Protocol):
+    """A device with a memory of its own, which moves bytes over its links itself."""
+
+    def open_lane(self, name: str, source: DeviceMemory | None, target: DeviceMemory | None) -> Lane:
+        """A lane of a link between two memories, of which one is its own; None: the host's."""
+
+    def pin(self, buffers: Iterable[Buffer]) -> PageLocked:
+        """The host's among `buffers`, page-locked for its copies until they are released.
+
+        Raises InfeasibleError when the system does not lock that much."""

@@ -5,9 +5,11 @@ copies that take as long as its link's record says; so splits, transfers and run
 machine."""
 
 from collections.abc import Sequence
+from functools import partial
 
-from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
+from helmsman.executor._kernels import Buffer, Cohort, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
+from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
@@ -42,6 +44,10 @@ class CpuDevice:
     def stage(self, spec: AnySpec, workspace: parts.Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
         return Stage(self.pool, spec, workspace, first_layer)
+
+    def driver(self, weights: StreamedWeights | None) -> Driver:
+        """The native submitter."""
+        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=weights))
 
     def time_operations(self, timed: bool) -> None:
         """They always have times of their own."""

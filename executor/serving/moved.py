@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes import MOVES, WEIGHTS, Pass, carried
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
@@ -17,7 +17,7 @@ def check_moves(plan: Plan, passes: Sequence[Pass], accelerator: str, host: str 
     way = None if host is None else (plan.hardware.device(host).memory, record.memory)
     for task in (task for each in passes for task in each.tasks if task.kind in MOVES):
         _check(task, way)
-        if record.kind in KINDS:
+        if record.kind in OPENERS:
             message = "weights do not come to a PyTorch device while it serves"
             raise UsageError(message, field="residence", value=task.memories[0], remedy=HERE)
 

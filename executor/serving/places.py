@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
@@ -12,9 +12,6 @@ from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, activation_lane
 from helmsman.schemas.plan import Plan
-
-SERVING = (*NATIVE, *KINDS)
-"""Kinds of devices that take rows of several requests: processors, and what PyTorch drives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +42,9 @@ def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
         raise UsageError(message, field="compute", value=", ".join(found), remedy=remedy)
     (accelerator,) = found
     kind = plan.hardware.device(accelerator).kind
-    if kind not in SERVING:
-        remedy = f"serve from one of {', '.join(SERVING)}"
+    serving = (*NATIVE, *OPENERS)
+    if kind not in serving:
+        remedy = f"serve from one of {', '.join(serving)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
     places = _beside(plan.hardware, accelerator)
     check_moves(plan, passes, accelerator, places.host)

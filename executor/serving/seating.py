@@ -13,7 +13,6 @@ from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
 from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
-from helmsman.executor.serving.driver import driver_of
 from helmsman.executor.serving.streams import Table, streamed_weights, table_of
 from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging, stage_weights
@@ -56,7 +55,6 @@ def seat(
 
     Raises InfeasibleError when a memory is too small."""
     fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
-    kind = plan.hardware.device(accelerator.name).kind
     host = host if limits.cpu_tokens else None
     gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
@@ -69,7 +67,7 @@ def seat(
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
     spec = _spec(plan, found, accelerator, staging, table, store, limits, gpu, passing)
     first = _stage(accelerator, spec, "activations")
-    driver = driver_of(kind, streamed_weights(plan, found, staging, store, first, table))
+    driver = accelerator.driver(streamed_weights(plan, found, staging, store, first, table))
     if host is None:
         return Seating(driver, (first,), gpu)
     headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}

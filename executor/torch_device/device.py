@@ -1,9 +1,14 @@
 """A device that PyTorch drives, as the executor knows devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import torch
+
 from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor._kernels import StreamedWeights
+from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
+from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.parts import Buffer, Queue, of_kind
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
@@ -11,12 +16,17 @@ from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.torch_device.buffers import TorchBuffer, TorchMemory
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
+from helmsman.executor.torch_device.driver import DRIVER
 from helmsman.executor.torch_device.expansion import expand, turn
-from helmsman.executor.torch_device.probe import product_rate, read_rate
+from helmsman.executor.torch_device.pinning import Pinned
+from helmsman.executor.torch_device.probe import copy_seconds, product_rate, read_rate
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.schemas.formats import Precision, StoredFormat
+
+LARGE, SMALL = 64 << 20, 64
+"""Bytes of copies that tell a link's rate and its latency."""
 
 
 class TorchDevice:
@@ -44,9 +54,15 @@ class TorchDevice:
             return submit(partial(turn, part))
         return submit(lambda past: expand(part))
 
-    def open_engine(self) -> CopyLane:
-        """A lane for one direction of a link."""
-        return CopyLane(self.memory.device)
+    def open_lane(self, name: str, source: DeviceMemory | None, target: DeviceMemory | None) -> Lane:
+        """A stream of its own for one direction of a link."""
+        out, into = (each.device if isinstance(each, TorchMemory) else torch.device("cpu") for each in (source, target))
+        sample = partial(LinkSample.of, partial(copy_seconds, out, into), LARGE, SMALL)
+        return Lane(name, CopyLane(self.memory.device), sample)
+
+    def pin(self, buffers: Iterable[Buffer]) -> Pinned:
+        """Page-locked where it is a CUDA device."""
+        return Pinned((each for each in buffers if isinstance(each, HostBuffer)), self.memory.device)
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""
@@ -57,6 +73,10 @@ class TorchDevice:
         if "sequences" in spec:
             return RaggedStage(spec, of_kind(workspace, TorchBuffer), first_layer)
         return TorchStage(spec, of_kind(workspace, TorchBuffer), first_layer)
+
+    def driver(self, weights: StreamedWeights | None) -> Driver:
+        """Streams of its own; no weights come."""
+        return DRIVER
 
     def read_rate(self, pieces: Sequence[HostBuffer]) -> float:
         """Bytes/s at which it reads its memory now."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,11 +31,12 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.torch_cohort import TorchCohort
+from helmsman.executor.torch_device.cohort import TorchCohort
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
@@ -190,7 +191,7 @@ def test_what_fails_on_a_cohorts_way_back_is_raised(
     with serving(checkpoints, there) as engine:
         first = token(engine)
         engine.reset()
-        cohort = cast(TorchCohort, engine._seating.cohorts[0])
+        cohort = of_kind(engine._seating.cohorts[0], TorchCohort)
         with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="the device is gone"):
             patched.setattr(cohort._outputs, "_timed", broken)
             token(engine)

@@ -11,12 +11,12 @@ import torch
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch
-from helmsman.executor.serving.torch_joining import TorchJoining
-from helmsman.executor.serving.torch_lanes import Times, TorchLanes
-from helmsman.executor.serving.torch_side import Side
 from helmsman.executor.torch_device.copies import CopyLane
+from helmsman.executor.torch_device.joining import TorchJoining
 from helmsman.executor.torch_device.lane import Awaited
 from helmsman.executor.torch_device.marks import Spans
+from helmsman.executor.torch_device.serving_lanes import Times, TorchLanes
+from helmsman.executor.torch_device.side import Side
 
 Moves = Literal["swap_out", "swap_in", "fetch", "store"]
 """Of whole requests before anything else of a layer; before and after attention of those that pass through."""

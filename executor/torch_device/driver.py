@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from helmsman.executor.devices.iterations import Driver, Joining, Lanes, LayerCopies, SubBatch
 from helmsman.executor.devices.parts import Buffer, Stage, of_kind
-from helmsman.executor.serving.torch_cohort import TorchCohort
-from helmsman.executor.serving.torch_pass import TorchPass
 from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.cohort import TorchCohort
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
+from helmsman.executor.torch_device.serving_pass import TorchPass
 
 
 def _cohort_bytes(stage: Stage, rows: int) -> int:

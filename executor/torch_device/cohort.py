@@ -6,11 +6,11 @@ import torch
 
 from helmsman.executor._kernels import Event, Ragged
 from helmsman.executor.devices.parts import Stage
-from helmsman.executor.serving.torch_lanes import Crossing, Times, TorchLanes
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.marks import Mark
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
+from helmsman.executor.torch_device.serving_lanes import Crossing, Times, TorchLanes
 
 KEPT = ("hidden", "q", "k", "v", "attended")
 

@@ -8,9 +8,9 @@ import torch
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.devices.iterations import Joining
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.serving.torch_cohort import TorchCohort
-from helmsman.executor.serving.torch_lanes import TorchLanes
+from helmsman.executor.torch_device.cohort import TorchCohort
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
+from helmsman.executor.torch_device.serving_lanes import TorchLanes
 
 
 @dataclass
