@@ -8,7 +8,8 @@ product: a precision is for many tokens; a few (up to 16; of quantised weights o
 these are read, take f32 where weights are bf16, and 16 bits where they are quantised, unless f32 was asked for.
 A row of a cache in q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
 Q8_0: head_dim is a multiple of 32.
-Where a method takes the parts of any device (`devices.parts`), it raises TypeError for parts that are not native.
+Where a method takes the parts of any device (`devices.parts`), it does what is said there, and raises TypeError for
+parts that are not native.
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Callable, Sequence
@@ -394,11 +395,8 @@ class Queue:
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None: ...
-    def check(self) -> None:
-        """Raise the first error since the last check, if any."""
-
-    def synchronize(self) -> None:
-        """Block until everything submitted so far is done, then check."""
+    def check(self) -> None: ...
+    def synchronize(self) -> None: ...
 
 class DiskFile:
     """A storage tier in a file. Offsets are multiples of 4096, sizes any; a write owns whole blocks of 4096.
@@ -450,9 +448,7 @@ class CopyEngine:
         wait: Sequence[Event] = (),
         done: Event | None = None,
         times: SupportsBuffer | None = None,
-    ) -> int:
-        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other."""
-
+    ) -> int: ...
     def submit_lookup(
         self,
         target: parts.Buffer,
@@ -552,13 +548,10 @@ class Cohort:
     @staticmethod
     def size(stage: parts.Stage, rows: int) -> int: ...
     @property
-    def layer(self) -> int | None:
-        """Whose attention was begun last; None: a token begins."""
+    def layer(self) -> int | None: ...
     @property
-    def landed(self) -> bool:
-        """Whether nothing is under way."""
-    def wait(self) -> None:
-        """Until nothing is."""
+    def landed(self) -> bool: ...
+    def wait(self) -> None: ...
     def reset(self) -> None:
         """Forget the token under way. Raises ValueError while something is."""
 
@@ -599,11 +592,8 @@ class ServingPass:
         joining: Sequence[Joining] = (),
         weights: StreamedWeights | None = None,
     ) -> None: ...
-    def wait(self) -> None:
-        """Until it is done, but for what cohorts have under way. Raises what failed."""
-    def chosen(self) -> list[int]:
-        """The likeliest tokens, by output, those of sub-batch 0 first; logits of all of them are in its stage."""
+    def wait(self) -> None: ...
+    def chosen(self) -> list[int]: ...
     def seconds(self) -> Seconds: ...
     @property
-    def joined(self) -> list[bool]:
-        """Which of the cohorts went on."""
+    def joined(self) -> list[bool]: ...
