@@ -14,6 +14,8 @@ constexpr size_t kTile = 16;          // tokens that are transposed together
 constexpr size_t kTiles = 8;          // whose lines are written together: 256 bytes of f16
 constexpr float kLargestF16 = 65504.0f;
 
+// The largest f16 that is at most `value`. A group's minimum is rounded down, as no value may lie below it: quantising
+// values that came out of a group would otherwise move them.
 inline uint16_t floor_half(float value) {
   const uint16_t half = narrow_f16(value);
   if (widen_f16(half) <= value) return half;

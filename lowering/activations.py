@@ -74,7 +74,8 @@ class Activations:
         return deps[0]
 
     def return_tokens(self, head: Value, home: str, sequences: int) -> None:
-        """The chosen tokens go back to where the next pass looks them up."""
+        """The chosen tokens go back to where the next pass looks them up: where embedding and head are apart, a
+        transfer that HELM's eq 4.7 does not have."""
         memory, made, _ = head.made[-1]
         if home != memory:
             self.send("token", None, (memory, home), TOKEN_BYTES * sequences, "f32", (made,))

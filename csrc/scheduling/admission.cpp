@@ -92,6 +92,7 @@ void Admission::bring_back(State& state) const {
   const int64_t all = begun_blocks(state, state.limits().gpu_tokens), capacity = state.blocks(Home::gpu).capacity();
   for (Id id = first(state); id >= 0; id = first(state)) {
     if (state.outranks(state.sequence(id).priority)) return;
+    // Without spare blocks those that come back would soon have to leave again.
     const int64_t spare = state.gpu().count() > 0 ? capacity / 20 : 0;
     const int64_t wanted = state.limits().blocks(state.cached(id) + 1) + state.gpu().growth(1) + all;
     if (wanted + spare > state.free(Home::gpu)) return;
