@@ -1,7 +1,8 @@
 """A service on a socket, from its first request to its last.
 
 aiohttp serves: it streams bodies, so that limits come before parsing, cancels a handler whose client has left, and
-waits for slow readers. It has no limit for heads that never end and for answers that are never read: `connections` has."""
+waits for slow readers. It has no limit for heads that never end and for answers that are never read: `connections`
+has."""
 
 import asyncio
 import errno
