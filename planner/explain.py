@@ -1,6 +1,7 @@
 """A decision in words: the plan, its speed with interval, memory, bottleneck, bound, and the other candidates."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from textwrap import wrap
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
@@ -11,8 +12,10 @@ from helmsman.lowering.turns import divides_attention
 from helmsman.planner.decision import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
-from helmsman.planner.plan_words import in_words
+from helmsman.planner.plan_picture import INDENT, WIDTH, Paint, picture, plain
+from helmsman.planner.plan_words import binding, in_words
 from helmsman.planner.predict import gap
+from helmsman.planner.registry import known
 from helmsman.planner.rounding_loss import attention_loss, loss_of
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.formats import StoredFormat, size_of
@@ -41,11 +44,18 @@ _OBJECTIVES: Mapping[Objective, str] = {
 _WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
 
 
-def explain(decision: Decision, every_term: bool = False) -> str:
-    """The table that `helm-plan` prints; `every_term` adds what the predictions are the sum of."""
+def explain(decision: Decision, exact: bool = False, paint: Paint = plain) -> str:
+    """The text that `helm-plan` prints, WIDTH columns wide where no single word is longer; `exact` adds labels, bytes,
+    all other candidates, and what the predictions are the sum of."""
     plan = decision.plan
-    lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), *_apart(_others(decision))]
-    if every_term:
+    lines = [
+        *_wrapped([_title(plan), "", f"in short     {in_words(plan)}"]),
+        *picture(plan, paint),
+        *_wrapped(
+            ["", *_speed(plan, exact), *_considered(plan), *_memory(plan, exact), *_apart(_others(decision, exact))]
+        ),
+    ]
+    if exact:
         lines += [
             *_apart(_precision(plan)),
             "",
@@ -54,6 +64,14 @@ def explain(decision: Decision, every_term: bool = False) -> str:
             *_terms("decode", plan.predicted.decode),
         ]
     return "\n".join(lines)
+
+
+def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Lines broken between words, what follows below where the first says something."""
+    for line in lines:
+        yield from (
+            wrap(line, WIDTH, subsequent_indent=" " * INDENT, break_long_words=False, break_on_hyphens=False) or [""]
+        )
 
 
 def _precision(plan: Plan) -> Iterator[str]:
@@ -123,18 +141,17 @@ def _formats(parts: Iterable[tuple[StoredFormat, int]]) -> str:
     return " and ".join(fmt for fmt, _ in sorted(sizes.items(), key=lambda item: -item[1]))
 
 
-def _speed(plan: Plan) -> Iterator[str]:
+def _speed(plan: Plan, exact: bool) -> Iterator[str]:
     predicted, decode = plan.predicted, plan.predicted.decode
     rate = predicted.tokens_per_second
-    yield f"in short     {in_words(plan)}"
-    yield f"plan         {plan.label}"
+    yield f"plan         {plan.label if exact else _named(plan, plan.label)}"
     yield f"request      {_request(plan)}"
     yield (
         f"decode       {rate.mid:.4g} tokens/s [{rate.low:.3g} .. {rate.high:.3g}], "
         f"{format_seconds(decode.seconds.mid)} a step"
     )
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"
-    yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
+    yield f"bottleneck   steps: {binding(plan, decode)}; prompts: {binding(plan, predicted.prefill)}"
     yield _bound(plan)
 
 
@@ -200,8 +217,8 @@ def _division(each: Considered, several: bool) -> str:
     return shape if each.rate is None else f"{shape} -> {each.rate:.4g}"
 
 
-def _memory(plan: Plan) -> Iterator[str]:
-    for use in plan.predicted.memory:
+def _memory(plan: Plan, exact: bool) -> Iterator[str]:
+    for use in plan.predicted.memory if exact else ():
         yield f"memory       {_use(use)}"
     for cache in windows(plan):
         yield f"window       {cache.memory}: {_window(plan, cache)}"
@@ -223,36 +240,63 @@ def _use(use: MemoryUse) -> str:
     return f"{use.memory}: {format_bytes(use.used)} of {format_bytes(use.available)} ({parts})"
 
 
-def _others(decision: Decision) -> Iterator[str]:
-    yield from _passed_over(decision)
-    for label, seconds in decision.runner_ups[:SHOWN]:
-        yield f"runner-up    {label}: {format_seconds(seconds)} ({seconds / decision.seconds - 1:+z.1%})"
-    shown = sorted(decision.rejected, key=lambda r: r.missing)[:SHOWN]
-    for rejected in shown:
-        yield f"does not fit {_why(rejected)}"
-    if len(decision.rejected) > len(shown):
-        yield f"             and {len(decision.rejected) - len(shown)} more, each lacking more"
+def _others(decision: Decision, exact: bool) -> Iterator[str]:
+    yield from _passed_over(decision, exact)
+    yield from _runner_ups(decision, exact)
+    if exact:
+        yield from _too_large(decision.rejected)
     for name in decision.unused:
         yield f"not used     {name}: {why_unused(decision.plan.hardware, name)}"
-    if decision.nearest is not None:
-        gain = decision.seconds / decision.nearest.seconds - 1
-        yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"
+    nearest = decision.nearest
+    if nearest is not None:
+        gain = decision.seconds / nearest.seconds - 1
+        yield f"to be faster {_lacks(nearest)} would allow {_named(decision.plan, nearest.label)} (+{gain:.1%} speed)"
 
 
-def _passed_over(decision: Decision) -> Iterator[str]:
+def _runner_ups(decision: Decision, exact: bool) -> Iterator[str]:
+    """The next best candidates: a line each, or all in one where those of one name are told together."""
+    others = [(label, seconds, seconds / decision.seconds - 1) for label, seconds in decision.runner_ups[:SHOWN]]
+    if exact:
+        for label, seconds, more in others:
+            yield f"runner-up    {label}: {format_seconds(seconds)} ({more:+z.1%})"
+        return
+    alike: dict[str, list[float]] = {}
+    for label, _, more in others:
+        alike.setdefault(_named(decision.plan, label), []).append(more)
+    texts = [
+        f"{name} {more[0]:+z.1%}" + (f" to {more[-1]:+z.1%} ({len(more)} plans)" if len(more) > 1 else "")
+        for name, more in alike.items()
+    ]
+    if texts:
+        yield f"runner-ups   {', '.join(texts)}; -v names them"
+
+
+def _named(plan: Plan, label: str) -> str:
+    """A label that people can read, or else the name of its strategy: devices by operation are for -v."""
+    first = label.partition(" ")[0]
+    return label if "[" not in label else first if known(first) else plan.strategy.name
+
+
+def _too_large(rejected: Iterable[Rejected]) -> Iterator[str]:
+    """The candidates that lack least."""
+    ordered = sorted(rejected, key=lambda each: each.missing)
+    for each in ordered[:SHOWN]:
+        yield f"does not fit {each.label}: {_lacks(each)} needed"
+    if len(ordered) > SHOWN:
+        yield f"             and {len(ordered) - SHOWN} more, each lacking more"
+
+
+def _passed_over(decision: Decision, exact: bool) -> Iterator[str]:
     """Lines on faster plans: the gain that is expected, the largest one, and why they were not recommended."""
     why = _PREFERRED[str(decision.plan.strategy.options.get("risk", "median"))]
     for each in decision.plan.passed_over:
+        label = each.label if exact else _named(decision.plan, each.label)
         share = each.gain.mid / decision.seconds if decision.seconds else 0.0
         yield (
-            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves "
+            f"passed over  {label}: {format_seconds(each.seconds)} expected; it saves "
             f"{format_seconds(each.gain.mid)} ({share:.1%}), {format_seconds(each.gain.high)} at best"
             f"{', and may save nothing' if each.gain.low == 0.0 else ''}: the plan above {why}"
         )
-
-
-def _why(rejected: Rejected) -> str:
-    return f"{rejected.label}: {_lacks(rejected)} needed"
 
 
 def _lacks(rejected: Rejected) -> str:
@@ -260,12 +304,12 @@ def _lacks(rejected: Rejected) -> str:
 
 
 def _terms(title: str, phase: PhasePrediction) -> Iterator[str]:
-    yield f"{title:<12} {'seconds':>10}  {'share':>6}  {'bytes':>10}  bound    source"
+    yield f"{title:<30}{'seconds':>10}  {'share':>6}  {'bytes':>10}  bound    source"
     for term in phase.terms:
         share = term.seconds.mid / phase.seconds.mid if phase.seconds.mid else 0.0
         name = f"{term.op} on {term.resource}"
         yield (
-            f"  {name:<22} {format_seconds(term.seconds.mid):>9}  {share:>6.1%}  {format_bytes(term.bytes):>10}  "
+            f"  {name:<28} {format_seconds(term.seconds.mid):>9}  {share:>6.1%}  {format_bytes(term.bytes):>10}  "
             f"{term.bound:<8} {term.source}"
         )
 

@@ -1,76 +1,109 @@
 """A plan in one sentence for people: where weights and caches are, how fast it is, what limits it, and which format of
 weights would let all of them lie with the accelerator."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 
+from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import parameters
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.footprint import at_footprint
 from helmsman.planner.format_check import weights_misfit
 from helmsman.planner.machine import roles
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.predict import predict
+from helmsman.planner.registry import known, method
+from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.formats import StoredFormat, size_of
-from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import MemoryUse, Plan
+from helmsman.schemas.hardware import Device, Hardware, lane_owner
+from helmsman.schemas.plan import ComputeRule, KvRule, PhasePrediction, Plan, Residence, Select
 from helmsman.schemas.units import format_seconds
 
 SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")
 """Formats that are offered where weights do not all fit, that which loses least first."""
 
-_PLACES = {
-    "dram": "in RAM",
-    "vram": "on the GPU",
-    "unified": "in the shared memory",
-    "loopback": "on the accelerator",
-    "optane": "in Optane",
-    "cxl": "in CXL memory",
-    "nvme": "on the SSD",
+_MEMORIES = {
+    "dram": ("RAM", "in RAM"),
+    "vram": ("GPU", "on the GPU"),
+    "unified": ("shared memory", "in the shared memory"),
+    "loopback": ("accelerator", "on the accelerator"),
+    "optane": ("Optane", "in Optane"),
+    "cxl": ("CXL memory", "in CXL memory"),
+    "nvme": ("SSD", "on the SSD"),
 }
-"""Where what is in a memory of a kind is."""
-_DEVICES = {"cpu": "the CPU's", "cuda": "the GPU's", "rocm": "the GPU's", "metal": "the GPU's"}
+"""By kind of memory, its name, and where what is in it is."""
+_DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU", "metal": "GPU", "loopback": "accelerator"}
+"""Names of devices by kind."""
 _CLEARLY_LESS = 0.8
 """A format that takes a larger part of the bytes would change little."""
-_WHOLE = 0.995
+_ALL = 0.995
 """A share beyond which all of it is meant."""
+_BINDS = 0.67
+"""A lane that is busy for a larger share of a pass limits it, whoever else works before or after."""
+_ALL_OF_IT = 0.9
+"""Two lanes that are together busy for more of a pass than this, and never at once, take turns in it."""
 
 
 def in_words(plan: Plan) -> str:
-    """`71 % of the weights on the GPU, 29 % in RAM; KV on the GPU; 5.5 tokens/s (4 to 5.7), first token after 1.5 s;
-    limited by RAM bandwidth; with q4_k all would fit on the GPU`."""
+    """`71 % of the weights on the GPU, 29 % in RAM; KV on the GPU; 5.5 tokens/s (4-5.7), first token 1.5 s; limited by
+    RAM bandwidth; with q4_k all would fit on the GPU: 39 tokens/s`."""
     rate, ttft = plan.predicted.tokens_per_second, plan.predicted.ttft.seconds
-    speed = f"{rate.mid:.3g} tokens/s ({rate.low:.3g} to {rate.high:.3g}), first token after {format_seconds(ttft.mid)}"
+    speed = f"{rate.mid:.3g} tokens/s ({rate.low:.3g}-{rate.high:.3g}), first token {format_seconds(ttft.mid)}"
     copied = any(rule.replicas for rule in plan.residence)
     weights = _where(plan, "weights") + (", copies counted" if copied else "")
-    smaller = "" if copied else _smaller(plan)
-    parts = (weights, _where(plan, "kv"), speed, f"limited by {_limit(plan)}", smaller)
+    parts = (weights, _where(plan, "kv"), speed, _limit(plan), "" if copied else _smaller(plan))
     return "; ".join(part for part in parts if part)
 
 
-def _where(plan: Plan, what: str) -> str:
-    """`all weights on the GPU`, `KV 60 % on the GPU, 40 % in RAM`."""
-    by_place = dict[str, int]()
-    for use in plan.predicted.memory:
-        place = _place(plan.hardware, use.memory)
-        by_place[place] = by_place.get(place, 0) + int(getattr(use, what))
-    shares = [(place, size / max(1, sum(by_place.values()))) for place, size in by_place.items() if size]
-    shares.sort(key=lambda share: -share[1])
-    if not shares:
-        return ""
-    place, most = shares[0]
-    if most >= _WHOLE:
-        return f"all weights {place}" if what == "weights" else f"KV {place}"
-    first = f"{most:.0%} of the weights {place}" if what == "weights" else f"KV {most:.0%} {place}"
-    return ", ".join([first, *(f"{share:.0%} {other}" for other, share in shares[1:])]).replace("%", " %")
-
-
-def _place(hardware: Hardware, memory: str) -> str:
-    """Of several memories of a kind the name says which."""
+def memory_name(hardware: Hardware, memory: str) -> str:
+    """`RAM`, `GPU`; of several memories of a kind the name in the record says which."""
     kind = hardware.memory(memory).kind
-    alike = [each.name for each in hardware.memories if each.kind == kind]
-    return _PLACES[kind] if len(alike) == 1 else f"{_PLACES[kind]} ({memory})"
+    alone = sum(each.kind == kind for each in hardware.memories) == 1
+    return _MEMORIES[kind][0] if alone else f"{_MEMORIES[kind][0]} {memory}"
+
+
+def device_name(hardware: Hardware, device: str) -> str:
+    """`CPU`, `GPU`; of several devices of a kind that is not the host's the name in the record says which."""
+    kind = hardware.device(device).kind
+    alone = kind == "cpu" or sum(each.kind == kind for each in hardware.devices) == 1
+    return _DEVICES[kind] if alone else f"{_DEVICES[kind]} {device}"
+
+
+def binding(plan: Plan, phase: PhasePrediction) -> str:
+    """`RAM bandwidth (80 %)`; of stages of which none works through most of the pass `GPU and CPU take turns, 51 % and
+    49 % of the time`."""
+    if turns := _turns(plan.hardware, phase):
+        shares = " and ".join(f"{share * 100:.0f} %" for share in turns.values())
+        return f"{' and '.join(turns)} take turns, {shares} of the time"
+    what, _, share = phase.bottleneck.rpartition(" (")
+    name, _, rest = what.partition(" ")
+    return f"{_owners(plan.hardware).get(name, name)} {rest} ({share}"
 
 
 def _limit(plan: Plan) -> str:
-    """What binds decode steps, with the field's words for the names of the record."""
-    name, _, rest = plan.predicted.decode.bottleneck.rpartition(" (")[0].partition(" ")
-    return f"{_owners(plan.hardware).get(name, name)} {rest}"
+    """What binds decode steps; nothing where weights stream whatever the machine, and the link is what they stream
+    by."""
+    said = binding(plan, plan.predicted.decode)
+    if "take turns" in said:
+        return said
+    if _streams(plan) and said.startswith("the link"):
+        return ""
+    return f"limited by {said.rpartition(' (')[0]}"
+
+
+def _turns(hardware: Hardware, phase: PhasePrediction) -> dict[str, float]:
+    """The shares of a pass in which the two lanes work that fill it one after the other, the longest first; none where
+    one binds, or lanes work at once."""
+    busy: dict[str, float] = {}
+    for term in phase.terms:
+        lane = lane_owner(term.resource)
+        busy[lane] = busy.get(lane, 0.0) + term.seconds.mid / (phase.seconds.mid or 1.0)
+    first = dict(sorted(busy.items(), key=lambda item: -item[1])[:2])
+    filled = sum(first.values()) > _ALL_OF_IT and sum(busy.values()) < 2 - _ALL_OF_IT
+    if len(first) < 2 or not filled or max(first.values()) > _BINDS:
+        return {}
+    devices = {device.name for device in hardware.devices}
+    return {device_name(hardware, lane) if lane in devices else f"link {lane}": share for lane, share in first.items()}
 
 
 def _owners(hardware: Hardware) -> Mapping[str, str]:
@@ -81,32 +114,66 @@ def _owners(hardware: Hardware) -> Mapping[str, str]:
         )
         for memory in hardware.memories
     }
-    devices = {device.name: _DEVICES.get(device.kind, "the accelerator's") for device in hardware.devices}
+    devices = {device.name: f"the {_DEVICES[device.kind]}'s" for device in hardware.devices}
     return {**devices, **memories, **{link.name: f"the link's ({link.name})" for link in hardware.links}}
 
 
+def _where(plan: Plan, what: str) -> str:
+    """`all weights on the GPU`, `KV 60 % on the GPU, 40 % in RAM`."""
+    by_place = Counter[str]()
+    for use in plan.predicted.memory:
+        by_place[_place(plan.hardware, use.memory)] += int(getattr(use, what))
+    whole = max(1, by_place.total())
+    shares = [(place, size / whole) for place, size in by_place.most_common() if size]
+    if not shares:
+        return ""
+    place, most = shares[0]
+    if most >= _ALL:
+        return f"all weights {place}" if what == "weights" else f"KV {place}"
+    first = f"{most:.0%} of the weights {place}" if what == "weights" else f"KV {most:.0%} {place}"
+    return ", ".join([first, *(f"{share:.0%} {other}" for other, share in shares[1:])]).replace("%", " %")
+
+
+def _place(hardware: Hardware, memory: str) -> str:
+    """`on the GPU`; of several memories of a kind the name in the record says which."""
+    kind = hardware.memory(memory).kind
+    alone = sum(each.kind == kind for each in hardware.memories) == 1
+    return _MEMORIES[kind][1] if alone else f"{_MEMORIES[kind][1]} ({memory})"
+
+
+def _streams(plan: Plan) -> bool:
+    """Whether weights stream by the definition of the plan's strategy."""
+    name = plan.strategy.name
+    return known(name) and method(name).streams
+
+
 def _smaller(plan: Plan) -> str:
-    """The first format in which the weights would all fit with the accelerator, where some lie elsewhere."""
+    """The first format in which the weights would all fit with the accelerator, and how fast that would be, where some
+    lie elsewhere and the strategy would move them."""
     accelerator = roles(plan.hardware).accelerator
-    if accelerator is None:
+    used = {rule.device for rule in plan.compute}
+    if accelerator is None or accelerator.name not in used or _streams(plan):
         return ""
-    uses = list(plan.predicted.memory)
-    here = next((use for use in uses if use.memory == accelerator.memory), None)
-    whole = sum(use.weights for use in uses)
-    fits = here is not None and whole + sum(use.kv for use in uses) + here.buffers <= here.available
-    if here is None or fits or not any(use.weights for use in uses if use is not here):
+    sizes = {use.memory: use.weights for use in plan.predicted.memory if use.weights}
+    if set(sizes) <= {accelerator.memory}:
         return ""
-    return next((f"with {fmt} all would fit {_place(plan.hardware, here.memory)}" for fmt in _fitting(plan, here)), "")
+    smaller = (fmt for fmt in SMALLER if size_of(parameters(plan.model), fmt) < _CLEARLY_LESS * sum(sizes.values()))
+    for fmt in smaller:
+        if not weights_misfit(plan.model, fmt) and not shortages(memory_use(whole := _whole(plan, accelerator, fmt))):
+            rate = predict(whole, CostModel(at_footprint(whole), CostOptions(), table_prices(whole))).tokens_per_second
+            return f"with {fmt} all would fit {_place(plan.hardware, accelerator.memory)}: {rate.mid:.2g} tokens/s"
+    return ""
 
 
-def _fitting(plan: Plan, here: MemoryUse) -> Iterator[StoredFormat]:
-    whole = sum(use.weights for use in plan.predicted.memory)
-    kv = sum(use.kv for use in plan.predicted.memory)
-    for fmt in SMALLER:
-        size = size_of(parameters(plan.model), fmt)
-        if (
-            size < _CLEARLY_LESS * whole
-            and not weights_misfit(plan.model, fmt)
-            and size + kv + here.buffers + here.pinned <= here.available
-        ):
-            yield fmt
+def _whole(plan: Plan, accelerator: Device, fmt: StoredFormat) -> Placement:
+    """The plan's question with everything on the accelerator, weights in another format."""
+    everything = Select()
+    return Placement(
+        model=plan.model,
+        hardware=plan.hardware,
+        workload=plan.workload,
+        residence=(Residence(select=everything, memory=accelerator.memory, format=fmt),),
+        kv=(KvRule(select=everything, memory=accelerator.memory, format=plan.kv[-1].used),),
+        compute=(ComputeRule(select=everything, device=accelerator.name),),
+        activations=plan.activations,
+    )

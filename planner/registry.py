@@ -53,12 +53,14 @@ RECOMMENDED = "best"
 @dataclass(frozen=True, slots=True)
 class Method(Generic[OptionsT]):
     """`options`: a frozen dataclass (`planner.options`); `decide`: the plan for a request whose `options` are of it,
-    raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line."""
+    raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line;
+    `streams`: whether weights stream by definition, however much memory there is."""
 
     name: str
     summary: str
     options: type[OptionsT]
     decide: "Callable[[PlanRequest[OptionsT]], Decision]"
+    streams: bool = False
 
 
 def method(name: str) -> Method[Any]:

@@ -166,5 +166,9 @@ def _in_tiers(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> 
 
 
 STRATEGY = Method(
-    "flexgen", "FlexGen: the accelerator computes from streamed weights and caches", FlexGenOptions, _decide
+    "flexgen",
+    "FlexGen: the accelerator computes from streamed weights and caches",
+    FlexGenOptions,
+    _decide,
+    streams=True,
 )

@@ -127,4 +127,6 @@ def _decide(request: PlanRequest[LayerwiseMapOptions]) -> Decision:
     return decide_in_tiers(request, options, frame, chosen)
 
 
-STRATEGY = Method("layerwise-map", "HeLM: shares of every layer by what it computes", LayerwiseMapOptions, _decide)
+STRATEGY = Method(
+    "layerwise-map", "HeLM: shares of every layer by what it computes", LayerwiseMapOptions, _decide, streams=True
+)

@@ -70,4 +70,5 @@ STRATEGY = Method(
     "All-CPU (Gupta): all weights in host memory, read by the accelerator",
     WeightsOnHostOptions,
     _decide,
+    streams=True,
 )

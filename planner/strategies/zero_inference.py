@@ -85,4 +85,4 @@ def _decide(request: PlanRequest[ZeroInferenceOptions]) -> Decision:
     return decide_as_engine(request, frame, ZeroInference(options.resident), options.table, options.same_software)
 
 
-STRATEGY = Method("zero-inference", "DeepSpeed ZeRO-Inference", ZeroInferenceOptions, _decide)
+STRATEGY = Method("zero-inference", "DeepSpeed ZeRO-Inference", ZeroInferenceOptions, _decide, streams=True)

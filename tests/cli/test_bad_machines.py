@@ -79,7 +79,7 @@ def test_nothing_is_moved_between_memories_that_nothing_joins(capsys, tmp_path, 
 def test_a_machine_whose_accelerator_is_out_of_reach_plans_on_the_cpu(capsys, tmp_path, record, strategy, kept):
     record["links"] = record["links"][:kept]
     hardware = written(tmp_path / "hw.json", record)
-    assert plan.main([*MODEL, "--hw", hardware, "--strategy", strategy]) == 0
+    assert plan.main([*MODEL, "--hw", hardware, "--strategy", strategy, "-v"]) == 0
     out = capsys.readouterr().out
     assert "not used     cuda: no links both ways between dram and vram" in out
     assert "vram: 0 B" in out
@@ -89,7 +89,7 @@ def test_a_machine_whose_accelerator_is_out_of_reach_plans_on_the_cpu(capsys, tm
 def test_an_accelerator_that_is_reached_comes_before_one_that_is_not(capsys, tmp_path):
     record = load_hardware("rtx3090x2-5950x", None).to_dict()
     record["links"] = [link for link in record["links"] if "vram" not in (link["source_memory"], link["target_memory"])]
-    assert plan.main([*MODEL, "--hw", written(tmp_path / "hw.json", record)]) == 0
+    assert plan.main([*MODEL, "--hw", written(tmp_path / "hw.json", record), "-v"]) == 0
     out = capsys.readouterr().out
     assert "vram: 0 B" in out and "vram1: 0 B" not in out
     assert "not used     cuda: no links both ways" in out

@@ -148,7 +148,7 @@ def test_errors_are_json_under_json(cache, asked, capsys):
     assert main(["--json", "--loopback", ""]) == 2
     captured = capsys.readouterr()
     error = json.loads(captured.out)["error"]
-    assert (error["code"], error["field"], captured.err) == ("usage", "--loopback", "")
+    assert (error["code"], error["field"]) == ("usage", "--loopback") and "--loopback" in captured.err
 
 
 def test_checking_places_leaves_nothing(cache, monkeypatch, tmp_path):

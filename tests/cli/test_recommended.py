@@ -1,6 +1,7 @@
 """`--strategy best` and its contenders: the same prices for all, what is said of those passed over, and its proof."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,8 @@ def test_runner_ups_of_batches_in_turns_are_of_all_batches(
     plan = read_document(Plan, tmp_path / "plan.json")
     assert plan.strategy.name == "layer-split" and plan.certificate is not None
     assert plan.certificate.seconds == pytest.approx(3 * plan.predicted.ttft.seconds.mid)
-    lines = [line for line in out.splitlines() if line.startswith("runner-up")]
-    assert lines and all("(+" in line and float(line.rpartition("+")[2].rstrip("%)")) >= 0 for line in lines)
+    told = out.partition("runner-ups ")[2].partition(";")[0]
+    assert "+" in told and not re.search(r"-[1-9]", told.replace("->", ""))
 
 
 def test_a_limit_of_the_prompt_is_of_every_batch(small: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +183,7 @@ def test_what_is_passed_over_says_why_and_what_is_expected(recommended: Plan, ri
     strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "risk": risk}})
     other = PassedOver(strategy="optimal", label="other", seconds=1.5, gain=saved)
     plan = plan.model_copy(update={"strategy": strategy, "passed_over": (other,)})
-    [line] = [each for each in explain(Decision(plan, 2.0, (), ())).splitlines() if each.startswith("passed over")]
+    line = " ".join(explain(Decision(plan, 2.0, (), ())).split()).partition("passed over ")[2]
     assert "saves 500 ms (25.0%), 8 s at best, and may save nothing" in line and why in line
 
 
@@ -190,7 +191,7 @@ def test_the_explained_plan_is_said_to_be_another_than_the_recommended_one(
     small: tuple[str, ...], recommended: Plan, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out, err = run(capfd, *small, "--explain")
-    assert "plan         optimal " in out
+    assert "plan         optimal\n" in out
     assert err.count("\n") == 1 and f"without --explain, {recommended.label} is recommended" in err
 
 

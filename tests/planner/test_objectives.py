@@ -89,9 +89,9 @@ def test_without_a_proof_the_bound_is_of_the_objective_that_was_asked(strategy, 
     bound = turns * (told.prefill.lower_bound + work.decode_steps * told.decode.lower_bound)
     bound = {"latency": told.decode.lower_bound, "ttft": told.prefill.lower_bound}.get(objective, bound)
     assert 0.0 < bound <= seconds(decision, objective)
-    [line] = [line for line in explain(replace(decision, plan=plan)).splitlines() if line.startswith("lower bound")]
-    assert line.startswith(f"lower bound  {format_seconds(bound)} {OF[objective]}")
-    assert line.endswith(f"; the plan is {seconds(decision, objective) / bound - 1:.0%} above it")
+    line = " ".join(explain(replace(decision, plan=plan)).partition("lower bound  ")[2].split())
+    assert line.startswith(f"{format_seconds(bound)} {OF[objective]}")
+    assert f"; the plan is {seconds(decision, objective) / bound - 1:.0%} above it" in line
     assert (f" in {turns} turns" in line) == (turns > 1 and objective in ("request", "throughput"))
     tokens = work.output_tokens * batches
     assert (f", at most {tokens / bound:.4g} tokens/s" in line) == (objective == "throughput")
@@ -107,9 +107,8 @@ def test_the_default_plan_is_not_slower_than_all_on_the_accelerator():
     plans = [decided(name, "request", None, **work) for name in ("best", "optimal", "layer-split")]
     best, *others = (seconds(each, "request") for each in plans)
     assert best <= min(others) * MOST_ABOVE_SIMPLE
-    text = explain(plans[0]).splitlines()
-    assert text[4].startswith("request ") and "TTFT" in text[4] and "255 steps of" in text[4]
-    assert not any(line.startswith("hint") for line in text)
+    [line] = [line for line in explain(plans[0]).splitlines() if line.startswith("request ")]
+    assert "TTFT" in line and "255 steps of" in line
 
 
 def test_weights_of_phases():

@@ -25,13 +25,13 @@ def test_shares_of_weights_and_caches_are_those_of_the_memories() -> None:
     other = re.search(r"(\d+) % of the weights on the GPU", said)
     assert round(100 * share) == int((other or found)[1])
     rate = plan.predicted.tokens_per_second
-    assert f"{rate.mid:.3g} tokens/s ({rate.low:.3g} to {rate.high:.3g})" in said
+    assert f"{rate.mid:.3g} tokens/s ({rate.low:.3g}-{rate.high:.3g})" in said
     assert "limited by RAM bandwidth" in said
 
 
 def test_the_format_that_would_fit_is_one_that_does() -> None:
     said, _ = words("Qwen3-8B", "rtx4060-laptop")
-    fmt = re.search(r"with (\w+) all would fit on the GPU$", said)[1]
+    fmt = re.search(r"with (\w+) all would fit on the GPU: [\d.]+ tokens/s$", said)[1]
     again, _ = words("Qwen3-8B", "rtx4060-laptop", format=fmt)
     assert again.startswith("all weights on the GPU; KV on the GPU; ") and "would fit" not in again
     assert "limited by the GPU's memory bandwidth" in again
@@ -57,3 +57,16 @@ def test_copies_of_weights_are_said_to_be_counted() -> None:
     said, plan = words("Llama-2-7b-hf", "rtx3090-5950x", strategy="flexgen", options=options)
     assert any(rule.replicas for rule in plan.residence)
     assert "copies counted; KV " in said and "would fit" not in said
+
+
+def test_stages_that_take_turns_are_called_that() -> None:
+    question = {"strategy": "optimal", "output_tokens": 4}
+    said, _ = words("Llama-3.1-70B", "h100x2-hgx", **question)
+    assert re.search(r"; GPU cuda1 and GPU cuda take turns, 51 % and 49 % of the time", said)
+    assert "limited by" not in said
+
+
+@pytest.mark.parametrize(("strategy", "machine"), [("weights-on-host", "rtx3090-5950x"), ("flexgen", "rtx3090-5950x")])
+def test_what_streams_by_definition_is_offered_nothing_else(strategy: str, machine: str) -> None:
+    said, _ = words("Llama-2-7b-hf", machine, strategy=strategy)
+    assert "limited by the link" not in said and "would fit" not in said

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
+from helmsman.cli.colours import paint_for
 from helmsman.cli.output import OutputError, discard_output, say, to_json
 from helmsman.cli.parser import Parser
 from helmsman.cli.places import check_outputs
@@ -188,19 +189,18 @@ _NO_MAPPING = ("failed to map segment", "cannot allocate memory", os.strerror(er
 
 
 def _report(parser: Parser, error: HelmError, arguments: list[str]) -> int:
-    if "--json" not in arguments:
-        for doubt in error.doubts:
-            print(f"{parser.prog}: warning: {parser.in_flags(doubt)}", file=sys.stderr)
+    """Say what is wrong in one line on stderr; with --json also in a document on stdout. Return the exit code."""
     error.message = parser.in_flags(error.message)
     error.remedy = None if error.remedy is None else parser.in_flags(error.remedy)
     if error.field is not None and error.file is None:
         error.field = parser.flag(error.field) or error.field
     if "--json" in arguments:
         fields = {"code": error.code, "message": error.message, "file": error.file, "field": error.field}
-        content = {**fields, "value": _printable(error.value), "remedy": error.remedy}
-        say(to_json({"error": content}))
-    else:
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        say(to_json({"error": {**fields, "value": _printable(error.value), "remedy": error.remedy}}))
+    paint = paint_for(sys.stderr)
+    for doubt in error.doubts:
+        print(f"{parser.prog}: {paint('warning', 'warning:')} {parser.in_flags(doubt)}", file=sys.stderr)
+    print(f"{parser.prog}: {paint('error', 'error:')} {error}", file=sys.stderr)
     return error.exit_code
 
 

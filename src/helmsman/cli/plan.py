@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
+from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, to_json, write_out, write_text
@@ -224,7 +225,7 @@ def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mappi
         searched = sum(took for name, took in parts.items() if name != "plan")
         named = {**parts, "plan": seconds - searched}
         cost += ": " + ", ".join(f"{name} {took:.3f} s" for name, took in named.items())
-    return explain(decision, verbose) + cost
+    return explain(decision, verbose, paint_for(sys.stdout)) + cost
 
 
 def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int:
