@@ -4,9 +4,9 @@ from typing import Any
 
 from helmsman.planner.decision import Decision
 from helmsman.planner.format_check import check_formats
-from helmsman.planner.registry import method
+from helmsman.planner.registry import Method, method
 from helmsman.planner.request import PlanRequest
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import InfeasibleError, UsageError
 
 
 def decide(request: PlanRequest[Any]) -> Decision:
@@ -19,6 +19,15 @@ def decide(request: PlanRequest[Any]) -> Decision:
         problem, remedy = f"are not those of {chosen.name}", f"give a {chosen.options.__name__}"
         raise UsageError(problem, field="options", value=type(request.options).__name__, remedy=remedy)
     check_formats(request)
+    try:
+        return _decided(request, chosen)
+    except InfeasibleError as error:
+        from helmsman.planner.remedies import with_remedies
+
+        raise with_remedies(error, request) from None
+
+
+def _decided(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:
     if request.batch is None and request.batches is None and not request.formats:
         return chosen.decide(request)
     from helmsman.planner.batch_choice import check_choice, decide_batches

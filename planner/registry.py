@@ -54,13 +54,15 @@ RECOMMENDED = "best"
 class Method(Generic[OptionsT]):
     """`options`: a frozen dataclass (`planner.options`); `decide`: the plan for a request whose `options` are of it,
     raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line;
-    `streams`: whether weights stream by definition, however much memory there is."""
+    `streams`: whether weights stream by definition, however much memory there is; `fits`: whether a request has a plan,
+    where that is known in less time than the plan takes, raising UsageError as `decide` does."""
 
     name: str
     summary: str
     options: type[OptionsT]
     decide: "Callable[[PlanRequest[OptionsT]], Decision]"
     streams: bool = False
+    fits: "Callable[[PlanRequest[OptionsT]], bool] | None" = None
 
 
 def method(name: str) -> Method[Any]:

@@ -19,10 +19,11 @@ from helmsman.planner.largest import most
 from helmsman.planner.objective import phase_weights
 from helmsman.planner.predict import mean_step
 from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.divided_rows import Division, divided_operations, place
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.framing import decide_framed
+from helmsman.planner.strategies.streaming.framing import decide_framed, frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.shared_rows import Shared, apportioned, delays, through
@@ -235,9 +236,17 @@ class _Block:
 
 _decide = partial(decide_framed, HeteGen)
 
+
+def _fits(request: PlanRequest[TableOptions]) -> bool:
+    question = Question(frame_of(request, request.options.table), request.prices, request.objective)
+    question.check(NAME)
+    return HeteGen(question).fits
+
+
 STRATEGY = Method(
     "hetegen",
     "HeteGen: every matrix shared between host and accelerator",
     TableOptions,
     _decide,
+    fits=_fits,
 )

@@ -94,11 +94,20 @@ def _tokens(text: str, window: Window) -> int:
     return tokens
 
 
+def _fits(request: PlanRequest[LayerSplitOptions]) -> bool:
+    split = split_of(request)
+    return any(not split.shortage(k) for k in split.candidates())
+
+
 def _decide(request: PlanRequest[LayerSplitOptions]) -> Decision:
     recorded = request.recorded()
     return decide(split_of(request), recorded)
 
 
 STRATEGY = Method(
-    "layer-split", "HELM: the first layers on the CPU, the others on the accelerator", LayerSplitOptions, _decide
+    "layer-split",
+    "HELM: the first layers on the CPU, the others on the accelerator",
+    LayerSplitOptions,
+    _decide,
+    fits=_fits,
 )

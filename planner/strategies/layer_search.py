@@ -44,23 +44,6 @@ def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float |
     return plan_document(split.placement(k), split.label(k), strategy, split.predicted(k))
 
 
-def longest_context(split: LayerSplit) -> int:
-    """The most tokens per sequence for which some candidate fits; 0 when none does at one token."""
-
-    def fits(context: int) -> bool:
-        tokens = max(1, min(split.workload.prompt_tokens, context - 1))
-        known = min(split.workload.prefix_tokens, tokens - 1)
-        shape = {"context": context, "prompt_tokens": tokens, "output_tokens": 1, "prefix_tokens": known}
-        at = replace(split, workload=split.workload.model_copy(update=shape))
-        return any(not at.shortage(k) for k in at.candidates())
-
-    low, high = 0, split.model.longest_context
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
 def _paged(split: LayerSplit) -> str:
     """That a window would do, where it would: the context is what does not fit."""
     options = replace(split.options, kv_offload=False, window=Window())
@@ -78,11 +61,8 @@ def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[Rejected, ...]:
 def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> InfeasibleError:
     nearest = min(rejected, key=lambda r: r.missing)
     lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in nearest.shortage)
-    context = longest_context(split)
-    least = split.workload.prompt_tokens + 1
-    shorter = f", or `context` {context}" if least <= context < split.workload.context else ""
     return InfeasibleError(
         f"no split of {split.model.name} fits {split.roles.hardware.name}",
-        remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}{_paged(split)}",
+        remedy=f"the smallest change: {lacks} (then {nearest.label} fits){_paged(split)}",
         lacks=dict(nearest.shortage),
     )

@@ -6,7 +6,7 @@ It asks other strategies by name and imports none of them."""
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helmsman.planner.options import option
 from helmsman.planner.registry import RECOMMENDED, Method, method
@@ -77,16 +77,31 @@ def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
 
 
 def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]) -> "Decision":
-    """The decision of one strategy with the options `chosen`, and those of the request that it has; all of them know
-    the user's table."""
+    """The decision of one strategy with the options `chosen`."""
     from helmsman.planner.mixed_formats import decide_mixed
 
+    return decide_mixed(_asked(request, strategy, chosen), method(strategy).decide)
+
+
+def _asked(
+    request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]
+) -> "PlanRequest[Any]":
+    """The question to one strategy with the options `chosen`, and those of the request that it has; all of them know
+    the user's table."""
     other, own = method(strategy), request.options
     shared = {each.name: getattr(own, each.name) for each in fields(other.options) if hasattr(own, each.name)}
     if own.table is not None and "table" not in shared:
         request = replace(request, hardware=_with_table(request, own.table))
-    asked = request.of(strategy, other.options(**{**shared, **chosen}))
-    return decide_mixed(asked, other.decide)
+    return request.of(strategy, other.options(**{**shared, **chosen}))
+
+
+def _fits(request: "PlanRequest[RecommendedOptions]") -> bool:
+    """Whether the search has a plan, or, where no limit is to be kept, a simple strategy."""
+    from helmsman.planner.fits import would_fit
+
+    simple = SIMPLE if request.options.slo is None else ()
+    asked = [_asked(request, name, options) for name, options in (*simple, (SEARCHED, {}))]
+    return any(map(would_fit, asked))
 
 
 def _with_table(request: "PlanRequest[RecommendedOptions]", table: Path) -> "Hardware":
@@ -239,4 +254,5 @@ STRATEGY = Method(
     "the simplest of the plans of optimal, layer-split, llama-cpp and vllm that cannot be told apart from the fastest",
     RecommendedOptions,
     _decide,
+    fits=_fits,
 )

@@ -277,7 +277,6 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--context", "50000"), 2, "40960"),
         ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
-        ((*MODEL, *HW, "--max-context"), 2, "--max-context"),
         ((*MODEL, *HW, "--strategy", "layer-split", "--paper", "--batch", "2"), 2, "--batch"),
         (("--model", "Llama-3.1-70B", *HW), 3, "more in dram would do"),
         (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),

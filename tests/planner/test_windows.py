@@ -18,7 +18,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
-from helmsman.planner.strategies.layer_search import decide, longest_context
+from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.layer_windows import Window
 from helmsman.schemas.errors import BadInputError, InfeasibleError
@@ -153,7 +153,6 @@ def test_a_refusal_for_the_context_tells_of_windows() -> None:
     windowed = replace(tight, options=replace(tight.options, window=Window()))
     decision = decide(windowed, {"kv_window": "auto"})
     assert accept(decision.plan).kv[-1].cache is not None
-    assert longest_context(windowed) >= 6000 > longest_context(tight)
 
 
 def test_links_both_ways_join_home_and_window() -> None:

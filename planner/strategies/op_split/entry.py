@@ -163,4 +163,10 @@ def _divisions(text: str, model: Model, names: tuple[str, ...]) -> list[tuple[st
     return [(name, str(min(wanted, most_parts(model, name)))) for name in names]
 
 
-STRATEGY = Method("op-split", "Park & Egger: split points inside a layer", OpSplitOptions, _decide)
+STRATEGY = Method(
+    "op-split",
+    "Park & Egger: split points inside a layer",
+    OpSplitOptions,
+    _decide,
+    fits=lambda request: split_of(request).fits(request.workload),
+)

@@ -370,7 +370,7 @@ class OpSplit:
         layout = self._nearest()
         missing = dict(self._missing(layout))
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
-        most = largest_batch(self.frame.workload, self._some_split_fits)
+        most = largest_batch(self.frame.workload, self.fits)
         smaller = f", or batches of at most {most}" if most else ""
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
@@ -379,7 +379,8 @@ class OpSplit:
             largest_batch=most,
         )
 
-    def _some_split_fits(self, workload: Workload) -> bool:
+    def fits(self, workload: Workload) -> bool:
+        """Whether some split fits for another workload."""
         asked = replace(self, frame=replace(self.frame, workload=workload))
         return not asked._missing(asked._nearest())
 

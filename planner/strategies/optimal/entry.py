@@ -32,6 +32,12 @@ MOST_EFFORT = 10**6
 
 
 def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
+    optimal = _search_of(request)
+    decision = optimal.decide(request.recorded())
+    return replace(decision, explained=lambda: _explanation(optimal, decision.plan))
+
+
+def _search_of(request: PlanRequest[OptimalOptions]) -> Optimal:
     options = request.options
     if options.effort is not None and not 1 <= options.effort <= MOST_EFFORT:
         remedy = f"use between 1 and {MOST_EFFORT}"
@@ -39,9 +45,7 @@ def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
     frame = frame_of(request, options.table, fused=True)
     frame = replace(frame, store=_store(options, frame), quarters=_QUARTERS[options.compress], formats=request.formats)
     aim = aim_of(request.objective, frame.workload, limits_of(options.slo))
-    optimal = Optimal(Question(frame, request.prices, request.objective), aim, options.effort or EFFORT)
-    decision = optimal.decide(request.recorded())
-    return replace(decision, explained=lambda: _explanation(optimal, decision.plan))
+    return Optimal(Question(frame, request.prices, request.objective), aim, options.effort or EFFORT)
 
 
 def _explanation(optimal: Optimal, plan: Plan) -> Explanation:
@@ -69,4 +73,10 @@ def _store(options: OptimalOptions, frame: Frame) -> Store | None:
     return store
 
 
-STRATEGY = Method("optimal", "the best composition of blocks, with a proof", OptimalOptions, _decide)
+STRATEGY = Method(
+    "optimal",
+    "the best composition of blocks, with a proof",
+    OptimalOptions,
+    _decide,
+    fits=lambda request: _search_of(request).fits,
+)

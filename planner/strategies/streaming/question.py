@@ -82,9 +82,8 @@ class Question:
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None
-        others = [each for each in (option, batch) if each] or ["a shorter context or a smaller model"]
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        remedy = ", or ".join([f"{lacks} would do", *others])
+        remedy = ", or ".join([f"{lacks} would do", *(each for each in (option, batch) if each)])
         return InfeasibleError(message, remedy=remedy, lacks=missing, largest_batch=many)
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:

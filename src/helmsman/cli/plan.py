@@ -130,9 +130,6 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
     from helmsman.planner.read_request import COUNTS, workload_of
 
     check_alone(args)
-    if args.max_context and args.strategy != "layer-split":
-        remedy = "leave it out, or use another strategy"
-        raise UsageError(f"does not go with --strategy {args.strategy}", field="--max-context", remedy=remedy)
     model = load_model(args.model)
     return request_of(args, model, machine(args), workload_of(model, **{name: getattr(args, name) for name in COUNTS}))
 
@@ -197,6 +194,8 @@ def _drawn(args: argparse.Namespace) -> str:
 
 def _check_plot(args: argparse.Namespace) -> None:
     check_plot_argument(args)
+    if args.max_context and args.strategy == ALL:
+        raise UsageError(f"does not go with --strategy {ALL}", field="--max-context", remedy="name one strategy")
     if args.max_context and (args.plot or args.pareto is not None):
         flag = "--plot" if args.plot else "--pareto"
         raise UsageError("does not go with --max-context", field=flag, remedy="leave one of them out")
@@ -229,22 +228,16 @@ def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mappi
 
 
 def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int:
-    from helmsman.planner.format_check import check_formats
-    from helmsman.planner.strategies.layer_entry import split_of
-    from helmsman.planner.strategies.layer_search import longest_context
+    from helmsman.planner.fits import longest_context
     from helmsman.schemas.errors import InfeasibleError
 
-    check_formats(request)
-    split = split_of(request)
-    context = longest_context(split)
+    context = longest_context(request)
     if context == 0:
         batch = f" for {args.batch} sequences" if args.batch > 1 else ""
-        raise InfeasibleError(
-            f"not even one token of context fits{batch}",
-            remedy="use more memory, a smaller format or a smaller --batch",
-        )
-    limit = "model" if context == split.model.longest_context else "memory"
-    names = {"model": split.model.name, "hardware": split.roles.hardware.name}
+        remedy = "use more memory, a smaller format or a smaller --batch"
+        raise InfeasibleError(f"not even one token of context fits{batch}", remedy=remedy)
+    limit = "model" if context == request.model.longest_context else "memory"
+    names = {"model": request.model.name, "hardware": request.hardware.name}
     content = {**names, "max_context": context, "limited_by": limit}
     emit(args, to_json(content), lambda: f"longest context that fits: {context} tokens, limited by the {limit}")
     return 0

@@ -1,0 +1,53 @@
+"""Whether a request has a plan, and the longest context for which it has one."""
+
+from typing import Any
+
+from helmsman.lowering.tensors import parameters
+from helmsman.planner.format_check import check_formats
+from helmsman.planner.largest import most
+from helmsman.planner.mixed_formats import decide_mixed
+from helmsman.planner.registry import method
+from helmsman.planner.request import PlanRequest
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.formats import size_of
+
+
+def fits(request: PlanRequest[Any]) -> bool:
+    """Whether the request's strategy has a plan for the workload as it is, limits of its phases included.
+
+    Asks the strategy's own memory check where it has one that is quicker than planning. Raises UsageError."""
+    check_formats(request)
+    chosen = method(request.strategy)
+    if chosen.fits is not None and not request.formats:
+        return chosen.fits(request)
+    try:
+        decide_mixed(request, chosen.decide)
+    except InfeasibleError:
+        return False
+    return True
+
+
+def would_fit(request: PlanRequest[Any]) -> bool:
+    """The same of a request that nobody has made yet: one that its strategy refuses has no plan, nor one whose weights
+    are larger than all memories."""
+    whole = size_of(parameters(request.model), request.weights)
+    stored_as_used = not request.formats and getattr(request.options, "compress", "none") == "none"
+    if stored_as_used and whole > sum(memory.available for memory in request.hardware.memories):
+        return False
+    try:
+        return fits(request)
+    except UsageError:
+        return False
+
+
+def longest_context(request: PlanRequest[Any]) -> int:
+    """The most tokens of each sequence for which the strategy has a plan: of a prompt as long as there is room for, and
+    one token after it; 0 where there is none for any. Raises UsageError."""
+    work = request.workload
+
+    def holds(context: int) -> bool:
+        prompt = max(1, min(work.prompt_tokens, context - 1))
+        known = min(work.prefix_tokens, prompt - 1)
+        return fits(request.sized(context=context, prompt_tokens=prompt, output_tokens=1, prefix_tokens=known))
+
+    return most(request.model.longest_context, holds)

@@ -1,0 +1,74 @@
+"""What would make a plan fit before more memory does: another format of weights or caches, a shorter context, or one
+more GPU. Each is asked of the strategy's memory check, none is guessed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from helmsman.lowering.tensors import parameters
+from helmsman.planner.fits import longest_context, would_fit
+from helmsman.planner.machine import roles
+from helmsman.planner.plan_words import SMALLER
+from helmsman.planner.request import PlanRequest
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.hardware import Device, Hardware
+
+
+def with_remedies(error: InfeasibleError, request: PlanRequest[Any]) -> InfeasibleError:
+    """The refusal of a request with the changes that would do before its own remedy, where memory is what lacks."""
+    changes = list(_changes(request.sized())) if error.lacks else []
+    if changes:
+        error.remedy = f"it fits with {', or '.join(changes)}; else {error.remedy}"
+    return error
+
+
+def _changes(request: PlanRequest[Any]) -> Iterator[str]:
+    """Changes with which the request has a plan; those of formats name the options of the library."""
+    size = size_of(parameters(request.model), request.weights)
+    smaller = [] if request.formats else [fmt for fmt in SMALLER if size_of(parameters(request.model), fmt) < size]
+    if fmt := next((fmt for fmt in smaller if would_fit(replace(request, weights=fmt))), None):
+        yield f"`format` {fmt}"
+    if request.kv != "q8_0" and would_fit(replace(request, kv="q8_0")):
+        yield "`kv_format` q8_0"
+    yield from _shorter(request)
+    accelerator = roles(request.hardware).accelerator
+    if accelerator is not None and would_fit(replace(request, hardware=_with_another(request.hardware, accelerator))):
+        yield f"another {accelerator.product or accelerator.kind}"
+
+
+def _shorter(request: PlanRequest[Any]) -> Iterator[str]:
+    """A context that fits, if it has room for the prompt and a token."""
+    work = request.workload
+    least = work.prompt_tokens + 1
+    if work.context <= least or not would_fit(request.sized(context=least, output_tokens=1)):
+        return
+    longest = longest_context(request)
+    if longest >= work.prompt_tokens + work.output_tokens:
+        yield f"`context` {longest}"
+    else:
+        yield f"{longest - work.prompt_tokens} tokens of output at most"
+
+
+def _with_another(hardware: Hardware, accelerator: Device) -> Hardware:
+    """The machine with one more of its accelerator, with a memory and links of its own."""
+    memory = hardware.memory(accelerator.memory)
+    names = {accelerator.memory: f"{accelerator.memory} (another)"}
+    links = (link for link in hardware.links if accelerator.memory in (link.source_memory, link.target_memory))
+    ends = ("source_memory", "target_memory")
+    copies = tuple(
+        link.model_copy(
+            update={"name": f"{link.name} (another)"}
+            | {end: names.get(getattr(link, end), getattr(link, end)) for end in ends}
+        )
+        for link in links
+        if all(hardware.memory(getattr(link, end)).kind != memory.kind or getattr(link, end) in names for end in ends)
+    )
+    another = {"name": f"{accelerator.name} (another)", "memory": names[accelerator.memory]}
+    return hardware.model_copy(
+        update={
+            "memories": (*hardware.memories, memory.model_copy(update={"name": names[accelerator.memory]})),
+            "devices": (*hardware.devices, accelerator.model_copy(update=another)),
+            "links": (*hardware.links, *copies),
+        }
+    )
