@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 class HelmError(Exception):
     """A failure with a place and a remedy; the command line turns it into one line and an exit code.
 
-    `doubts`: what else is doubtful in what was given, if there is something."""
+    `doubts`: what else is doubtful in what was given, if there is something; `reported`: whether the command's document
+    has been printed, so that the error is no document of its own."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
     doubts: tuple[str, ...] = ()
+    reported: bool = False
 
     def __init__(
         self,
@@ -40,6 +42,11 @@ class HelmError(Exception):
     def at(self, file: str) -> "HelmError":
         """The same error, naming `file` if it named none; returns itself so it can be raised."""
         self.file = self.file or file
+        return self
+
+    def after_report(self) -> "HelmError":
+        """The same error of a command whose document has been printed; returns itself so it can be raised."""
+        self.reported = True
         return self
 
 

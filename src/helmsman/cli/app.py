@@ -194,7 +194,7 @@ def _report(parser: Parser, error: HelmError, arguments: list[str]) -> int:
     error.remedy = None if error.remedy is None else parser.in_flags(error.remedy)
     if error.field is not None and error.file is None:
         error.field = parser.flag(error.field) or error.field
-    if "--json" in arguments:
+    if "--json" in arguments and not error.reported:
         fields = {"code": error.code, "message": error.message, "file": error.file, "field": error.field}
         say(to_json({"error": {**fields, "value": _printable(error.value), "remedy": error.remedy}}))
     paint = paint_for(sys.stderr)

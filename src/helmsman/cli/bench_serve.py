@@ -80,10 +80,8 @@ def execute(args: argparse.Namespace) -> int:
     _check_answered(args, replayed)
     if found.goodput is None or found.goodput.met:
         return 0
-    if args.json:
-        return TargetMissedError.exit_code
     kept = f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}"
-    raise TargetMissedError(kept, field="--slo", remedy="lower --rate, or allow more time")
+    raise TargetMissedError(kept, field="--slo", remedy="lower --rate, or allow more time").after_report()
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -144,7 +142,7 @@ def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
     remedy = "look at the server's log; --words and --plain are for servers that refuse token ids or other fields"
     raise HardwareUnavailableError(
         f"no request was answered: {error[:200]}", field="--url", value=args.url, remedy=remedy
-    )
+    ).after_report()
 
 
 def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> None:

@@ -85,7 +85,7 @@ def _served(args: argparse.Namespace) -> int:
     found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(found)}")
     remedy = "see what helm-bench-serve said of the first that failed or was refused" if found.lost else _REMEDY
-    return _judge(args, found.verdict, served_verdict(found), remedy)
+    return _judge(found.verdict, served_verdict(found), remedy)
 
 
 def _measured(args: argparse.Namespace) -> int:
@@ -102,19 +102,16 @@ def _measured(args: argparse.Namespace) -> int:
     costs = cost_model(plan, str(args.plan))
     checked = check(plan, costs, measured, simulated, args.tolerance, files, _progress(args))
     emit(args, to_json(document(plan, checked)), lambda: table(plan, checked))
-    return _judge(args, checked.verdict, verdict(checked))
+    return _judge(checked.verdict, verdict(checked))
 
 
-def _judge(args: argparse.Namespace, verdict: "Verdict", told: str, remedy: str = _REMEDY) -> int:
-    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it; `remedy`: of a
-    miss."""
+def _judge(verdict: "Verdict", told: str, remedy: str = _REMEDY) -> int:
+    """0 for a good verdict. Raises what another one is, `told` after the report; `remedy`: of a miss."""
     if verdict == "passed":
         return 0
     error = TargetMissedError if verdict == "missed" else DisturbedError
-    if args.json:
-        return error.exit_code
     remedies = {"missed": remedy, "disturbed": "measure again when nothing else runs"}
-    raise error(told, remedy=remedies[verdict])
+    raise error(told, remedy=remedies[verdict]).after_report()
 
 
 def _progress(args: argparse.Namespace) -> "Progress":

@@ -163,13 +163,31 @@ class _Completion(_Printed):
         return shtab.complete(parser, value)
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help in which every option has its default, where its own text does not say it."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        if (
+            not action.option_strings
+            or "default" in text
+            or action.dest in ("help", "version", "completion", "help_all")
+        ):
+            return text
+        if action.required:
+            return f"{text} (required)"
+        if action.default in (None, (), []):
+            return f"{text} (default: none)"
+        return f"{text} (default: {'off' if action.nargs == 0 else '%(default)s'})"
+
+
 def command_parser(prog: str, description: str, example: str, out: str = "FILE") -> Parser:
     """A parser with the options that every command has; `out` other than FILE is what the command must write."""
     parser = Parser(
         prog=prog,
         description=description,
         epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")

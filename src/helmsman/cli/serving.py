@@ -8,7 +8,7 @@ from helmsman.cli.output import emit, show, write_text
 from helmsman.cli.progress import bars
 from helmsman.cli.serving_arguments import is_table
 from helmsman.cli.serving_pictures import draw_served, draw_swept
-from helmsman.schemas.errors import TargetMissedError
+from helmsman.schemas.errors import HelmError, TargetMissedError
 from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
-    """Serve, study, write, print; 4 where a run misses its SLO, or no run of a sweep keeps it."""
+    """Serve, study, write, print. Raises TargetMissedError where a run, or all runs of a sweep, miss their SLO."""
     from helmsman.analysis.ask_serving import study_of
     from helmsman.cli.serving_setup import question_of
 
@@ -48,14 +48,13 @@ def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
         emit(args, found.to_json(), lambda: report_text(found))
     if found.goodput is None or found.goodput.met:
         return 0
-    return _missed(args, f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}")
+    raise _missed(f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}")
 
 
-def _missed(args: argparse.Namespace, how: str) -> int:
-    """The exit code of a missed SLO; said as an error where there is room for one."""
-    if not args.json:
-        raise TargetMissedError(how, field="--slo", remedy="lower --rate, add --replicas, or allow more time")
-    return TargetMissedError.exit_code
+def _missed(how: str) -> HelmError:
+    """The error of a missed SLO, after the report."""
+    remedy = "lower --rate, add --replicas, or allow more time"
+    return TargetMissedError(how, field="--slo", remedy=remedy).after_report()
 
 
 def _export(args: argparse.Namespace, outcome: "Outcome", found: "ServingReport") -> None:
@@ -83,7 +82,7 @@ def _sweep(args: argparse.Namespace, study: "ServingStudy") -> int:
     emit(args, found.to_json(), lambda: sweep_text(found))
     if study.slo is None or keeps_somewhere(found, names):
         return 0
-    return _missed(args, f"no point of the sweep keeps it: {slo_text(study.slo)}")
+    raise _missed(f"no point of the sweep keeps it: {slo_text(study.slo)}")
 
 
 def _capacity(args: argparse.Namespace, study: "ServingStudy") -> int:
