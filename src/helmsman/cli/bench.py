@@ -15,13 +15,9 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.executor.bench import Test
-    from helmsman.executor.engine import Engine
-    from helmsman.hwdb.machine_line import MachineFacts
-    from helmsman.schemas.bench import Bench, BenchTest
     from helmsman.schemas.plan import Plan
 
 _MOST = 2**20
-_GIB = 2**30
 
 
 def build_parser(strategy: str | None = None) -> Parser:
@@ -58,6 +54,7 @@ def execute(args: argparse.Namespace) -> int:
     """Plan or read the plan, load it, run the tests, print."""
     from helmsman.cli.isa import select_from_environment
     from helmsman.executor.bench import check_tests, longest_prompt, run_tests, tests_of
+    from helmsman.executor.bench_report import bench_document, table
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.passes import caches_native, caches_stay, passes_of
@@ -77,7 +74,8 @@ def execute(args: argparse.Namespace) -> int:
         Engine.load(plan, args.checkpoint, here, prompt_tokens=longest, storage=args.storage or ()) as engine,
         progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,
     ):
-        found = _document(args, engine, facts, run_tests(engine, tests, args.repetitions, longest, tell))
+        results = run_tests(engine, tests, args.repetitions, longest, tell)
+        found = bench_document(engine, str(args.checkpoint), facts, results)
     emit(args, found.to_json(), lambda: f"machine: {found.machine}\n\n{table(found)}")
     return 0
 
@@ -88,36 +86,6 @@ def counts(text: str) -> tuple[int, ...]:
     if not all(0 <= value <= _MOST for value in found):
         raise UsageError(f"whole numbers up to {_MOST} between commas are expected", value=text)
     return found
-
-
-def table(bench: "Bench") -> str:
-    """llama-bench's columns in Markdown."""
-    head = ("model", "size", "params", "backend", "threads", "test", "t/s")
-    rows = [head, *(_row(bench, test) for test in bench.results)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    left = [name in ("model", "backend") for name in head]
-    lines = [" | ".join(_cell(*each) for each in zip(row, widths, left, strict=True)) for row in rows]
-    rule = " | ".join(
-        "-" * width if is_left else "-" * (width - 1) + ":" for width, is_left in zip(widths, left, strict=True)
-    )
-    return "\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:]))
-
-
-def _cell(text: str, width: int, left: bool) -> str:
-    return text.ljust(width) if left else text.rjust(width)
-
-
-def _row(bench: "Bench", test: "BenchTest") -> tuple[str, ...]:
-    from helmsman.executor.bench import Test
-
-    name = Test(test.n_prompt, test.n_gen, test.n_depth).name
-    size, params = f"{bench.model_size / _GIB:.2f} GiB", _params(bench.model_n_params)
-    speed = f"{test.avg_ts:.2f} ± {test.stddev_ts:.2f}"
-    return bench.model_type, size, params, bench.backends, str(bench.n_threads), name, speed
-
-
-def _params(count: int) -> str:
-    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.2f} M"
 
 
 def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
@@ -157,35 +125,3 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     for warning in decision.warnings:
         warn(args, args.in_flags(warning))
     return decision.plan
-
-
-def _document(
-    args: argparse.Namespace, engine: "Engine", facts: "MachineFacts", results: "tuple[BenchTest, ...]"
-) -> "Bench":
-    from helmsman import __version__
-    from helmsman.executor.bench import weight_bytes
-    from helmsman.lowering.tensors import parameters
-    from helmsman.schemas.bench import Bench
-    from helmsman.schemas.read import digest
-
-    plan, devices = engine.plan, engine.devices.by_name
-    formats = dict.fromkeys(rule.format for rule in plan.residence)
-    caches = dict.fromkeys(rule.format for rule in plan.kv)
-    kinds = {device.name: device.kind for device in plan.hardware.devices}
-    return Bench(
-        version=__version__,
-        cpu_info=facts.cpu,
-        machine=str(facts)[:200],
-        model_filename=str(args.checkpoint)[-200:],
-        model_type=f"{plan.model.name} {'+'.join(formats)}"[:200],
-        model_size=weight_bytes(plan),
-        model_n_params=parameters(plan.model),
-        backends="+".join(dict.fromkeys(kinds[name] for name in devices)),
-        n_threads=max(1, len({cpu for device in devices.values() for cpu in device.cpus})),
-        n_batch=plan.workload.batch * plan.workload.batches,
-        type_k="+".join(caches),
-        type_v="+".join(caches),
-        label=plan.label[:200],
-        plan_sha256=digest(plan),
-        results=results,
-    )

@@ -15,7 +15,7 @@ from helmsman.cli.comparison import add_comparison_arguments, compared, compares
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, to_json, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
-from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
 from helmsman.cli.progress import timed_progress
 from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
 from helmsman.planner.registry import OWN
@@ -97,7 +97,9 @@ def execute(args: argparse.Namespace) -> int:
         took = clock.parts()
     if compares(args):
         if args.plot and any(row.planned for row in found.rows):
-            draw_comparison(args.plot, found)
+            from helmsman.analysis.plots.figures import comparison_figure
+
+            write_picture(args.plot, comparison_figure(found))
         show_comparison(args, found, took, _drawn(args))
         return 0
     if args.max_context:
@@ -148,10 +150,12 @@ def _prepare() -> None:
 
 def _draw(args: argparse.Namespace, decision: "Decision") -> None:
     """The search of op-split, or the chosen plan of any other strategy."""
-    if decision.searched is None:
-        draw_strip(args.plot, decision.plan)
-        return
-    draw_search(args.plot, _op_split(decision), decision)
+    from helmsman.analysis.plots.figures import search_figure
+    from helmsman.analysis.plots.layer_strip import draw_layers
+
+    searched = None if decision.searched is None else _op_split(decision)
+    plan = decision.plan
+    write_picture(args.plot, draw_layers(plan) if searched is None else search_figure(searched, plan))
 
 
 def _write_table(args: argparse.Namespace, decision: "Decision") -> None:

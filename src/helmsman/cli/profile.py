@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,6 @@ from helmsman.cli.app import run_command
 from helmsman.cli.output import show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.profile_table import add_table_arguments
-from helmsman.cli.profile_table_text import unsteady
-from helmsman.schemas.figures import DISTURBED
 
 if TYPE_CHECKING:
     from helmsman.executor.profile.question import Question
@@ -56,8 +54,10 @@ def execute(args: argparse.Namespace) -> int:
     kept = _kept(f"profile-{now:%Y%m%dT%H%M%S%f}.json")
     if asked is not None:
         return _execute_table(args, asked, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
+    from helmsman.executor.profile.report import summary
+
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)
-    _keep(args, hardware, kept, _summary(hardware))
+    _keep(args, hardware, kept, summary(hardware))
     return 0
 
 
@@ -66,8 +66,8 @@ def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopb
     is none."""
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.profile_table import known_elsewhere, measured, newest
-    from helmsman.cli.profile_table_text import table_summary
     from helmsman.executor.machine import Machine
+    from helmsman.executor.profile.report import summary, table_summary
     from helmsman.executor.profile.table import check_room
     from helmsman.executor.profile.table_place import TablePlace
 
@@ -77,7 +77,7 @@ def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopb
     record = None if args.loopback is not None else newest()
     if record is None:
         record = _measure(loopback, date, args.quiet)
-        told.append(_summary(record))
+        told.append(summary(record))
     found = TablePlace.of(record, machine)
     known = found.known(asked)
     if known is not None and not args.again:
@@ -128,39 +128,3 @@ def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
     select_from_environment()
     with progress(steps(loopback), quiet) as tell:
         return profile(Machine.this(), loopback, date, tell)
-
-
-def _summary(hardware: "Hardware") -> str:
-    from helmsman.schemas.units import format_bytes, format_rate, format_seconds
-
-    lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
-    for device in hardware.devices:
-        peak = max(compute.flops.value for compute in device.compute)
-        cores = "" if device.cores is None else f"{device.cores} cores, "
-        lines.append(
-            f"  {device.name:<9} {cores}reads {format_rate(device.read.value)} "
-            f"[{format_rate(device.read.p10)} .. {format_rate(device.read.p90)}], {peak / 1e9:.0f} GFLOP/s"
-        )
-    lines += [f"  {m.name:<9} {format_bytes(m.available)} of {format_bytes(m.capacity)}" for m in hardware.memories]
-    lines += [
-        f"  {link.name:<9} {format_rate(link.bandwidth.value)}, {format_seconds(link.latency.value)}"
-        for link in hardware.links
-    ]
-    return "\n".join([*lines, *_disturbed(hardware)])
-
-
-def _disturbed(hardware: "Hardware") -> "Iterator[str]":
-    """What others took while it was measured, and what of that is left in the figures."""
-    from helmsman.executor.profile.disturbed import DISTURBANCE
-    from helmsman.schemas.hardware import OTHERS, TABLE
-
-    readings = [reading for reading in hardware.readings if TABLE not in reading.conditions]
-    points = [reading.figure.value for reading in readings if reading.what == DISTURBANCE]
-    if points:
-        left = f"{len(points)} points stayed disturbed, up to {max(points):.0%}; their figures have wider spreads"
-        yield f"  disturbed: {left}; measure again when nothing else runs"
-    yield from unsteady(readings)
-    for reading in readings:
-        if reading.what == OTHERS and reading.figure.value > DISTURBED:
-            rest = "" if points else ", and no point was left disturbed"
-            yield f"  other processes took {reading.figure.value:.0%} of the CPU time in all{rest}"

@@ -5,9 +5,9 @@ import json
 from typing import TYPE_CHECKING
 
 from helmsman.cli.output import emit, show, write_text
+from helmsman.cli.pictures import write_picture
 from helmsman.cli.progress import bars
 from helmsman.cli.serving_arguments import is_table
-from helmsman.cli.serving_pictures import draw_served, draw_swept
 from helmsman.schemas.errors import HelmError, TargetMissedError
 from helmsman.schemas.write import whole_file
 
@@ -39,7 +39,9 @@ def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
     outcome, found = served(study)
     _export(args, outcome, found)
     if args.plot:
-        draw_served(args.plot, outcome, found)
+        from helmsman.analysis.plots.figures import served_figure
+
+        write_picture(args.plot, served_figure(outcome, found))
     if is_table(args.out):
         with whole_file(args.out) as stream:
             write_served(outcome.served, stream)
@@ -78,7 +80,9 @@ def _sweep(args: argparse.Namespace, study: "ServingStudy") -> int:
     with _progress(args, len(over.values) * len(several)) as bar:
         found = swept(study, over, names, args.relative_to, bar.update)
     if args.plot:
-        draw_swept(args.plot, found)
+        from helmsman.analysis.plots.figures import sweep_figure
+
+        write_picture(args.plot, sweep_figure(found))
     emit(args, found.to_json(), lambda: sweep_text(found))
     if study.slo is None or keeps_somewhere(found, names):
         return 0

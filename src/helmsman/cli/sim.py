@@ -9,7 +9,7 @@ from helmsman.cli.app import run_command
 from helmsman.cli.documents import plan_of
 from helmsman.cli.output import emit, to_json, write_text
 from helmsman.cli.parser import Parser, command_parser
-from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, layers_drawn, write_picture
 from helmsman.cli.progress import bars
 from helmsman.cli.serving import execute_serving
 from helmsman.cli.serving_arguments import add_serving_arguments, check_serving_arguments
@@ -77,9 +77,13 @@ def execute(args: argparse.Namespace) -> int:
         _write(args, plan, list(timeline(plan, price, between, args.steps, slowed)))
     passes = per_layer(plan, price, slowed, between) if args.per_layer else ()
     if args.plot and args.per_layer:
-        draw_overlap(args.plot, plan, passes)
+        from helmsman.analysis.plots.layer_overlap import draw_overlaps
+
+        write_picture(args.plot, draw_overlaps(plan, passes))
     elif args.plot:
-        draw_gantt(args.plot, plan, price, layers, between, slowed)
+        from helmsman.analysis.plots.figures import gantt_figure
+
+        write_picture(args.plot, gantt_figure(plan, price, layers, between, slowed))
     waits = synchronisation(plan)
     text = table(plan, stream, waits) + layers_table(passes) + _written(args)
     emit(args, to_json({**document(plan, stream, waits), **layers_document(passes)}), lambda: text)

@@ -1,22 +1,19 @@
-"""An operation table for people: milliseconds, and what was noticed while it was measured."""
+"""Profiles and operation tables for people: rates, milliseconds, and what was noticed while they were measured."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from helmsman.executor.profile.disturbed import DISTURBANCE
+from helmsman.executor.profile.table_record import LAYER, OPERATION, PART, RESHAPE, SHARE, TOOK
 from helmsman.schemas.figures import DISTURBED
-
-if TYPE_CHECKING:
-    from helmsman.schemas.hardware import Hardware, Reading
-    from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, Reading
+from helmsman.schemas.operation_table import COLUMNS, OperationRow, OperationTable
+from helmsman.schemas.units import format_bytes, format_rate, format_seconds
 
 _WIDTH = 13
 
 
-def table_summary(hardware: "Hardware", table: "OperationTable", name: str) -> str:
+def table_summary(hardware: Hardware, table: OperationTable, name: str) -> str:
     """The table of a layer of model `name`."""
-    from helmsman.schemas.hardware import TABLE
-    from helmsman.schemas.operation_table import COLUMNS
-
     shown = [column for column in COLUMNS if any(getattr(row, column) for row in table.rows)]
     threads = "1 thread" if table.threads == 1 else f"{table.threads} threads"
     title = (
@@ -31,7 +28,7 @@ def table_summary(hardware: "Hardware", table: "OperationTable", name: str) -> s
     return "\n".join([title, head, *rows, last, *_notes(own, table.threads)])
 
 
-def _cells(row: "OperationRow", shown: list[str]) -> Iterator[str]:
+def _cells(row: OperationRow, shown: list[str]) -> Iterator[str]:
     for column in shown:
         figure = getattr(row, column)
         yield "-".rjust(_WIDTH) if figure is None else _cell(figure.value)
@@ -41,12 +38,9 @@ def _cell(seconds: float) -> str:
     return f"{1e3 * seconds:{_WIDTH}.4f}"
 
 
-def _notes(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
+def _notes(readings: list[Reading], chosen: int | None) -> Iterator[str]:
     """Threads that were tried, storage devices and what they carry, what turning caches would add, what measuring cost,
     and how much it was disturbed."""
-    from helmsman.executor.profile.table_record import SHARE, TOOK
-    from helmsman.schemas.hardware import OTHERS
-
     yield from _swept(readings, chosen)
     yield from _turned(readings)
     for each in readings:
@@ -62,10 +56,8 @@ def _notes(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
     yield from _disturbed(readings)
 
 
-def _disturbed(readings: list["Reading"]) -> Iterator[str]:
+def _disturbed(readings: list[Reading]) -> Iterator[str]:
     """What stayed disturbed of a table, and that its figures say so."""
-    from helmsman.executor.profile.disturbed import DISTURBANCE
-
     left = {each.conditions["of"]: each.figure.value for each in readings if each.what == DISTURBANCE}
     if left:
         parts, most = ", ".join(map(str, left)), max(left.values())
@@ -74,20 +66,16 @@ def _disturbed(readings: list["Reading"]) -> Iterator[str]:
     yield from unsteady(readings)
 
 
-def unsteady(readings: Iterable["Reading"]) -> Iterator[str]:
+def unsteady(readings: Iterable[Reading]) -> Iterator[str]:
     """How many points of a profile or a table stayed unsteady, if any did."""
-    from helmsman.schemas.hardware import LEFT
-
     for each in readings:
         if each.what == LEFT and each.conditions["of"] == "unsteady" and each.figure.value > 0:
             left = f"{each.figure.value:.0f} points, whose samples lie far apart though nobody here took time from them"
             yield f"  unsteady: {left}; their figures are as wide"
 
 
-def _swept(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
+def _swept(readings: list[Reading], chosen: int | None) -> Iterator[str]:
     """Milliseconds of the layer and seconds of measuring by number of threads (PARK-48, 73)."""
-    from helmsman.executor.profile.table_record import LAYER, PART
-
     took = {each.conditions["threads"]: each for each in readings if each.what == PART and "threads" in each.conditions}
     for each in readings:
         if each.what == LAYER:
@@ -97,10 +85,8 @@ def _swept(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
             yield f"  host on {threads:>3} threads{_cell(each.figure.value)} ms a layer{cost}{used}"
 
 
-def _turned(readings: list["Reading"]) -> Iterator[str]:
+def _turned(readings: list[Reading]) -> Iterator[str]:
     """What the layout (batch, tokens, width) would add to Scores (PARK-15)."""
-    from helmsman.executor.profile.table_record import OPERATION, RESHAPE
-
     scores = {
         each.device: each.figure.value
         for each in readings
@@ -116,10 +102,8 @@ def _turned(readings: list["Reading"]) -> Iterator[str]:
             yield f"  --reshape on {each.device}, {beside}: {1e3 * value:.4f} ms to turn the keys{rate}{more}"
 
 
-def _parts(readings: list["Reading"]) -> str:
+def _parts(readings: list[Reading]) -> str:
     """`: layers in memory 0.5 s, ...`; the sweep's threads have lines of their own."""
-    from helmsman.executor.profile.table_record import PART
-
     parts = [
         f"{each.conditions['part']} {each.figure.value:.1f} s{_iterations(each)}"
         for each in readings
@@ -128,7 +112,39 @@ def _parts(readings: list["Reading"]) -> str:
     return f": {', '.join(parts)}" if parts else ""
 
 
-def _iterations(part: "Reading") -> str:
+def _iterations(part: Reading) -> str:
     """The balancing is within the part before it."""
     iterations = part.conditions.get("iterations")
     return "" if iterations is None else f" of that, {iterations} iterations"
+
+
+def summary(hardware: Hardware) -> str:
+    """What was measured of a machine: its devices, memories and links, and how much that was disturbed."""
+    lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
+    for device in hardware.devices:
+        peak = max(compute.flops.value for compute in device.compute)
+        cores = "" if device.cores is None else f"{device.cores} cores, "
+        lines.append(
+            f"  {device.name:<9} {cores}reads {format_rate(device.read.value)} "
+            f"[{format_rate(device.read.p10)} .. {format_rate(device.read.p90)}], {peak / 1e9:.0f} GFLOP/s"
+        )
+    lines += [f"  {m.name:<9} {format_bytes(m.available)} of {format_bytes(m.capacity)}" for m in hardware.memories]
+    lines += [
+        f"  {link.name:<9} {format_rate(link.bandwidth.value)}, {format_seconds(link.latency.value)}"
+        for link in hardware.links
+    ]
+    return "\n".join([*lines, *_machine_disturbed(hardware)])
+
+
+def _machine_disturbed(hardware: Hardware) -> Iterator[str]:
+    """What others took while it was measured, and what of that is left in the figures."""
+    readings = [reading for reading in hardware.readings if TABLE not in reading.conditions]
+    points = [reading.figure.value for reading in readings if reading.what == DISTURBANCE]
+    if points:
+        left = f"{len(points)} points stayed disturbed, up to {max(points):.0%}; their figures have wider spreads"
+        yield f"  disturbed: {left}; measure again when nothing else runs"
+    yield from unsteady(readings)
+    for reading in readings:
+        if reading.what == OTHERS and reading.figure.value > DISTURBED:
+            rest = "" if points else ", and no point was left disturbed"
+            yield f"  other processes took {reading.figure.value:.0%} of the CPU time in all{rest}"
