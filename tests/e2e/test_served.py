@@ -13,12 +13,13 @@ from shapes import small_model
 from two_cpus import TWO_CPUS
 
 from helmsman.cli.serve import build_parser
-from helmsman.cli.serving_generator import open_generator
+from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.plan import LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.service.generation import Generator
 from helmsman.service.jobs import Served
+from helmsman.service.open_generator import open_generator
 from helmsman.service.server import address, listen, serving
 
 MODEL = small_model("qwen3")
@@ -82,7 +83,7 @@ def check(plan: Plan, policy: str, checkpoint: Path) -> None:
     args = build_parser().parse_args(
         ["plan", "--checkpoint", str(checkpoint), "--policy", policy, "--batch-tokens", "128", "--cpu-tokens", "4096"]
     )
-    generator = open_generator(args, plan)
+    generator = open_generator(plan, checkpoint, setting_of(args), prefix_cache=args.prefix_cache)
     try:
         alone, together, metrics = asyncio.run(answers(generator))
     finally:

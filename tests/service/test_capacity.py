@@ -9,13 +9,13 @@ from shapes import small_model
 
 from helmsman.analysis.ask_serving import setup_of
 from helmsman.cli.serve import build_parser
-from helmsman.cli.serving_generator import capacity_of, share_of
 from helmsman.cli.serving_setup import setting_of
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
+from helmsman.service.open_generator import capacity_of, share_of
 
 LIMITS = Limits(gpu_tokens=640, cpu_tokens=1280, batch_tokens=512, sequences=8)
 

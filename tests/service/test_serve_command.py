@@ -16,10 +16,11 @@ from http_service import MODEL
 from plans import make_plan
 
 from helmsman.analysis.ask_serving import setup_of
-from helmsman.cli import serve, serving_generator, sim
+from helmsman.cli import serve, sim
 from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.service import open_generator
 from helmsman.service.server import listen
 
 Command = Callable[..., tuple[int, str, str]]
@@ -37,7 +38,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 @pytest.fixture
 def command(places: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """command(*arguments) -> (exit code, stdout, stderr), with a virtual engine."""
-    monkeypatch.setattr(serving_generator, "open_generator", lambda args, plan: VirtualEngine())
+    monkeypatch.setattr(open_generator, "open_generator", lambda *_, **__: VirtualEngine())
 
     def call(*arguments: str) -> tuple[int, str, str]:
         code = serve.main([*places, *arguments])
@@ -93,7 +94,7 @@ def test_what_is_not_said_is_as_in_a_simulation(on_cpu: int | None, said: list[s
 
 
 def test_an_occupied_port_is_said_before_anything_is_loaded(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_generator, "open_generator", lambda args, plan: pytest.fail("loaded"))
+    monkeypatch.setattr(open_generator, "open_generator", lambda *_, **__: pytest.fail("loaded"))
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
         code, out, err = command("--port", str(port))
@@ -102,10 +103,10 @@ def test_an_occupied_port_is_said_before_anything_is_loaded(command: Command, mo
 
 
 def test_a_device_that_is_not_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(args: object, plan: object) -> VirtualEngine:
+    def missing(*_: object, **__: object) -> VirtualEngine:
         raise HardwareUnavailableError("no such device", field="cuda")
 
-    monkeypatch.setattr(serving_generator, "open_generator", missing)
+    monkeypatch.setattr(open_generator, "open_generator", missing)
     code, out, err = command("--port", "0")
     assert (code, out) == (6, "") and "no such device" in err
 

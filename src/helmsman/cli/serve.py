@@ -99,7 +99,8 @@ def execute(args: argparse.Namespace) -> int:
     import asyncio
 
     from helmsman.cli.open_files import allow_connections
-    from helmsman.cli.serving_generator import open_generator
+    from helmsman.cli.serving_setup import setting_of
+    from helmsman.service.open_generator import open_generator
     from helmsman.service.server import listen, serve
 
     _check(args)
@@ -108,7 +109,7 @@ def execute(args: argparse.Namespace) -> int:
     allow_connections()
     with listen(args.host, args.port) as listener:
         served = _served(args, plan)
-        generator = open_generator(args, plan)
+        generator = open_generator(plan, args.checkpoint, setting_of(args), prefix_cache=args.prefix_cache)
         try:
             options = replace(_options(args, generator.capacity), access=access)
 

@@ -1,56 +1,49 @@
 """What `helm-serve` serves with: the plan's engine under a policy, on this machine."""
 
-import argparse
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+from helmsman.analysis.ask_serving import setup_of
+from helmsman.executor.machine import Machine
+from helmsman.executor.serving.block_hashes import BlockHashes
+from helmsman.executor.serving.engine import ServingEngine
+from helmsman.executor.serving.loop import ServingLoop
+from helmsman.planner.native_room import fitted, native_device
+from helmsman.scheduler._scheduling import Scheduler
+from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
+from helmsman.scheduler.policies import policy_options
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.serving_question import ServingSetting
+from helmsman.service.generation import Capacity, Generator
+from helmsman.service.loop_generator import LoopGenerator
+from helmsman.simulator.serving.run import Setup
 
-    from helmsman.executor.serving.engine import ServingEngine
-    from helmsman.scheduler.limits import HostOrder, Limits
-    from helmsman.schemas.plan import Plan
-    from helmsman.service.generation import Capacity, Generator
-    from helmsman.simulator.serving.run import Setup
 
-
-def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
+def open_generator(plan: Plan, checkpoint: Path, setting: ServingSetting, *, prefix_cache: bool) -> Generator:
     """Load the plan's weights, and start the loop that serves it, with the costs and limits that helm-sim has, but for
     the context: here it is the plan's, for which positions are made.
 
     Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
-    from helmsman.analysis.ask_serving import setup_of
-    from helmsman.cli.serving_setup import setting_of
-    from helmsman.executor.machine import Machine
-    from helmsman.executor.serving.engine import ServingEngine
-    from helmsman.planner.native_room import fitted, native_device
-
-    setup = setup_of(plan, setting_of(args))
+    setup = setup_of(plan, setting)
     setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
     if native_device(plan) is None:
         setup = replace(setup, limits=fitted(plan, setup.limits))
-    engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits, _order(setup))
+    engine = ServingEngine.load(plan, checkpoint, Machine.this(), setup.limits, _order(setup))
     try:
-        return _started(engine, setup, prefix_cache=args.prefix_cache)
+        return _started(engine, setup, prefix_cache=prefix_cache)
     except BaseException:
         engine.close()
         raise
 
 
-def _order(setup: "Setup") -> "HostOrder":
+def _order(setup: Setup) -> HostOrder:
     """The policy's, if it has one."""
-    from helmsman.scheduler.limits import HOST_ORDERS
-
     return next((order for order in HOST_ORDERS if order == setup.options.get("order")), HOST_ORDERS[0])
 
 
-def _started(engine: "ServingEngine", setup: "Setup", *, prefix_cache: bool) -> "Generator":
-    from helmsman.executor.serving.block_hashes import BlockHashes
-    from helmsman.executor.serving.loop import ServingLoop
-    from helmsman.scheduler._scheduling import Scheduler
-    from helmsman.service.loop_generator import LoopGenerator
-
+def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Generator:
     block = setup.limits.block if prefix_cache else 0
     scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options, block)
     loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
@@ -58,17 +51,14 @@ def _started(engine: "ServingEngine", setup: "Setup", *, prefix_cache: bool) -> 
     return LoopGenerator(loop, capacity, lambda: share_of(engine.occupancy, capacity.homes), engine.close)
 
 
-def capacity_of(limits: "Limits", policy: str) -> "Capacity":
+def capacity_of(limits: Limits, policy: str) -> Capacity:
     """What a replica holds under a policy, as requests see it."""
-    from helmsman.scheduler.policies import policy_options
-    from helmsman.service.generation import Capacity
-
     tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
     homes: dict[str, int] = {home: tokens[home] for home in policy_options(policy).homes}
     return Capacity(limits.context, homes, limits.block, limits.sequences)
 
 
-def share_of(occupancy: "Mapping[str, tuple[int, int]]", homes: "Collection[str]") -> float:
+def share_of(occupancy: Mapping[str, tuple[int, int]], homes: Collection[str]) -> float:
     """Of the blocks of those caches, those in use; `occupancy`: by home, blocks in use and blocks there are."""
     counts = [each for home, each in occupancy.items() if home in homes]
     total = sum(total for _, total in counts)
