@@ -51,10 +51,13 @@ def _given(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
     return {name: getattr(args, name) for name, default in usual.items() if getattr(args, name) != default}
 
 
-def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping[str, float], drawn: str) -> None:
+def show_comparison(
+    args: argparse.Namespace, request: "PlanRequest[Any]", found: "Comparison", took: Mapping[str, float], drawn: str
+) -> None:
     """Print and write it. Raises InfeasibleError, after the table, when nothing fits, or keeps the limits."""
     from helmsman.analysis.comparison import nearest
     from helmsman.analysis.comparison_table import table
+    from helmsman.planner.remedies import with_remedies
 
     kept = any(row.planned and not row.misses for row in found.rows)
     cost = "\n\nseconds      " + ", ".join(f"{name} {each:.2f}" for name, each in took.items()) if args.verbose else ""
@@ -70,4 +73,5 @@ def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping
     least = nearest(found.rows)
     remedy = f"{least.strategy}: {least.remedy}" if least else "use another machine or another --strategy"
     lacks = least.lacks if least else None
-    raise InfeasibleError(f"no strategy fits {found.model} on {found.hardware}", remedy=remedy, lacks=lacks)
+    error = InfeasibleError(f"no strategy fits {found.model} on {found.hardware}", remedy=remedy, lacks=lacks)
+    raise with_remedies(error, request)

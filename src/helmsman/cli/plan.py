@@ -100,7 +100,7 @@ def execute(args: argparse.Namespace) -> int:
             from helmsman.analysis.plots.figures import comparison_figure
 
             write_picture(args.plot, comparison_figure(found))
-        show_comparison(args, found, took, _drawn(args))
+        show_comparison(args, request, found, took, _drawn(args))
         return 0
     if args.max_context:
         return _print_longest(args, request)
