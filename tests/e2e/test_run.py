@@ -332,7 +332,7 @@ def test_a_failure_in_its_own_process_has_no_traceback(tmp_path: Path, checkpoin
     argv = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--tokens", "/nonexistent", "--json"]
     code = "import sys; from helmsman.cli.run import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False)
-    assert done.returncode == 5 and done.stderr == ""
+    assert done.returncode == 5 and done.stderr.count("\n") == 1
     assert json.loads(done.stdout)["error"]["code"] == "bad-input"
 
 
