@@ -8,12 +8,12 @@ from helmsman.analysis.plots.split_curve import Names, split_curve
 from helmsman.analysis.plots.split_panels import draw_split_curve
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.timing.handovers import Handovers
-from helmsman.timing.interference import Slowed
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price, replay, spans
+from helmsman.timing.handovers import Handovers
+from helmsman.timing.interference import Slowed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
