@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from helmsman.planner.strategies.optimal.compose import Composed, compose
-from helmsman.planner.strategies.optimal.exchanges import Exchanges
 from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
 from helmsman.planner.strategies.optimal.simple import simple
 from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
@@ -124,19 +123,6 @@ def realistic(seed: int, blocks: int) -> tuple[Ways, Room]:
 def test_many_blocks_are_composed_to_within_a_hundredth(seed, blocks):
     found: Composed = compose(*realistic(seed, blocks), slack=1e-3)
     assert found.best[0].seconds <= found.bound * 1.01
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_exchanges_find_the_best_of_few_blocks(seed):
-    """With all that is on its way known."""
-    ways, room = case(seed, blocks=5)
-    still = Ways(ways.lanes, ways.kept, 0 * ways.coming)
-    truth, relaxed = everything(still, room), relaxation(still, room)
-    found = None if relaxed is None else Exchanges(still, room, relaxed).found()
-    assert (found is None) == (not truth)
-    if found is not None:
-        counts = tuple((way, int(count)) for way, count in enumerate(found) if count)
-        assert truth[counts] == pytest.approx(min(truth.values()))
 
 
 def test_nothing_fits():

@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from itertools import pairwise, permutations, product
+from itertools import pairwise, product
 
 import pytest
 from pairs import least_of_pairs
@@ -15,7 +15,6 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.alike import Alike
-from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.finalist import predicted
@@ -184,21 +183,10 @@ def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_take
                 assert counts.idle + share * sum(coming) <= 1 + 1e-9
 
 
-def test_beginnings_of_both_accelerators_are_followed_to_the_best_order():
-    """No order of few blocks is better than the best that was found, but for what its speeds leave out."""
-    ways = tuple(
-        paced(chain, link, link + 0.5, 0.2)._replace(on=on) for on in (0, 1) for chain, link in ((1, 0), (1, 3))
-    )
-    counts, track = {0: 1, 1: 2, 2: 1, 3: 2}, Track(ways, ends=(0, 1))
-    orders = set(permutations([row for row, count in counts.items() for _ in range(count)]))
-    best = min(seconds(rows, track, 2) for rows in orders)
-    assert min(seconds(followed(counts, track, 2, each), track, 2) for each in EVENNESS) <= 1.02 * best
-
-
 def test_a_pass_may_begin_on_an_accelerator_that_has_no_block():
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track((paced(1.0, 0.0, 0.0, 0.0), paced(1.0, 3.0, 3.5, 0.2)), crossings, ends=(1, 0))
-    assert sorted(followed({0: 2, 1: 2}, track, 2, 0.0)) == [0, 0, 1, 1]
+    assert sorted(arranged({0: 2, 1: 2}, track, 2).rows) == [0, 0, 1, 1]
 
 
 def test_ways_of_twins_ask_for_the_same_of_other_lanes():

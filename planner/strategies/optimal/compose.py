@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.exchanges import Exchanges
-from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation, whole_counts
+from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ROUNDING = 1e-9
@@ -27,13 +26,6 @@ _ROUNDING = 1e-9
 
 _AROUND, _NEAR, _ODD = 4, 2, 64
 """So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
-
-_WHOLE, _PROGRAMS = 40, 2
-"""Whole counts of so many ways are sought so often in a search."""
-
-_NODES, _ENOUGH, _MUCH = 20, 2e-3, 4e-3
-"""A mixed integer program has so many nodes, until it is so near to its bound, as a share; it is solved where exchanges
-leave so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +92,7 @@ class _Partial(NamedTuple):
 @dataclass
 class _Search:
     """`left`: partial compositions that may still be followed; `undivided`: cases that may be divided; `closed`: the
-    least bound of cases that were given up; `waiting`: cases by bound; `programs`: mixed integer programs that
-    may still be solved."""
+    least bound of cases that were given up; `waiting`: cases by bound."""
 
     ways: Ways
     room: Room
@@ -115,7 +106,6 @@ class _Search:
     root: Relaxed | None = None
     waiting: list[tuple[float, int, _Case]] = field(default_factory=list)
     serial: "count[int]" = field(default_factory=count)
-    programs: int = _PROGRAMS
 
     def run(self, likely: Chosen | None) -> None:
         """Look at cases until none can hold anything better."""
@@ -127,8 +117,6 @@ class _Search:
             if bound >= self.worst:
                 self.closed = min(self.closed, bound)
             elif not self._divide(case):
-                if self._worth_a_program(case):
-                    self._whole(case)
                 self._inside(case)
 
     def result(self) -> Composed:
@@ -234,29 +222,6 @@ class _Search:
             self.best.append(Composition(counts, seconds))
             self.best.sort(key=lambda each: (each.seconds, each.counts))
             del self.best[self.keep :]
-
-    def _worth_a_program(self, case: _Case) -> bool:
-        """Whether whole counts may be missed that are better by enough."""
-        near = bool(self.best) and self.best[0].seconds <= case.relaxed.bound * (1 + _ENOUGH)
-        return self.programs > 0 and self.slack > 0 and not near
-
-    def _whole(self, case: _Case) -> None:
-        """Whole counts of the ways that the relaxation likes best, with no more on its way than it has there: by
-        exchanges, and by a mixed integer program where these leave much."""
-        self.programs -= 1
-        used = case.ways.coming[case.relaxed.counts > _ROUNDING].max(axis=0, initial=0.0)
-        within = np.flatnonzero((case.ways.coming <= np.maximum(used, case.low)).all(axis=1))
-        names = within[np.argsort(case.relaxed.reduced[within], kind="stable")[:_WHOLE]]
-        ways = case.ways.only(names)
-        room = replace(self.room, free=self.room.free - np.maximum(used, case.low) @ self.room.buffers)
-        relaxed = relaxation(ways, room)
-        if relaxed is None or relaxed.bound >= self.worst:
-            return
-        counts = Exchanges(ways, room, relaxed).found()
-        if counts is None or room.seconds(room.ends + counts @ ways.lanes) > relaxed.bound * (1 + _MUCH):
-            counts = whole_counts(ways, room, _NODES, _ENOUGH)
-        if counts is not None:
-            self._judge(case, names, counts[None])
 
     def _inside(self, case: _Case) -> None:
         """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""

@@ -9,7 +9,6 @@ from math import inf
 import numpy as np
 
 from helmsman.planner.strategies.optimal.alike import Alike
-from helmsman.planner.strategies.optimal.changed import changed
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.in_order import InOrder
@@ -91,7 +90,6 @@ class Finalists:
         bound = min(alone, bound)
         if self.aim.limits and self._searched and least(found) > bound * (1 + _FAR):
             found += self._within_less(least(found))
-        found += list(changed(self._order, (space for space, _ in self._searched.values()), found, bound))
         return (*found, *self._of_fewer(least(found), bound)), bound
 
     def _of_fewer(self, beat: float, bound: float) -> Iterator[Finalist]:

@@ -58,7 +58,7 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
 def crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers]:
     """Seconds of crossings before every block (blocks, orders), and after the last; blocks begin and end at the host
     (0) or an accelerator."""
-    places = range(HOST, 1 + max(pace.on for pace in track.pace))
+    places = range(HOST, 1 + max(*track.ends, *(pace.on for pace in track.pace)))
     table = np.array([[track.crossings.get((source, target), 0.0) for target in places] for source in places])
     begins, ends = (side - HOST for side in track.ends)
     first, last = first - HOST, last - HOST

@@ -1,4 +1,4 @@
-"""How blocks of every way follow each other in one phase: as a pace, and step by step."""
+"""How blocks of every way follow each other in one phase."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.strategies.optimal.amounts import Basis
-from helmsman.planner.strategies.optimal.chains import Doing, chained, followed_through
+from helmsman.planner.strategies.optimal.chains import Doing, chained
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
-from helmsman.planner.strategies.optimal.pace import LEAST, Pace, paced
-from helmsman.planner.strategies.optimal.steps import Steps
+from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.ways import Numbers
 
 _TINY = 1e-300
@@ -42,25 +41,6 @@ class Following:
     def together(self) -> float:
         """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
         return 1.0 if self.basis.links is None else self.basis.links.share
-
-    @cached_property
-    def steps(self) -> Steps:
-        """Every group of operations as two steps: one that waits for nothing, and as much as the accelerator does of it
-        where that needs what comes."""
-        host, kept, there = self._host, self._work("host", self._dragged(False)), self._grouped(self._accelerator)
-        alone, beside = self._chained(), self._chained(self._slower(False))
-        longest, lost = np.maximum(self._grouped(host), there), self._grouped(host - kept)
-        coming = self._grouped(self.basis.comes(self.shares))
-        waits = np.where(coming > 0, np.minimum(there, alone), 0.0)
-        loss = np.where(alone > 0, 1 - np.clip(alone / np.maximum(beside, _TINY), LEAST, 1.0), 0.0)
-        needs = np.where(coming > 0, coming.cumsum(axis=1), 0.0)
-        return Steps(
-            seconds=_paired(alone - waits, waits),
-            loss=_paired(loss, loss),
-            drag=_paired(*2 * (np.maximum(LEAST, 1 - lost / np.maximum(longest, _TINY)),)),
-            needs=_paired(np.zeros_like(needs), needs),
-            link=coming.sum(axis=1),
-        )
 
     @property
     def _chain(self) -> Numbers:
@@ -106,16 +86,6 @@ class Following:
         lost = longest * (1 - self._work("host", self._dragged(every)) / np.maximum(here, _TINY)) * (here > 0)
         return np.asarray(1 - lost.sum(axis=1) / np.maximum(longest.sum(axis=1), _TINY))
 
-    def _grouped(self, seconds: Numbers) -> Numbers:
-        """Seconds (ways, groups) of operations that do not wait for each other."""
-        return np.stack([seconds[:, part].sum(axis=1) for part in self.basis.groups], axis=1)
-
-    def _chained(self, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
-        """Seconds (ways, groups) that every group adds to the chain."""
-        work = self._work("host", factors), self._work("accelerator", factors)
-        through = followed_through(self.basis.groups, self.shares, work, self.basis.latencies)
-        return np.diff(np.stack([np.minimum(*ends) for ends in through], axis=1), axis=1, prepend=0.0)
-
     def _work(self, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
         return self.basis.work(self.shares, side, factors)
 
@@ -144,8 +114,3 @@ class Following:
         if every and basis.links is not None:
             return basis.by_side(basis.links.together, still)
         return basis.by_side(basis.interplays[basis.link].speeds if basis.link else lambda task: still, still)
-
-
-def _paired(first: Numbers, second: Numbers) -> Numbers:
-    """Columns of two in turns."""
-    return np.stack([first, second], axis=2).reshape(len(first), -1)

@@ -7,10 +7,10 @@ from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.estimates import Estimate, Estimates
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.pace import Track
-from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends
 from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.streaming.question import Question
@@ -18,10 +18,6 @@ from helmsman.planner.strategies.streaming.question import Question
 _LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
 """So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
 that, and so many predicted."""
-
-_POLISHED_OF_SEVERAL = 4
-"""The number of compositions that are improved block by block where the batches of several accelerators take turns, for
-each place of the model's ends; elsewhere it is one. With one, plans with more memory were up to 3 % slower."""
 
 _SIMPLE = 3
 """So many compositions of one way, and of one and blocks that live on the accelerator, are estimated."""
@@ -47,8 +43,8 @@ class InOrder:
     seen: set[tuple[object, ...]] = field(default_factory=set, init=False, repr=False)
 
     def finalists(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
-        """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
-        they were composed, if not for the own one."""
+        """Yield the compositions that take least in order, as they are predicted; `aim`: as they were composed, if not
+        for the own one."""
         estimates = self._estimates(space, found, aim or self.aim, beat)
         if self._in_turns:
             if self._several:
@@ -63,7 +59,7 @@ class InOrder:
                 return
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
-    def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Nearby]], beat: float) -> Iterator[Finalist]:
+    def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Estimates]], beat: float) -> Iterator[Finalist]:
         """The first of every kind of composition that may beat so many seconds, of batches in turns, as they are
         predicted: what kinds lose to busy links and shared memories is no part of their estimates."""
         kinds: dict[object, int] = {}
@@ -92,23 +88,21 @@ class InOrder:
         blocks = tuple(self.tracks.blocks.ways[row] for row in rows)
         return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
 
-    def _estimates(self, space: Compositions, found: Found, aim: Aim, beat: float) -> list[tuple[Estimate, Nearby]]:
-        """About what compositions take in order, and one near the best of each arrangement, the least first; of batches
-        in turns, compositions that add up to less than `beat`."""
-        estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
+    def _estimates(self, space: Compositions, found: Found, aim: Aim, beat: float) -> list[tuple[Estimate, Estimates]]:
+        """Return about how long compositions take in order, the least first; of batches in turns, of those that add up
+        to less than `beat`."""
+        estimates: dict[tuple[Ends, object], tuple[Estimate, Estimates]] = {}
         offered, most = self.aim.leading == "prefill", _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE
         for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if offered else ()))):
-            near = Nearby(space, aim, ends, self._track(ends))
+            near = Estimates(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
             plain = near.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
             tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
-            known = sorted(near.estimates(tried), key=_seconds)
-            best = known[: _POLISHED_OF_SEVERAL if self._several and self._in_turns else 1]
-            for each in (*known, *(near.polished(each, pool) for each in best if pool)):
-                estimates[ends, each.composition.counts] = each, near
+            for estimate in near.of(tried):
+                estimates[ends, estimate.composition.counts] = estimate, near
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
 
-    def _lined_up(self, best: Sequence[tuple[Estimate, Nearby]]) -> Iterator[tuple[Estimate, Ends]]:
+    def _lined_up(self, best: Sequence[tuple[Estimate, Estimates]]) -> Iterator[tuple[Estimate, Ends]]:
         """The best few in their best order, and where their ends are; those of several accelerators that may take less
         than others do."""
         least = inf
@@ -144,7 +138,3 @@ class InOrder:
     def _several(self) -> bool:
         """Whether there are several accelerators."""
         return bool(self.question.frame.roles.others)
-
-
-def _seconds(each: Estimate) -> float:
-    return each.seconds

@@ -6,7 +6,6 @@ from itertools import chain, permutations
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.flow import flow_seconds, flows
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 
@@ -17,9 +16,8 @@ _RUNS = (1, 2, 4, 8)
 """Into so many ranges the blocks of each device are divided."""
 _PERMUTED = 4
 """Of so many devices every order is tried; of more, theirs."""
-_ROUNDS = 6
-"""So many exchanges of neighbours are made at most."""
-
+_MAX_EXCHANGES = 6
+"""The number of exchanges of neighbours, at most."""
 
 Pattern = tuple[int, float]
 """How many blocks begin the pass, and an offset."""
@@ -49,11 +47,6 @@ def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int)
     return _best(many, leads, track, buffers)
 
 
-def patterned_each(many: Sequence[Mapping[int, int]], pattern: Pattern, track: Track, buffers: int) -> list[Arranged]:
-    """Blocks of each of many in order after a pattern."""
-    return _best(many, [[pattern]] * len(many), track, buffers)
-
-
 def _best(
     many: Sequence[Mapping[int, int]], patterns: Sequence[Sequence[Pattern]], track: Track, buffers: int
 ) -> list[Arranged]:
@@ -68,12 +61,9 @@ def _best(
 
 
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
-    """Blocks arranged as they are `known`, in ranges of several devices, or as one batch was found by following its
-    beginnings; with neighbours exchanged where that is quickly followed: in one batch, unless links of several devices
-    bring something."""
+    """Return the blocks as they are `known`, or in ranges of several devices, whichever takes least; with neighbours
+    exchanged where that is quickly followed: in one batch, unless links of several devices bring something."""
     orders = [known.rows, *_in_ranges(counts, track)]
-    if track.turns is None:
-        orders += [followed(counts, track, buffers, each) for each in EVENNESS]
     took = timed(orders, track, buffers)
     best = orders[took.index(min(took))]
     if track.single(counts):
@@ -160,7 +150,7 @@ def _part(rows: tuple[int, ...], run: int, runs: int) -> tuple[int, ...]:
 def exchanged(rows: tuple[int, ...], track: Track, buffers: int) -> tuple[int, ...]:
     """Blocks in an order in which neighbours were exchanged while that helps, the best exchange first."""
     best, least = rows, timed([rows], track, buffers)[0]
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_EXCHANGES):
         places = [place for place in range(len(best) - 1) if best[place] != best[place + 1]]
         others = [(*best[:place], best[place + 1], best[place], *best[place + 2 :]) for place in places]
         took = timed(others, track, buffers)

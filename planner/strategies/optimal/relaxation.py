@@ -4,14 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from helmsman.planner.linear_program import Growing, Whole, solve
+from helmsman.planner.linear_program import Growing
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ADDED, _OPTIMAL = 16, 1e-11
 """So many columns are added at a time; so little, as a share of the largest seconds, is not better."""
-
-_TIGHTER = 1e-6
-"""By which share memories are smaller for a solver that breaks rows by less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,26 +86,6 @@ def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numb
     least = float(costs.min())
     bound = float(room.ends @ shares - room.free @ memories) + room.blocks * least
     return Relaxed(bound, costs - least, memories, counts, shares)
-
-
-def whole_counts(ways: Ways, room: Room, nodes: int, near: float) -> Numbers | None:
-    """Whole counts of ways whose seconds are about the least, found with so many `nodes`; None if none are found."""
-    if (room.free < 0).any() or not len(ways):
-        return None
-    unit, scale = float(max(room.ends.max(), ways.lanes.max(), 1e-300)), np.maximum(1.0, room.free)
-    phases, count = len(room.weights), len(ways)
-    of_phase = -(np.arange(phases)[:, None] == room.phase).astype(np.float64)
-    columns = np.vstack(
-        [
-            _columns(Ways(ways.lanes / unit, ways.kept / scale, ways.coming)),
-            np.hstack([of_phase, np.zeros((phases, len(room.free) + 1))]),
-        ]
-    )
-    upper = np.concatenate([-room.ends / unit, room.free / scale * (1 - _TIGHTER), [room.blocks]])
-    lower = np.append(np.full(len(upper) - 1, -np.inf), room.blocks)
-    costs = np.append(np.zeros(count), room.weights)
-    found = solve(costs, columns.T, lower, upper, whole=Whole(count, nodes, near))
-    return None if found is None else found.unknowns[:count].round()
 
 
 def _program(room: Room) -> Growing:

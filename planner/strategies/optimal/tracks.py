@@ -14,7 +14,6 @@ from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Ends
 from helmsman.planner.strategies.optimal.several import AllBlocks
-from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.turn_stages import TurnStages
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 from helmsman.scheduler.iteration import Phase
@@ -32,13 +31,6 @@ class Tracks:
         *others, own = sorted(filter(weights.get, self.blocks.phases), key=lambda phase: weights[phase])
         worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
         return replace(self._track(ends, own), others=tuple(worth))
-
-    def steps(self, phase: Phase, rows: Chosen) -> Steps:
-        """What blocks of some ways of one accelerator do step by step, as long as those take that were lowered."""
-        found, chain = self._first[phase].steps.only(rows), self.blocks.lanes.index((phase, CHAIN))
-        settled = self.blocks.settled
-        chains = [settled[row][chain] if row in settled else 0.0 for row in rows.tolist()]
-        return found.lasting(np.maximum(found.seconds.sum(axis=1), chains)).merged()
 
     def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
