@@ -17,7 +17,7 @@ from helmsman.simulator.serving.capacity import find_capacity
 from helmsman.simulator.serving.metrics import goodput
 from helmsman.simulator.serving.report import duration_of, report
 from helmsman.simulator.serving.requests.arrivals import parse_arrivals
-from helmsman.simulator.serving.requests.asking import AS_THEY_ARE, Asking, Lengths, asking
+from helmsman.simulator.serving.requests.asking import AS_THEY_ARE, Lengths, RequestSource, asking
 from helmsman.simulator.serving.run import Outcome, Setup, serve
 from helmsman.simulator.serving.slo import parse_slo
 from helmsman.simulator.serving.sweep import Sweep, sweep
@@ -45,7 +45,7 @@ class ServingStudy:
     plan_sha256: str
     question: ServingQuestion
     setup: Setup
-    asking: Asking
+    asking: RequestSource
     slo: Slo | None
 
     def run(self, setup: Setup, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Outcome:

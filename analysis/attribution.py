@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from helmsman.analysis.passes import Pass
+from helmsman.analysis.passes import MeasuredPass
 from helmsman.lowering.graph import Task
 from helmsman.simulator.replay import replay
 from helmsman.timing.pools import THREAD
@@ -56,7 +56,7 @@ class Difference:
         return self.parts[: max(few, 1)]
 
 
-def difference(groups: Sequence[Sequence[Pass]]) -> Difference:
+def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
     """The mean difference over steps, each a group of one pass, or over prompts, each all prompt passes of a run.
 
     The mean over the groups in the middle half of all differences: one that was held up says nothing of the rest."""
@@ -70,22 +70,22 @@ def difference(groups: Sequence[Sequence[Pass]]) -> Difference:
     return Difference(sum(part.seconds for part in means), tuple(means))
 
 
-def prompt_groups(passes: Sequence[Pass]) -> list[list[Pass]]:
+def prompt_groups(passes: Sequence[MeasuredPass]) -> list[list[MeasuredPass]]:
     """The passes over the prompt of every run that begins in the Trace."""
-    runs: dict[int, list[Pass]] = {}
+    runs: dict[int, list[MeasuredPass]] = {}
     for one in passes:
         if one.phase == "prefill":
             runs.setdefault(one.run, []).append(one)
     return [group for group in runs.values() if group[0].iteration == 0]
 
 
-def _excess(group: Sequence[Pass]) -> float:
+def _excess(group: Sequence[MeasuredPass]) -> float:
     """Measured less scaled seconds."""
     totals = [one.total() for one in group]
     return sum(total.measured - total.scaled for total in totals)
 
 
-def _middle_half(groups: Sequence[Sequence[Pass]]) -> Sequence[Sequence[Pass]]:
+def _middle_half(groups: Sequence[Sequence[MeasuredPass]]) -> Sequence[Sequence[MeasuredPass]]:
     """At most MAX_FOLLOWED groups around the median, at most half of all, at least one or two."""
     count = max(2 - len(groups) % 2, min(MAX_FOLLOWED, len(groups) // 2))
     count -= (len(groups) - count) % 2
@@ -93,7 +93,7 @@ def _middle_half(groups: Sequence[Sequence[Pass]]) -> Sequence[Sequence[Pass]]:
     return groups[first : first + count]
 
 
-def _parts(group: Sequence[Pass]) -> dict[_Term, float]:
+def _parts(group: Sequence[MeasuredPass]) -> dict[_Term, float]:
     parts: dict[_Term, float] = defaultdict(float)
     for one in group:
         tasks = one.expected.graph.tasks
@@ -107,12 +107,12 @@ def _parts(group: Sequence[Pass]) -> dict[_Term, float]:
     return parts
 
 
-def _measured(one: Pass, tasks: Sequence[Task]) -> _Moments:
+def _measured(one: MeasuredPass, tasks: Sequence[Task]) -> _Moments:
     moments: Mapping[str, tuple[float, float]] = {span.task: (span.start_s, span.end_s) for span in one.spans}
     return [moments[task.id] for task in tasks]
 
 
-def _predicted(one: Pass) -> tuple[_Moments, float]:
+def _predicted(one: MeasuredPass) -> tuple[_Moments, float]:
     """(start, end) of every task when each takes what is predicted at the speeds of the run, after the end of the pass
     before; and the seconds from the last end to that of the pass, while the host's thread still works."""
     expected = one.expected

@@ -12,9 +12,9 @@ from statistics import median
 
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
-from helmsman.analysis.passes import Pass, passes_of, prompts, requests
+from helmsman.analysis.passes import MeasuredPass, passes_of, prompts, requests
 from helmsman.analysis.probed import at_probed_rates
-from helmsman.analysis.rows import Key, Row, Sample, make_row
+from helmsman.analysis.rows import Key, Sample, TermRow, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.hwdb.percentiles import ENDS
@@ -44,10 +44,10 @@ class Checked:
     `ttft_interval`: seconds at the speeds of the runs, 5th percentile, median and 95th; `machine`: the one that ran, if
     the Trace says which."""
 
-    terms: tuple[Row, ...]
-    step: Row
-    ttft: Row | None
-    request: Row | None
+    terms: tuple[TermRow, ...]
+    step: TermRow
+    ttft: TermRow | None
+    request: TermRow | None
     runs: int
     factors: dict[str, float]
     others: float | None
@@ -60,17 +60,17 @@ class Checked:
     machine: MachineFacts | None = None
 
     @property
-    def judged(self) -> tuple[Row, ...]:
+    def judged(self) -> tuple[TermRow, ...]:
         """The rows that the verdict judges: the decode step and, where prompts were run, the request."""
         return (self.step,) if self.request is None else (self.step, self.request)
 
     @property
-    def beyond(self) -> tuple[Row, ...]:
+    def beyond(self) -> tuple[TermRow, ...]:
         """The judged rows whose scaled error is beyond the tolerance."""
         return tuple(row for row in self.judged if not _is_within(row, self.tolerance))
 
     @property
-    def missed(self) -> tuple[Row, ...]:
+    def missed(self) -> tuple[TermRow, ...]:
         """The rows beyond the tolerance whose scaled error is beyond twice the noise of the runs, too."""
         return tuple(row for row in self.beyond if not _is_within(row, _NOISES * row.noise))
 
@@ -96,7 +96,7 @@ class Checked:
         return self.verdict == "passed"
 
 
-def _is_within(row: Row, largest: float) -> bool:
+def _is_within(row: TermRow, largest: float) -> bool:
     return row.scaled_error is not None and abs(row.scaled_error) <= largest
 
 
@@ -131,7 +131,9 @@ def check(
     return replace(compared, machine=facts_in(measured.info.notes))
 
 
-def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measured: Trace, tolerance: float) -> Checked:
+def _compare(
+    passes: Sequence[MeasuredPass], scaling: Scaling, probed: CostModel, measured: Trace, tolerance: float
+) -> Checked:
     """`probed`: prices at the rates that probes read beside the runs."""
     steps = [one for one in passes if one.phase == "decode"]
     middle = sorted(steps, key=lambda one: one.expected.graph.iteration.context)[len(steps) // 2]
@@ -161,7 +163,7 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measur
     )
 
 
-def _interval(row: Row, passes: Sequence[Pass], probed: CostModel) -> Interval:
+def _interval(row: TermRow, passes: Sequence[MeasuredPass], probed: CostModel) -> Interval:
     """The interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
     intervals = [pass_interval(one.expected.graph, probed) for one in passes]
     ends = {end: sum(getattr(interval, end) for interval in intervals) for end in ENDS}

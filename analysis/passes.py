@@ -13,7 +13,7 @@ from helmsman.timing.pools import THREAD
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class MeasuredPass:
     """Iteration `iteration` of run `run`, which began when the pass before it ended (0.0 for prefill)."""
 
     run: int
@@ -64,7 +64,7 @@ class Pass:
         return Sample(self.run, 0, virtual, virtual, virtual, measured)
 
 
-def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: Scaling) -> list[Pass]:
+def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: Scaling) -> list[MeasuredPass]:
     """Every (run, iteration) of a Trace, runs one after the other.
 
     A decode step whose predecessor is not in the Trace begins with its first task."""
@@ -73,20 +73,20 @@ def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: 
         groups.setdefault((span.run, span.iteration), []).append(span)
     ends = {key: max(span.end_s for span in mine) for key, mine in groups.items()}
     return [
-        Pass(run, iteration, _begun(mine, ends.get((run, iteration - 1))), mine, expected[iteration], scaling)
+        MeasuredPass(run, iteration, _begun(mine, ends.get((run, iteration - 1))), mine, expected[iteration], scaling)
         for (run, iteration), mine in sorted(groups.items(), key=lambda group: group[0])
     ]
 
 
-def prompts(passes: Iterable[Pass]) -> list[Sample]:
+def prompts(passes: Iterable[MeasuredPass]) -> list[Sample]:
     """The prompt passes of every run that begins in the Trace, added up to one sample a run."""
     return requests(one for one in passes if one.phase == "prefill")
 
 
-def requests(passes: Iterable[Pass]) -> list[Sample]:
+def requests(passes: Iterable[MeasuredPass]) -> list[Sample]:
     """The request of every run that begins in the Trace: its prompt passes and decode steps, added up to one sample a
     run."""
-    runs: dict[int, list[Pass]] = {}
+    runs: dict[int, list[MeasuredPass]] = {}
     for one in passes:
         runs.setdefault(one.run, []).append(one)
     return [_added([one.total() for one in mine]) for mine in runs.values() if mine[0].iteration == 0]

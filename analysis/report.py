@@ -6,7 +6,7 @@ from typing import Any
 
 from helmsman.analysis.attribution import Difference
 from helmsman.analysis.check import Checked
-from helmsman.analysis.rows import Row
+from helmsman.analysis.rows import TermRow
 from helmsman.hwdb.machine_line import facts_of, record_line
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
@@ -96,7 +96,7 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0.0 else '+'}{format_seconds(abs(seconds))}"
 
 
-def _ordered(rows: Sequence[Row]) -> list[Row]:
+def _ordered(rows: Sequence[TermRow]) -> list[TermRow]:
     """Decode before prefill, the longest first."""
     return sorted(rows, key=lambda row: (row.phase, -row.measured, row.op, row.resource))
 
@@ -108,7 +108,7 @@ def _title(plan: Plan, checked: Checked) -> str:
     )
 
 
-def _line(row: Row) -> str:
+def _line(row: TermRow) -> str:
     times = "".join(f"{format_seconds(s):>11}" for s in (row.predicted, row.simulated, row.measured))
     noise = "-" if row.scaled_error is None else f"{row.noise:.1%}"
     errors = f"{_percent(row.error):>11}{_percent(row.scaled_error):>11}{noise:>11}"

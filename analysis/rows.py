@@ -22,7 +22,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TermRow:
     """A term: medians over runs and passes, in seconds of one pass.
 
     `scaled`: the prediction at the speeds of each run. `error` is against `predicted`, `scaled_error` against
@@ -43,7 +43,7 @@ class Row:
     pairs: float | None
 
 
-def make_row(key: Key, samples: Sequence[Sample]) -> Row:
+def make_row(key: Key, samples: Sequence[Sample]) -> TermRow:
     """The medians of `samples`, which come in order of runs."""
     raw = [sample.measured / sample.predicted for sample in samples if sample.predicted > 0.0]
     scaled: dict[int, list[float]] = {}
@@ -53,7 +53,7 @@ def make_row(key: Key, samples: Sequence[Sample]) -> Row:
     ratios = [ratio for run in scaled.values() for ratio in run]
     runs = [median(run) for run in scaled.values()]
     repeated = runs if len(runs) > 1 else ratios
-    return Row(
+    return TermRow(
         *key,
         tasks=max(sample.tasks for sample in samples),
         predicted=median(sample.predicted for sample in samples),

@@ -26,7 +26,7 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor._kernels import isa, select_isa, supported_isas
-from helmsman.executor.bench import Runner, Test
+from helmsman.executor.bench import BenchRunner, Test
 from helmsman.executor.engine import Engine
 from helmsman.executor.graph.loading import load_graphs
 from helmsman.executor.growing import GROWTH
@@ -66,7 +66,7 @@ def _kernels(args: argparse.Namespace) -> Iterator[Row]:
     plan = _asked(args, args.cpu_record, context=args.steps + 2)
     test, threads = Test(0, args.steps, 0), plan.schedule.threads or len(Machine.this().cpus)
     with _loaded(args, plan) as engine:
-        runner, best = Runner(engine, 1), isa()
+        runner, best = BenchRunner(engine, 1), isa()
         ours = Side(f"kernels {best}", args.steps, partial(_with_isa, best, runner, test))
         for lower in supported_isas()[supported_isas().index(best) + 1 :]:
             other = Side(lower, args.steps, partial(_with_isa, lower, runner, test))
@@ -128,11 +128,11 @@ def _loaded(args: argparse.Namespace, plan: Plan, growing: bool = False) -> Engi
 
 def _side(name: str, engine: Engine, test: Test) -> Side:
     """Decode steps, of all sequences together."""
-    runner = Runner(engine, max(1, test.depth))
+    runner = BenchRunner(engine, max(1, test.depth))
     return Side(name, runner.sequences * test.steps, partial(runner.seconds, test))
 
 
-def _with_isa(name: str, runner: Runner, test: Test) -> float:
+def _with_isa(name: str, runner: BenchRunner, test: Test) -> float:
     select_isa(name)
     return runner.seconds(test)
 

@@ -21,8 +21,8 @@ from benchmarks.crowd import Crowd, Kinds, Tally
 from benchmarks.machine import print_machine
 from benchmarks.virtual_engine import VirtualEngine
 from helmsman.service.admission import Bounds
-from helmsman.service.generation import Capacity
-from helmsman.service.jobs import Served
+from helmsman.service.generation import EngineCapacity
+from helmsman.service.jobs import ServedModel
 from helmsman.service.reading import BodyLimits
 from helmsman.service.server import listen, serve
 from helmsman.service.service import Options
@@ -45,14 +45,14 @@ class Footprint:
 
 def _serve(sequences: int, step_s: float) -> None:
     """In the server's process: prints its address, and at every SIGUSR1 its tasks and objects."""
-    capacity = Capacity(context=8192, homes={"gpu": 10**7}, block=16, sequences=sequences)
+    capacity = EngineCapacity(context=8192, homes={"gpu": 10**7}, block=16, sequences=sequences)
     engine, listener = VirtualEngine(capacity, step_s), listen("127.0.0.1", 0)
 
     def ready(url: str) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _tell)
         print(url, flush=True)
 
-    asyncio.run(serve(listener, engine, Served("virtual", 256), OPTIONS, ready))
+    asyncio.run(serve(listener, engine, ServedModel("virtual", 256), OPTIONS, ready))
     engine.close()
 
 

@@ -17,7 +17,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.accelerate import Accelerate
-from helmsman.planner.strategies.engines.question import Engine, EngineQuestion
+from helmsman.planner.strategies.engines.question import EngineQuestion, EngineRules
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.vllm import Vllm
 from helmsman.planner.strategies.zero_inference import ZeroInference
@@ -26,7 +26,11 @@ from helmsman.schemas.workload import Workload
 
 BAR = 0.20
 MACHINES = {"4060": "rtx4060-laptop", "3090": "rtx3090-epyc7h12", "L40S": "l40s-epyc7413"}
-ENGINES: dict[str, Engine] = {"Accelerate": Accelerate(), "DeepSpeed": ZeroInference(resident=True), "vLLM": Vllm()}
+ENGINES: dict[str, EngineRules] = {
+    "Accelerate": Accelerate(),
+    "DeepSpeed": ZeroInference(resident=True),
+    "vLLM": Vllm(),
+}
 PROMPT_TOKENS = OUTPUT_TOKENS = 128
 
 
@@ -124,7 +128,7 @@ class Found:
 
 
 @lru_cache(maxsize=64)
-def question(engine: Engine, machine: str, model: str, output_tokens: int) -> EngineQuestion:
+def question(engine: EngineRules, machine: str, model: str, output_tokens: int) -> EngineQuestion:
     """`engine` on one of HELM's machines."""
     hardware = load_hardware(MACHINES[machine], None)
     context = PROMPT_TOKENS + output_tokens
@@ -133,7 +137,7 @@ def question(engine: Engine, machine: str, model: str, output_tokens: int) -> En
 
 
 @lru_cache(maxsize=64)
-def predicted(engine: Engine, machine: str, model: str, output_tokens: int) -> tuple[float | None, str]:
+def predicted(engine: EngineRules, machine: str, model: str, output_tokens: int) -> tuple[float | None, str]:
     """Tokens per second and the plan's label, or None and why not."""
     try:
         plan = question(engine, machine, model, output_tokens).decide({}).plan
@@ -142,7 +146,7 @@ def predicted(engine: Engine, machine: str, model: str, output_tokens: int) -> t
     return plan.predicted.tokens_per_second.mid, plan.label
 
 
-def found(row: Row, engine: Engine | None = None) -> Found:
+def found(row: Row, engine: EngineRules | None = None) -> Found:
     """A row with its prediction, by default of the engine that it names."""
     return Found(row, *predicted(engine or ENGINES[row.engine], row.machine, row.model, row.output_tokens))
 

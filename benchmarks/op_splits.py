@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
-from helmsman.analysis.rows import Row
+from helmsman.analysis.rows import TermRow
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
@@ -62,7 +62,7 @@ class Executed:
     split: Split
     plan: Plan
     once: float = 0.0
-    again: list[Row] = field(default_factory=list)
+    again: list[TermRow] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     """By round, the share of the layers' time in which the host computed."""
     disturbed: int = 0

@@ -25,7 +25,7 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import open_bench
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
-from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of
+from helmsman.executor.bench import BenchRunner, Test, longest_prompt, tests_of
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.lowering.lower import lower
@@ -73,7 +73,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     plan = _with(read_document(Plan, args.plan), threads, context)
     piece = longest_prompt(tests, fills=False)
     with Engine.load(plan, args.place, Machine.this(), prompt_tokens=piece) as engine:
-        runner = Runner(engine, piece)
+        runner = BenchRunner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
         for name, options, wanted in _settings(args, tests):
             if wanted:
@@ -92,7 +92,7 @@ def _settings(args: argparse.Namespace, tests: Sequence[Test]) -> Iterator[tuple
     yield "llama.cpp fa", ["1"], [test for test in tests if test.depth]
 
 
-def _compared(runner: Runner, peer: "_Peer", test: Test, threads: int, pairs: int) -> Row:
+def _compared(runner: BenchRunner, peer: "_Peer", test: Test, threads: int, pairs: int) -> Row:
     tokens = test.prompt or test.steps
     ours = Side(f"helm {test.name}", tokens, lambda: runner.seconds(test))
     theirs = Side(peer.name, tokens, lambda: peer.seconds(test))
@@ -101,7 +101,7 @@ def _compared(runner: Runner, peer: "_Peer", test: Test, threads: int, pairs: in
     return compare(ours, theirs, threads, "tokens/s", pairs)
 
 
-def _against_reads(runner: Runner, plan: Plan, tests: Sequence[Test], threads: int, pairs: int) -> Iterator[Row]:
+def _against_reads(runner: BenchRunner, plan: Plan, tests: Sequence[Test], threads: int, pairs: int) -> Iterator[Row]:
     """Decode steps beside reads, in GB/s."""
     bench = open_bench(pairs)
     for test in tests:

@@ -21,9 +21,9 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.runner import Seconds
-from helmsman.scheduler.decision import Decision, Home
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.serving.runner import IterationSeconds
+from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
@@ -69,7 +69,7 @@ def _beside_uniform(plan: Plan, args: argparse.Namespace, sequences: int) -> str
         Engine.load(theirs, args.checkpoint, machine, prompt_tokens=PROMPT) as uniform,
     ):
         for request in served:
-            ours.add(request, Asked(prompts[request].tolist(), args.rounds + 2))
+            ours.add(request, RequestOptions(prompts[request].tolist(), args.rounds + 2))
         ours.assume(dict.fromkeys(served, "gpu"))
         uniform.generate(prompts, 1, ignore_eos=True)
         pairs = []
@@ -84,7 +84,7 @@ def _beside_uniform(plan: Plan, args: argparse.Namespace, sequences: int) -> str
 
 
 def _total(engine: ServingEngine, requests: tuple[int, ...]) -> float:
-    return engine.step(Decision("gpu-only", decode0_gpu=requests)).seconds.total
+    return engine.step(SchedulingDecision("gpu-only", decode0_gpu=requests)).seconds.total
 
 
 def _by_kind(plan: Plan, args: argparse.Namespace) -> list[str]:
@@ -94,11 +94,11 @@ def _by_kind(plan: Plan, args: argparse.Namespace) -> list[str]:
     limits = Limits(ON_ACCELERATOR * room, args.on_host * room, 2 * total + PROMPT, total)
     homes: Mapping[int, Home] = {number: "gpu" if number < ON_ACCELERATOR else "cpu" for number in range(total)}
     machine, smaller = Machine.this(), with_workload(plan, batch=1, context=context)
-    taken: dict[str, list[Seconds]] = {}
+    taken: dict[str, list[IterationSeconds]] = {}
     with ServingEngine.load(smaller, args.checkpoint, machine, limits) as engine:
         for number, home in homes.items():
             depth = args.depth // 4 if home == "gpu" else args.depth
-            engine.add(number, Asked([1] * depth, steps))
+            engine.add(number, RequestOptions([1] * depth, steps))
         engine.assume(homes)
         for _ in range(rounds):
             for name, decision in _kinds(total).items():
@@ -106,19 +106,19 @@ def _by_kind(plan: Plan, args: argparse.Namespace) -> list[str]:
     return [f"{name:16} {_parts(each[1:])}" for name, each in taken.items()]
 
 
-def _kinds(total: int) -> dict[str, Decision]:
+def _kinds(total: int) -> dict[str, SchedulingDecision]:
     """Iterations of all requests, but for the first two."""
     gpu, cpu = tuple(range(ON_ACCELERATOR)), tuple(range(ON_ACCELERATOR, total))
     half = len(cpu) // 2
     return {
-        "gpu-only": Decision("gpu-only", decode0_gpu=gpu),
-        "deferred": Decision("deferred", decode0_gpu=gpu, decode0_cpu=cpu),
-        "simple": Decision("simple", decode0_gpu=gpu, decode0_cpu=cpu),
-        "pipelined": Decision("pipelined", decode0_gpu=gpu, decode0_cpu=cpu[:half], decode1_cpu=cpu[half:]),
+        "gpu-only": SchedulingDecision("gpu-only", decode0_gpu=gpu),
+        "deferred": SchedulingDecision("deferred", decode0_gpu=gpu, decode0_cpu=cpu),
+        "simple": SchedulingDecision("simple", decode0_gpu=gpu, decode0_cpu=cpu),
+        "pipelined": SchedulingDecision("pipelined", decode0_gpu=gpu, decode0_cpu=cpu[:half], decode1_cpu=cpu[half:]),
     }
 
 
-def _parts(taken: list[Seconds]) -> str:
+def _parts(taken: list[IterationSeconds]) -> str:
     parts = {
         "total": [each.total for each in taken],
         "linear": [each.linear[0] for each in taken],

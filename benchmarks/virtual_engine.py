@@ -9,9 +9,9 @@ from itertools import count
 from threading import Condition, Thread
 
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Capacity, Ended, Job, Load, OnEnd, OnToken, Submitted
+from helmsman.service.generation import Ended, EngineCapacity, Job, Load, OnEnd, OnToken, Submitted
 
-ROOM = Capacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
+ROOM = EngineCapacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
 
 
 def tokens_of(job: Job, vocab: int) -> list[int]:
@@ -41,7 +41,7 @@ class VirtualEngine:
 
     def __init__(
         self,
-        capacity: Capacity = ROOM,
+        capacity: EngineCapacity = ROOM,
         step_s: float = 0.001,
         vocab: int = 256,
         script: Callable[[Job], list[int]] | None = None,

@@ -79,7 +79,7 @@ def run_tests(
     """Every test once to warm up, then `repeats` times; `piece`: the longest prompt pass that the engine has room for.
 
     `tell` is told of every run as it ends."""
-    runner = Runner(engine, piece)
+    runner = BenchRunner(engine, piece)
     return tuple(_result(test, runner, repeats, tell) for test in tests)
 
 
@@ -93,7 +93,7 @@ def weight_bytes(plan: Plan) -> int:
     )
 
 
-def _result(test: Test, runner: "Runner", repeats: int, tell: Callable[[str], None]) -> BenchTest:
+def _result(test: Test, runner: "BenchRunner", repeats: int, tell: Callable[[str], None]) -> BenchTest:
     runner.seconds(Test(test.prompt, min(test.steps, WARM_UP_STEPS), test.depth))
     tokens, seconds = runner.sequences * (test.prompt or test.steps), []
     for _ in range(repeats):
@@ -114,7 +114,7 @@ def _result(test: Test, runner: "Runner", repeats: int, tell: Callable[[str], No
     )
 
 
-class Runner:
+class BenchRunner:
     """Runs tests on random tokens; what fills the cache stays there for the tests after it where it can.
 
     A test at a depth times what comes after the token before it, which is computed on top of the others."""

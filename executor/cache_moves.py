@@ -4,9 +4,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from helmsman.executor.chains import Stops
-from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
+from helmsman.executor.kv import Caches, Heads, LayerCache, Part, kv_format
 from helmsman.executor.moves import Move, Pieces, Turn
-from helmsman.executor.passes import Pass, Use, carried, stores
+from helmsman.executor.passes import DeviceUse, PhasePass, carried, stores
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
@@ -17,7 +17,7 @@ Strides = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class _Steps:
+class _Strides:
     """Bytes from sequence to sequence, head to head, token to token and, `lines` only, dimension to dimension."""
 
     sequence: int
@@ -32,7 +32,7 @@ class CacheMoves:
     """The moves of the keys and values of one pass."""
 
     plan: Plan
-    found: Pass
+    found: PhasePass
     caches: Caches
     stops: Stops
 
@@ -89,7 +89,7 @@ class CacheMoves:
                 if (piece.rule.memory, piece.rule.format, piece.rule.path) == (origin, task.format, path):
                     yield self._past(piece.what, *_alike(piece, heads, source, target), heads)
 
-    def _pieces(self, use: Use) -> Iterator[tuple[CachePiece, range]]:
+    def _pieces(self, use: DeviceUse) -> Iterator[tuple[CachePiece, range]]:
         """The pieces of a block's cache that an operation reads, and which of their heads."""
         all_heads = use.op == "attention"
         for piece in pieces_of(self.plan, use.layer or 0):
@@ -98,16 +98,16 @@ class CacheMoves:
             if piece.what in CACHED[use.op] and heads:
                 yield piece, heads
 
-    def _steps(self, what: Cached, heads: Heads) -> _Steps:
+    def _steps(self, what: Cached, heads: Heads) -> _Strides:
         """How a buffer is laid out."""
         count, capacity, width = len(heads.room), self.plan.workload.context, self.plan.model.head_dim
         row = rows_size(1, width, heads.format)
         if heads.turned and self.caches.by_tokens:
-            return _Steps(capacity * count * row, row, count * row, 0, lines=False)
+            return _Strides(capacity * count * row, row, count * row, 0, lines=False)
         if not heads.turned and what == "keys" and self.caches.transposed:
             value = row // width
-            return _Steps(count * capacity * row, capacity * row, value, capacity * value, lines=True)
-        return _Steps(count * capacity * row, capacity * row, row, 0, lines=False)
+            return _Strides(count * capacity * row, capacity * row, value, capacity * value, lines=True)
+        return _Strides(count * capacity * row, capacity * row, row, 0, lines=False)
 
     def _past(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
         """All cached tokens of some heads."""
@@ -127,7 +127,7 @@ class CacheMoves:
         pieces = Pieces(0, one.token, 0, counts, None, one.token, from_strides, to_strides)
         return _move(source, one, target, other, heads, pieces)
 
-    def _counted(self, one: _Steps, other: _Steps, heads: int) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
+    def _counted(self, one: _Strides, other: _Strides, heads: int) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
         """How many pieces run through the tokens, and how far they are apart on either side."""
         batch = self.plan.workload.batch
         if one.lines:
@@ -137,7 +137,7 @@ class CacheMoves:
             return (batch, 1), ((one.sequence, 0), (other.sequence, 0))
         return (batch, heads), ((one.sequence, one.head), (other.sequence, other.head))
 
-    def _stored(self, piece: CachePiece, source: Cache, target: Cache) -> Move:
+    def _stored(self, piece: CachePiece, source: LayerCache, target: LayerCache) -> Move:
         """New tokens of a piece to where it lives."""
         heads = range(piece.start, piece.stop)
         return self._new(piece.what, *_alike(piece, heads, source, target), heads)
@@ -181,14 +181,14 @@ def _is_of(piece: CachePiece, brought: Container[tuple[str, Path]], memory: str)
     return (piece.rule.memory, piece.rule.path) in brought if brought else piece.rule.memory == memory
 
 
-def _lives_plainly(piece: CachePiece, cache: Cache, memory: str) -> bool:
+def _lives_plainly(piece: CachePiece, cache: LayerCache, memory: str) -> bool:
     """Whether what is new of a piece is sent home to the very buffer in `memory` that attention reads, perhaps already:
     so nothing else may write to it."""
     kept = cache.kept.get(piece.what, ())
     return piece.rule.memory == memory and not _holds(kept, range(piece.start, piece.stop))
 
 
-def _alike(piece: CachePiece, heads: range, source: Cache, target: Cache) -> tuple[Heads, Heads]:
+def _alike(piece: CachePiece, heads: range, source: LayerCache, target: LayerCache) -> tuple[Heads, Heads]:
     """A piece in two memories, in the form in which it is kept."""
     if piece.what in source.kept and _holds(source.kept[piece.what], heads):
         return _holding(source.kept[piece.what], heads), _holding(target.kept[piece.what], heads)
@@ -213,7 +213,7 @@ def _common(one: Part, other: Part, piece: CachePiece) -> Iterator[tuple[Heads, 
                 yield first, second, heads
 
 
-def _move(source: Heads, one: _Steps, target: Heads, other: _Steps, heads: range, pieces: Pieces) -> Move:
+def _move(source: Heads, one: _Strides, target: Heads, other: _Strides, heads: range, pieces: Pieces) -> Move:
     return Move(
         source.buffer,
         (heads.start - source.room.start) * one.head,

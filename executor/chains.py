@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.passes import Pass, carried
+from helmsman.executor.passes import PhasePass, carried
 
 STOPS = 2
 """Buffers to stop in: one is filled while the other is emptied."""
@@ -25,7 +25,7 @@ class Stop:
         return "stop", self.memory, self.number
 
 
-def stops_of(found: Pass) -> dict[int, Stop]:
+def stops_of(found: PhasePass) -> dict[int, Stop]:
     """By task, the stop that it fills or empties: both tasks of a chain have the same."""
     stops: dict[int, Stop] = {}
     for index, task in enumerate(found.tasks):
@@ -37,7 +37,7 @@ def stops_of(found: Pass) -> dict[int, Stop]:
     return stops
 
 
-def _leads(found: Pass, first: int, second: int) -> bool:
+def _leads(found: PhasePass, first: int, second: int) -> bool:
     """Whether the second of two tasks carries on what the first has brought."""
     one, other = found.tasks[first], found.tasks[second]
     if one.kind == "pin":
@@ -63,7 +63,7 @@ class Stops:
     by_task: dict[int, Stop]
     rest: Rest = field(default_factory=lambda: Rest({}))
 
-    def ends(self, found: Pass, index: int) -> tuple[str, str]:
+    def ends(self, found: PhasePass, index: int) -> tuple[str, str]:
         """Where the bytes of a transfer come from and go to in the end, stops left out."""
         stop = self.by_task.get(index)
         if stop is None:

@@ -19,7 +19,7 @@ Ending = Literal["done", "length", "context"]
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ChatReply:
     """`computed`: tokens of the prompt that were not in the caches."""
 
     text: str
@@ -49,7 +49,7 @@ class Chat:
         self.context = engine.plan.workload.context
         self._piece = engine.plan.workload.prompt_tokens
 
-    def reply(self, message: str, on_text: Callable[[str], None]) -> Reply | None:
+    def reply(self, message: str, on_text: Callable[[str], None]) -> ChatReply | None:
         """What the assistant answers, told to `on_text` as it grows; None when the context has no room for an answer.
 
         Raises BadInputError where the template fails."""
@@ -75,7 +75,7 @@ class Chat:
         found = "".join(shown)
         self._messages = [*messages, {"role": "assistant", "content": found}]
         ending: Ending = "done" if ended else "context" if len(tokens) == room else "length"
-        return Reply(found, tokens, len(prompt) - past, ending)
+        return ChatReply(found, tokens, len(prompt) - past, ending)
 
     def _generate(
         self, prompt: list[int], past: int, output: int, told: Callable[[NDArray[np.int32]], NDArray[np.bool_]]

@@ -14,7 +14,7 @@ from helmsman.executor.depth import assume
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
-from helmsman.executor.growing import Growing, check_grows, rounded, with_context
+from helmsman.executor.growing import GrowingCaches, check_grows, rounded, with_context
 from helmsman.executor.kv import Caches
 from helmsman.executor.loading import Loaded, open_store, prepare
 from helmsman.executor.machine import Machine
@@ -35,7 +35,7 @@ class Engine:
     """Runs one plan on one checkpoint. Made by `load`; a context manager that frees its memory at the end."""
 
     def __init__(
-        self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded, growing: Growing | None = None
+        self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded, growing: GrowingCaches | None = None
     ) -> None:
         self.plan = plan
         self.devices = devices
@@ -80,7 +80,7 @@ class Engine:
         check_grows(plan, passes, devices)
         first = rounded(plan, longest)
         loaded = prepare(with_context(plan, first), passes, devices, opened, store, longest)
-        rest = Growing(plan, devices, opened, store, longest, first, dict(devices.memories))
+        rest = GrowingCaches(plan, devices, opened, store, longest, first, dict(devices.memories))
         return cls(plan, devices, opened, loaded, rest)
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.executor.passes import WEIGHTS, PhasePass, carried
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS, PANEL
 from helmsman.lowering.rules import homes, places
@@ -59,7 +59,7 @@ def check_executed(plan: Plan) -> None:
             _check_panels(plan, tensor)
 
 
-def check_passes(passes: Sequence[Pass]) -> None:
+def check_passes(passes: Sequence[PhasePass]) -> None:
     """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
     a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
     through a third memory."""

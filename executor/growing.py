@@ -16,10 +16,10 @@ from helmsman.executor.devices.memory import BoundedMemory, Ram, view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import Caches, Heads
 from helmsman.executor.loading import Loaded, prepare
-from helmsman.executor.passes import Pass, passes_of
+from helmsman.executor.passes import PhasePass, passes_of
 from helmsman.executor.stage import divides
 from helmsman.executor.storage import Storage
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.caches import BOTH, pieces_of, turned
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -28,7 +28,7 @@ GROWTH = 256
 """Tokens by which caches grow."""
 
 
-def check_grows(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> None:
+def check_grows(plan: Plan, passes: tuple[PhasePass, PhasePass], devices: Devices) -> None:
     """Raise UsageError for a plan whose caches are not kept, whole, as attention of processors reads them."""
     pieces = [piece for layer in range(plan.model.layers) for piece in pieces_of(plan, layer)]
     apart = any(turned(plan, piece) or piece.rule.cache is not None for piece in pieces)
@@ -38,13 +38,13 @@ def check_grows(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> None
 
 
 @dataclass
-class Growing:
+class GrowingCaches:
     """Caches of `capacity` tokens; `first`: those with which a request begins. The weights stay where they are."""
 
     plan: Plan
     devices: Devices
     storage: Storage
-    store: Store
+    store: WeightLoader
     max_tokens: int
     first: int
     base: Mapping[str, DeviceMemory]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.executor.passes import WEIGHTS, PhasePass, carried
 from helmsman.lowering.ops import FFN_OPS
 
 HIDDEN_READ = ("norm1", "o", "norm2", "down")
@@ -20,7 +20,7 @@ HalfT = TypeVar("HalfT")
 
 
 @dataclass(frozen=True)
-class Chunk:
+class TokenChunk:
     """Tokens number x size, ... of every sequence: `size` of them, or what is left."""
 
     number: int
@@ -37,7 +37,7 @@ class Chunk:
         return start, min(tokens, start + self.size)
 
 
-WHOLE = Chunk(0, sys.maxsize)
+WHOLE = TokenChunk(0, sys.maxsize)
 """All tokens of a pass."""
 
 
@@ -52,7 +52,7 @@ class Half:
     divided: bool
 
 
-def halves_of(found: Pass) -> Sequence[Half]:
+def halves_of(found: PhasePass) -> Sequence[Half]:
     """What every computing task of a pass belongs to; moves between tasks of one half belong to it, too."""
     members: dict[object, list[int]] = {}
     for index, use in found.uses.items():
@@ -67,7 +67,7 @@ def halves_of(found: Pass) -> Sequence[Half]:
     return [Half(tuple(sorted(tasks)), key in divided) for key, tasks in members.items()]
 
 
-def _after(found: Pass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
+def _after(found: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
     """By move of values, the halves of which it carries something."""
     after: dict[int, set[HalfT]] = {}
     for index, task in enumerate(found.tasks):
@@ -77,7 +77,7 @@ def _after(found: Pass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
     return after
 
 
-def served(found: Pass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
+def served(found: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
     """By move, the halves that wait for it."""
     before: dict[int, set[HalfT]] = {}
     for index in range(len(found.tasks) - 1, -1, -1):

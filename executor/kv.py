@@ -40,7 +40,7 @@ Part = tuple[Heads, ...]
 
 
 @dataclass(frozen=True)
-class Cache:
+class LayerCache:
     """A block's keys and values in one memory.
 
     `read`: as attention reads them; `kept`: rows, at home or on their way; `plain`: rows that are expanded before they
@@ -61,14 +61,14 @@ class Caches:
 
     transposed: bool
     by_tokens: bool
-    found: dict[tuple[str, int, int], Cache] = field(default_factory=dict)
+    found: dict[tuple[str, int, int], LayerCache] = field(default_factory=dict)
     paged: Mapping[str, PagedCaches] = field(default_factory=dict)
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""
         return (memory, layer, batch) in self.found
 
-    def at(self, memory: str, layer: int, batch: int) -> Cache:
+    def at(self, memory: str, layer: int, batch: int) -> LayerCache:
         """Where they are in `memory`."""
         return self.found[memory, layer, batch]
 
@@ -103,7 +103,7 @@ def _add_windows(plan: Plan, caches: Caches) -> None:
                 "values": (Heads(0, len(heads), ring.values, fmt, False, heads),),
             }
             nothing: dict[Cached, Part] = {"keys": (), "values": ()}
-            caches.found[memory, layer, 0] = Cache(memory, sides, nothing, nothing)
+            caches.found[memory, layer, 0] = LayerCache(memory, sides, nothing, nothing)
 
 
 def kv_format(plan: Plan, layers: Sequence[int]) -> KvFormat:
@@ -157,7 +157,7 @@ def _heads(piece: CachePiece, buffer: Buffer, fmt: KeptFormat, turned: bool) -> 
 
 
 @dataclass(frozen=True)
-class _Room:
+class _BlockRoom:
     """What a memory holds of one block while a pass is there."""
 
     whole: Mapping[Cached, Heads]
@@ -179,7 +179,7 @@ class _Sets:
             sets = range(plan.schedule.prefetch + 1) if size else ()
             self._buffers[name] = [memories[name].alloc(size, "keys and values passing by") for _ in sets]
 
-    def take(self, memory: str, layer: int, number: int) -> _Room | None:
+    def take(self, memory: str, layer: int, number: int) -> _BlockRoom | None:
         """The places of a block in set `number`; None when all it uses is at home."""
         if not self._buffers[memory] or not self._held[memory][layer].whole:
             return None
@@ -196,7 +196,7 @@ class _Sets:
             else:
                 heads = range(self._plan.model.kv_heads)
                 whole[key] = Heads(0, len(heads), part, fmt, False, heads)
-        return _Room(whole, arriving, plain, number)
+        return _BlockRoom(whole, arriving, plain, number)
 
     def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, KeptFormat, int]]:
         plan = self._plan
@@ -210,7 +210,7 @@ class _Sets:
                 yield kind, piece, stored, rows_size(_rows(plan, piece.heads), plan.model.head_dim, stored)
 
 
-def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _Room | None) -> Cache:
+def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _BlockRoom | None) -> LayerCache:
     """What of a block's cache is in `memory`: what lives there, and what passes by."""
     read: dict[Cached, list[Heads]] = {"keys": [], "values": []}
     kept: dict[Cached, list[Heads]] = {"keys": [], "values": []}
@@ -229,7 +229,7 @@ def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _Roo
         if room is not None and piece in room.plain:
             plain[piece.what].append(room.plain[piece])
     first, second, third = ({what: tuple(heads) for what, heads in each.items()} for each in (read, kept, plain))
-    return Cache(memory, first, second, third, None if room is None else (memory, room.number))
+    return LayerCache(memory, first, second, third, None if room is None else (memory, room.number))
 
 
 def _aligned(size: int) -> int:

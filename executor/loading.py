@@ -18,7 +18,7 @@ from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import UNLIMITED, Move
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.pager import Pager
-from helmsman.executor.passes import Pass, caches_stay, page_links
+from helmsman.executor.passes import PhasePass, caches_stay, page_links
 from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.program import Lanes, Program
 from helmsman.executor.prompt_program import PromptProgram
@@ -28,7 +28,7 @@ from helmsman.executor.staging import longest, stage_weights
 from helmsman.executor.storage import Storage
 from helmsman.executor.transfers import Transfers
 from helmsman.executor.weights.opening import open_weights
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import lane_owner
@@ -52,17 +52,17 @@ class Loaded:
 
 def open_store(
     plan: Plan, devices: Devices, storage: Storage, checkpoint: Path, on_bytes: Callable[[int], None]
-) -> Store:
+) -> WeightLoader:
     """The weights of `checkpoint`, brought to their homes as they are asked for."""
-    return Store(plan, open_weights(checkpoint, plan.model), dict(devices.memories), storage, on_bytes)
+    return WeightLoader(plan, open_weights(checkpoint, plan.model), dict(devices.memories), storage, on_bytes)
 
 
 def prepare(
     plan: Plan,
-    passes: tuple[Pass, Pass],
+    passes: tuple[PhasePass, PhasePass],
     devices: Devices,
     storage: Storage,
-    store: Store,
+    store: WeightLoader,
     max_tokens: int,
     lanes: Lanes | None = None,
 ) -> Loaded:
@@ -100,7 +100,7 @@ def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
     return make(1 if tokens > size else None)
 
 
-def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:
+def _pinned(passes: Sequence[PhasePass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:
     """Both ends of everything that leaves its home page-locked (PARK-13)."""
     for each, moves in zip(passes, transfers, strict=True):
         for index, task in enumerate(each.tasks):
@@ -111,7 +111,7 @@ def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[
                         yield move.source
 
 
-def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices, caches: Caches) -> Lanes:
+def open_lanes(plan: Plan, passes: tuple[PhasePass, PhasePass], devices: Devices, caches: Caches) -> Lanes:
     """A queue or an engine for everything that takes tasks; a pager for every memory with windows."""
     queues = {name: device.open_queue() for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}

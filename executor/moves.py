@@ -99,7 +99,7 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Expansion:
+class ExpansionMove:
     """4-bit groups to a packed matrix."""
 
     source: Buffer
@@ -182,7 +182,7 @@ def submit_read(queue: Queue, read: Read, signals: Signals) -> Submit:
     return lambda tokens, past: queue.read(*arguments, signals.times, signals.wait, signals.done)
 
 
-def submit_expansion(queue: Queue, pool: Pool, expansion: Expansion, signals: Signals) -> Submit:
+def submit_expansion(queue: Queue, pool: Pool, expansion: ExpansionMove, signals: Signals) -> Submit:
     """An expansion on a device's threads."""
     e = expansion
     arguments = (pool, e.source, e.target, e.format, e.rows, e.columns)

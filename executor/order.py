@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.executor.chains import Stop
 from helmsman.executor.halves import Half, halves_of, served
 from helmsman.executor.kv import CACHED, Caches
-from helmsman.executor.passes import CACHES, WEIGHTS, Pass, carried, stores
+from helmsman.executor.passes import CACHES, WEIGHTS, PhasePass, carried, stores
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.submissions import Submission, Together, hazards, returning, steps_of, submissions
@@ -28,7 +28,7 @@ class Ordered:
 
 
 def order(
-    found: Pass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
+    found: PhasePass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
 ) -> Ordered:
     """The submissions of `found`, a prompt of so many `chunks`; None where all tokens pass at once.
 
@@ -52,7 +52,7 @@ def order(
     return Ordered(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
 
 
-def _check_held(found: Pass, staging: Staging) -> None:
+def _check_held(found: PhasePass, staging: Staging) -> None:
     """Weights come once for all batches, so nothing may take their place before the last has read them."""
     accesses = [list(_staged(found, index, staging)) for index in range(len(found.tasks))]
     for index in returning(accesses):
@@ -65,11 +65,11 @@ def _check_held(found: Pass, staging: Staging) -> None:
         )
 
 
-def _lanes(found: Pass) -> list[str]:
+def _lanes(found: PhasePass) -> list[str]:
     return [task.resource + PIN_LANE if task.kind == "pin" else task.resource for task in found.tasks]
 
 
-def _joins(found: Pass, seats: Seats, one: int, other: int) -> bool:
+def _joins(found: PhasePass, seats: Seats, one: int, other: int) -> bool:
     """Whether an operation follows another in the same stage."""
     if one not in found.uses or other not in found.uses:
         return False
@@ -80,7 +80,9 @@ def _joins(found: Pass, seats: Seats, one: int, other: int) -> bool:
     return seat.ops(first.layer, first.op)[1] == seat.ops(second.layer, second.op)[0]
 
 
-def _accesses(found: Pass, index: int, staging: Staging, caches: Caches, stops: Mapping[int, Stop]) -> Iterator[Access]:
+def _accesses(
+    found: PhasePass, index: int, staging: Staging, caches: Caches, stops: Mapping[int, Stop]
+) -> Iterator[Access]:
     """What a task reads or writes that is used for one thing after another."""
     task = found.tasks[index]
     if index in stops:
@@ -94,7 +96,7 @@ def _accesses(found: Pass, index: int, staging: Staging, caches: Caches, stops: 
             yield from _passing(caches, memory, task.layer or 0, task.batch)
 
 
-def _staged(found: Pass, index: int, staging: Staging) -> Iterator[Access]:
+def _staged(found: PhasePass, index: int, staging: Staging) -> Iterator[Access]:
     """The buffers of streamed weights that a task writes or reads."""
     if index in found.uses or carried(found.tasks[index]).endswith(WEIGHTS):
         yield from ((slot.set, slot.owner) for _, slot in staging.of(found.uses[found.user.get(index, index)]))
@@ -115,7 +117,7 @@ def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Ac
         yield ("cache", *cache.passing), (layer, batch)
 
 
-def _start_before(found: Pass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
+def _start_before(found: PhasePass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
     """What comes for halves cannot wait for a task of one of them: it waits for what the first of its tasks does.
 
     The order of all tasks, by which halves are in one piece, after all that comes for them."""
@@ -130,7 +132,7 @@ def _start_before(found: Pass, deps: list[set[int]], halves: Sequence[Half]) -> 
     return place
 
 
-def _take_turns(found: Pass, deps: list[set[int]], sequence: Sequence[int]) -> None:
+def _take_turns(found: PhasePass, deps: list[set[int]], sequence: Sequence[int]) -> None:
     """The processor that computes also copies to page-locked memory: one thing after the other."""
     last: dict[str, int] = {}
     for index in sequence:

@@ -15,7 +15,7 @@ from helmsman.schemas.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PagedBuffers:
     """Keys, then values, (batch, KV heads, `tokens`, head dimension) each; a head's token is a row of `row` bytes."""
 
     buffer: Buffer
@@ -50,8 +50,8 @@ class Room:
 class PagedBlock:
     """The cache of a block with a window: `ring` in it, `home` elsewhere."""
 
-    ring: Room
-    home: Room
+    ring: PagedBuffers
+    home: PagedBuffers
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PagedCaches:
     cache: PageCache
     home: str
     blocks: Mapping[int, PagedBlock]
-    arriving: tuple[Room, ...]
+    arriving: tuple[PagedBuffers, ...]
 
 
 def allocate_paged(plan: Plan, memories: Mapping[str, DeviceMemory]) -> dict[str, PagedCaches]:
@@ -79,10 +79,10 @@ def _allocated(plan: Plan, memories: Mapping[str, DeviceMemory], layers: list[in
     assert cache is not None
     model, here, away = plan.model, memories[cache.memory], memories[rule.memory]
 
-    def room(memory: DeviceMemory, tokens: int, what: str) -> Room:
+    def room(memory: DeviceMemory, tokens: int, what: str) -> PagedBuffers:
         row = rows_size(1, model.head_dim, rule.format)
         size = 2 * plan.workload.batch * model.kv_heads * tokens * row
-        return Room(memory.alloc(size, what), plan.workload.batch, model.kv_heads, tokens, row)
+        return PagedBuffers(memory.alloc(size, what), plan.workload.batch, model.kv_heads, tokens, row)
 
     whole = home_tokens(cache, plan.workload.context)
     blocks = {
@@ -99,8 +99,8 @@ def _allocated(plan: Plan, memories: Mapping[str, DeviceMemory], layers: list[in
 def move_page(
     engine: CopyEngine,
     page: Run,
-    source: tuple[Room, int],
-    target: tuple[Room, int],
+    source: tuple[PagedBuffers, int],
+    target: tuple[PagedBuffers, int],
     times: memoryview,
     wait: list[Event],
     done: Event,

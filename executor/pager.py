@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import CopyEngine, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
-from helmsman.executor.paged_caches import PagedBlock, PagedCaches, Room, move_page
+from helmsman.executor.paged_caches import PagedBlock, PagedBuffers, PagedCaches, move_page
 from helmsman.executor.recorded import NOT_MOVED, PageTimes
 from helmsman.lowering.page_moves import PAGE, READ
 from helmsman.lowering.paging import home_tokens, paging_of
@@ -176,7 +176,7 @@ class Pager:
         move_page(self._come[1], run, (block.home, run.position), (target, 0), times, free, arrived)
         return place
 
-    def _arriving(self, place: int) -> Room:
+    def _arriving(self, place: int) -> PagedBuffers:
         """Where the page that comes as number `place` of the pass arrives."""
         return self._caches.arriving[place % self._caches.cache.staged_pages]
 

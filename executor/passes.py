@@ -28,7 +28,7 @@ MOVES = ("transfer", "pin", "decompress", "reshape")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DeviceUse:
     """Rows or heads start <= i < stop of an operation on a device."""
 
     op: str
@@ -39,7 +39,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PhasePass:
     """The tasks of every pass of a phase; sizes apart they do not depend on how many tokens there are."""
 
     plan: Plan
@@ -47,13 +47,13 @@ class Pass:
     tasks: tuple[Task, ...]
 
     @cached_property
-    def uses(self) -> dict[int, Use]:
+    def uses(self) -> dict[int, DeviceUse]:
         """By task that computes: what of an operation."""
         found = {}
         for index, task in enumerate(self.tasks):
             if task.kind not in MOVES:
                 start, stop = part_of(task.id) or (0, op_extent(self.plan.model, task.op)[1])
-                found[index] = Use(task.op, task.layer, task.resource, start, stop)
+                found[index] = DeviceUse(task.op, task.layer, task.resource, start, stop)
         return found
 
     @cached_property
@@ -105,7 +105,7 @@ class Pass:
         return tuple(dict.fromkeys(task.resource for task in self.tasks))
 
 
-def passes_of(plan: Plan) -> tuple[Pass, Pass]:
+def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
     """Prefill and decode, before any page of a cache with a window has left. Raises BadInputError when the plan cannot
     be lowered."""
     work = plan.workload
@@ -113,11 +113,11 @@ def passes_of(plan: Plan) -> tuple[Pass, Pass]:
         work = work.model_copy(update={"prompt_tokens": 1})
     together = batches_together(plan)
     iterations = prefill(work, together), decode(work, 1, together)
-    first, step = (Pass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
+    first, step = (PhasePass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
     return first, step
 
 
-def caches_stay(passes: Sequence[Pass]) -> bool:
+def caches_stay(passes: Sequence[PhasePass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
     what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
     moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
@@ -125,7 +125,7 @@ def caches_stay(passes: Sequence[Pass]) -> bool:
     return own and not any(page_links(each.plan) for each in passes)
 
 
-def caches_native(passes: Sequence[Pass]) -> bool:
+def caches_native(passes: Sequence[PhasePass]) -> bool:
     """Whether native devices alone compute, whose caches can be taken for filled."""
     kinds = {device.name: device.kind for device in passes[0].plan.hardware.devices}
     return all(kinds[name] in NATIVE for each in passes for name in each.devices)
@@ -167,7 +167,7 @@ def part_of(task_id: str) -> tuple[int, int] | None:
     return (int(start), int(stop)) if colon and dash else None
 
 
-def computing(found: Pass) -> Iterator[tuple[int, Task, Use]]:
+def computing(found: PhasePass) -> Iterator[tuple[int, Task, DeviceUse]]:
     """(index, task, use) of every task that computes."""
     for index, use in found.uses.items():
         yield index, found.tasks[index], use

@@ -160,7 +160,7 @@ def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer], roun
     return per_second(2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1], median(times), "a product")
 
 
-class JointProducts:
+class JointProductProbe:
     """Products of bf16 weights, noise, by several pools, and what these keep of their arithmetic meanwhile."""
 
     def __init__(self) -> None:

@@ -5,14 +5,14 @@ from functools import cached_property
 from statistics import fmean, median
 
 from helmsman.executor._kernels import Buffer
-from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.probe import (
     JOINT_REPEATS,
     PRODUCT_TOKENS,
-    JointProducts,
+    JointProductProbe,
     cut,
     dealt,
     joint_read_rate,
@@ -39,7 +39,7 @@ class Prober:
     def __init__(self, plan: Plan, machine: Machine) -> None:
         self._plan, self._cache_bytes = plan, machine.cache_bytes
         self._format = computed_format(plan)
-        self._matrices, self._joint = product_matrices(self._format), JointProducts()
+        self._matrices, self._joint = product_matrices(self._format), JointProductProbe()
         self.latencies: dict[str, str | int | float] = {}
 
     def probe(self, devices: Devices, run: int, turns: int) -> list[Probe]:
@@ -82,7 +82,7 @@ class Prober:
         for memory, pools in together.items():
             yield Probe(what="joint_compute", name=memory, run=run, value=self._joint.kept(pools, JOINT_REPEATS))
 
-    def _read(self, device: Device, run: int, pieces: Sequence[Buffer]) -> Probe:
+    def _read(self, device: ExecutorDevice, run: int, pieces: Sequence[Buffer]) -> Probe:
         """Measure the bytes/s at which a device reads: a native device multiplies weights in the plan's format with one
         token, any other device reads plainly."""
         if not isinstance(device, CpuDevice):
@@ -92,7 +92,7 @@ class Prober:
             what="read", name=device.name, run=run, value=rate, format=self._format, tokens=1, matrix_bytes=mean
         )
 
-    def product(self, device: Device, run: int) -> Probe:
+    def product(self, device: ExecutorDevice, run: int) -> Probe:
         """FLOP/s of a device, with weights as most of the plan's are."""
         rounding = self._plan.hardware.device(device.name).rounds.of(self._format)
         rate = device.product_rate(self._format, self._matrices, rounding)

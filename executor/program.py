@@ -11,9 +11,9 @@ from helmsman.executor._kernels import Event, Submissions
 from helmsman.executor._kernels import Queue as NativeQueue
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, of_kind
-from helmsman.executor.halves import HIDDEN_MADE, HIDDEN_READ, WHOLE, Chunk
+from helmsman.executor.halves import HIDDEN_MADE, HIDDEN_READ, WHOLE, TokenChunk
 from helmsman.executor.moves import (
-    Expansion,
+    ExpansionMove,
     Lookup,
     Move,
     Read,
@@ -26,7 +26,7 @@ from helmsman.executor.moves import (
 )
 from helmsman.executor.order import Ordered
 from helmsman.executor.pager import Pager
-from helmsman.executor.passes import Pass, name_of
+from helmsman.executor.passes import PhasePass, name_of
 from helmsman.executor.ranges import PagedRange, Range
 from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
@@ -36,7 +36,7 @@ from helmsman.executor.transfers import Transfers
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.schemas.hardware import lane_owner
 
-Part = Move | Lookup | Read | Expansion | Turn
+Part = Move | Lookup | Read | ExpansionMove | Turn
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,10 @@ class Lanes:
 class Program:
     """The passes of one phase. `stamps`: seconds at which the latest pass's operations and moves began and ended."""
 
-    def __init__(self, found: Pass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
+    def __init__(self, found: PhasePass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
         self.phase = found.phase
         self.seats = seats
-        builder = _Builder(found, ordered, seats, transfers, lanes)
+        builder = _CallBuilder(found, ordered, seats, transfers, lanes)
         self._submits, self._events, self._last = builder.submits, builder.events, builder.last
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
         self._pagers = tuple(lanes.pagers.values())
@@ -114,22 +114,22 @@ class Program:
         return Recorded(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
 
 
-def _total(moves: Sequence[Move | Lookup | Read] | None, chunks: Sequence[Chunk], tokens: int, past: int) -> int:
+def _total(moves: Sequence[Move | Lookup | Read] | None, chunks: Sequence[TokenChunk], tokens: int, past: int) -> int:
     if moves is None:
         return NOT_MOVED
     return sum(move.total(*chunk.of(tokens, past)) for move in moves for chunk in chunks)
 
 
-def _only(submit: Submit, chunk: Chunk) -> Submit:
+def _only(submit: Submit, chunk: TokenChunk) -> Submit:
     """`submit` for a chunk of a pass."""
     return submit if chunk is WHOLE else lambda tokens, past: submit(*chunk.of(tokens, past))
 
 
-class _Builder:
+class _CallBuilder:
     """Turns submissions into calls; `places`: of every task, the indices of its start and end among the stamps;
     `chunks`: which tokens it is done for, each time."""
 
-    def __init__(self, found: Pass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
+    def __init__(self, found: PhasePass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
         self._found = found
         self._seats = seats
         self._transfers = transfers
@@ -137,7 +137,7 @@ class _Builder:
         self._size = chunk_tokens(found.plan.workload.batch)
         self.moved = {i: transfers.moves(i) for i, task in enumerate(found.tasks) if task.kind in ("transfer", "pin")}
         self.places: list[list[Place]] = [[] for _ in found.tasks]
-        self.chunks: list[list[Chunk]] = [[] for _ in found.tasks]
+        self.chunks: list[list[TokenChunk]] = [[] for _ in found.tasks]
         self.submits = Submissions()
         plan = ordered.submissions
         tails = {each.lane: number for number, each in enumerate(plan)}
@@ -175,7 +175,7 @@ class _Builder:
         return self._seats[self._found.uses[index].device, self._found.tasks[index].batch]
 
     def _add(self, submission: Submission, waits: list[Event], done: Event | None) -> None:
-        chunk = WHOLE if submission.chunk is None else Chunk(submission.chunk, self._size)
+        chunk = WHOLE if submission.chunk is None else TokenChunk(submission.chunk, self._size)
         for index in submission.tasks:
             self.chunks[index].append(chunk)
         if submission.tasks[0] in self._found.uses:
@@ -183,7 +183,7 @@ class _Builder:
         else:
             self._add_moves(submission, chunk, waits, done)
 
-    def _add_range(self, submission: Submission, chunk: Chunk, waits: list[Event], done: Event | None) -> None:
+    def _add_range(self, submission: Submission, chunk: TokenChunk, waits: list[Event], done: Event | None) -> None:
         seat, (first, last) = self._seat(submission.tasks[0]), self._range(submission)
         stamps = self._take(last - first + 1)
         for index in submission.tasks:
@@ -218,7 +218,7 @@ class _Builder:
             return None
         return [(layer, seat.ops(layer, "attention")[0]) for layer in layers], pager
 
-    def _add_moves(self, submission: Submission, chunk: Chunk, waits: list[Event], done: Event | None) -> None:
+    def _add_moves(self, submission: Submission, chunk: TokenChunk, waits: list[Event], done: Event | None) -> None:
         (index,) = submission.tasks
         parts = self._parts(index)
         begin = self._used

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import Buffer, Queue, Stage
-from helmsman.executor.halves import WHOLE, Chunk
+from helmsman.executor.halves import WHOLE, TokenChunk
 from helmsman.executor.moves import Submit
 from helmsman.executor.pager import Pager, Reader, Submitted
 
@@ -27,7 +27,7 @@ class Range:
     hidden: Buffer | None
     target: Buffer | None
     stamps: NDArray[np.float64]
-    chunk: Chunk = WHOLE
+    chunk: TokenChunk = WHOLE
 
     def submit(self, waits: Sequence[Event], done: Event | None) -> Submit:
         """All of them at once."""

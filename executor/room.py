@@ -35,7 +35,7 @@ THIS = System()
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """A control group with a limit: bytes that it may use, and those that it uses."""
 
     limit: int
@@ -62,7 +62,7 @@ def check_room(size: int, what: str, remedy: str, reserve: int = RESERVE, system
         raise HardwareUnavailableError(message, remedy=remedy)
 
 
-def limits(system: System = THIS) -> list[Group]:
+def limits(system: System = THIS) -> list[ControlGroup]:
     """The control groups of this process that have a limit."""
     return [group for folder in _folders(system) if (group := _read(folder)) is not None]
 
@@ -103,14 +103,14 @@ def _folders(system: System) -> Iterator[Path]:
             yield from (root.joinpath(*parts[:count]) for count in range(len(parts), -1, -1))
 
 
-def _read(folder: Path) -> Group | None:
+def _read(folder: Path) -> ControlGroup | None:
     for name, use in _USE.items():
         limit = _text(folder / name).strip()
         if limit.isdecimal() and int(limit) < _UNLIMITED:
             stated = dict(line.split(None, 1) for line in _text(folder / "memory.stat").splitlines() if " " in line)
             files = sum(int(stated.get(key, 0)) for key in _FILES[name])
             used = int(_text(folder / use).strip() or 0)
-            return Group(int(limit), max(0, used - files))
+            return ControlGroup(int(limit), max(0, used - files))
     return None
 
 

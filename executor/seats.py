@@ -9,11 +9,11 @@ from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import Caches
-from helmsman.executor.passes import Pass
+from helmsman.executor.passes import PhasePass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.stage import StageBuilder, divides, layers_of
 from helmsman.executor.staging import Staging, longest
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.placement import batches_together
@@ -52,10 +52,10 @@ Seats = Mapping[Place, Seat]
 
 def take_seats(
     plan: Plan,
-    passes: Sequence[Pass],
+    passes: Sequence[PhasePass],
     stagings: Sequence[Staging],
     devices: Devices,
-    store: Store,
+    store: WeightLoader,
     caches: Caches,
     max_tokens: int,
 ) -> Sequence[Seats]:
@@ -88,7 +88,7 @@ def _workspaces(specs: Sequence[Mapping[Place, UniformSpec]], devices: Devices) 
     return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
 
 
-def _stage(found: Pass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
+def _stage(found: PhasePass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
     uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == place[0]}
     return devices.by_name[place[0]].stage(spec, workspace, layers_of(uses).start)
 
@@ -96,7 +96,7 @@ def _stage(found: Pass, spec: UniformSpec, devices: Devices, place: Place, works
 class _Buffers:
     """What stages read and write beside their workspaces."""
 
-    def __init__(self, plan: Plan, passes: Sequence[Pass], devices: Devices, rows: int, chunked: bool) -> None:
+    def __init__(self, plan: Plan, passes: Sequence[PhasePass], devices: Devices, rows: int, chunked: bool) -> None:
         self._devices = devices
         self._hidden: dict[Place, Buffer] = {}
         self._chosen: dict[Place, Buffer] = {}
@@ -107,7 +107,7 @@ class _Buffers:
         batches = range(batches_together(plan))
         self._tokens = [home.share(TOKEN_BYTES * rows, "tokens") for _ in batches]
 
-    def seat(self, found: Pass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
+    def seat(self, found: PhasePass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
         memory = self._devices.by_name[place[0]].memory
         tokens = self._tokens[place[1]]
         hidden = None

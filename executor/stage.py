@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.specs import Block, Kept, Linear, Norm, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
-from helmsman.executor.passes import Pass, Use
+from helmsman.executor.passes import DeviceUse, PhasePass
 from helmsman.executor.staging import Staging, rows_of
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.ops import DIVIDED
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import POSITIONS
@@ -30,14 +30,16 @@ class StageBuilder:
     `lookup`: rows of the token table that are looked up for a pass, where they have no slot."""
 
     plan: Plan
-    store: Store
+    store: WeightLoader
     caches: Caches
     rope: RopeTables | None
     divided: bool
     lookup: Linear | None = None
     _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
-    def spec(self, found: Pass, staging: Staging, device: Device, batch: int, max_tokens: int) -> UniformSpec:
+    def spec(
+        self, found: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
+    ) -> UniformSpec:
         """The operations of `found` on `device`, for passes of up to `max_tokens` per sequence."""
         uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
         part = _Part(self, staging, device, batch, uses)
@@ -65,7 +67,7 @@ class StageBuilder:
             "head": part.linear("head", None),
         }
 
-    def _rotation(self, device: Device) -> tuple[Buffer | None, Buffer | None]:
+    def _rotation(self, device: ExecutorDevice) -> tuple[Buffer | None, Buffer | None]:
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
         if self.rope is None:
             return None, None
@@ -78,7 +80,7 @@ class StageBuilder:
         return self._tables[device.memory.name]
 
 
-def layers_of(uses: dict[tuple[str, int | None], Use]) -> range:
+def layers_of(uses: dict[tuple[str, int | None], DeviceUse]) -> range:
     """From the first block in which a device does something to the last."""
     layers = [layer for _, layer in uses if layer is not None]
     return range(min(layers), max(layers) + 1) if layers else range(0)
@@ -90,9 +92,9 @@ class _Part:
 
     builder: StageBuilder
     staging: Staging
-    device: Device
+    device: ExecutorDevice
     batch: int
-    uses: dict[tuple[str, int | None], Use]
+    uses: dict[tuple[str, int | None], DeviceUse]
 
     def has(self, op: str, layer: int | None) -> bool:
         return (op, layer) in self.uses
@@ -196,7 +198,7 @@ class _Part:
         weight = None if use is None else self._vector(use, f"{name}.weight")
         return None if weight is None else {"weight": weight, "bias": None}
 
-    def _vector(self, use: Use, name: str) -> Buffer | None:
+    def _vector(self, use: DeviceUse, name: str) -> Buffer | None:
         """f32, the rows of a use; None when the model has no such tensor."""
         tensor = self.builder.store.find(name, use.layer)
         if tensor is None:
@@ -215,6 +217,6 @@ def _read(part: Part) -> list[tuple[int, int, Buffer]]:
     return sorted(found, key=lambda each: found[each], reverse=True)
 
 
-def divides(passes: tuple[Pass, ...]) -> bool:
+def divides(passes: tuple[PhasePass, ...]) -> bool:
     """Whether any pass has attention in its parts."""
     return any(task.kind in DIVIDED for each in passes for task in each.tasks)

@@ -7,8 +7,8 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.passes import Pass, Use, computing
-from helmsman.executor.weights.store import Store, place_of
+from helmsman.executor.passes import DeviceUse, PhasePass, computing
+from helmsman.executor.weights.store import WeightLoader, place_of
 from helmsman.lowering.buffers import held_together
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
@@ -52,7 +52,7 @@ class Slot:
 class _Need:
     """A slot before it has a place."""
 
-    key: tuple[Use, Tensor]
+    key: tuple[DeviceUse, Tensor]
     set: tuple[str, int]
     owner: Owner
     format: StoredFormat
@@ -63,23 +63,23 @@ class _Need:
 class Staging:
     """The slots of one phase's passes; the sets are as large as the phase that needs more of them."""
 
-    def __init__(self, slots: dict[tuple[Use, Tensor], Slot]) -> None:
+    def __init__(self, slots: dict[tuple[DeviceUse, Tensor], Slot]) -> None:
         self._slots = slots
 
-    def slot(self, use: Use, tensor: Tensor) -> Slot | None:
+    def slot(self, use: DeviceUse, tensor: Tensor) -> Slot | None:
         """Where rows of `tensor` are for `use`; None when they live there."""
         return self._slots.get((use, tensor))
 
-    def of(self, use: Use) -> list[tuple[Tensor, Slot]]:
+    def of(self, use: DeviceUse) -> list[tuple[Tensor, Slot]]:
         """Every streamed tensor of a use."""
         return [(tensor, slot) for (each, tensor), slot in self._slots.items() if each == use]
 
 
 def stage_weights(
     plan: Plan,
-    passes: Sequence[Pass],
+    passes: Sequence[PhasePass],
     memories: dict[str, DeviceMemory],
-    store: Store,
+    store: WeightLoader,
     max_tokens: int,
     *,
     tables: bool = True,
@@ -126,16 +126,16 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def longest(found: Pass, max_tokens: int) -> int:
+def longest(found: PhasePass, max_tokens: int) -> int:
     """Most tokens of a sequence that a pass advances."""
     return max_tokens if found.phase == "prefill" else 1
 
 
-def _needs(plan: Plan, found: Pass, store: Store, max_tokens: int) -> Iterator[_Need]:
+def _needs(plan: Plan, found: PhasePass, store: WeightLoader, max_tokens: int) -> Iterator[_Need]:
     ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
     together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
     tokens = longest(found, max_tokens)
-    seen, turns = set[Use](), dict[str, dict[int, int]]()
+    seen, turns = set[DeviceUse](), dict[str, dict[int, int]]()
     for _, task, use in computing(found):
         if use not in seen:
             seen.add(use)
@@ -149,7 +149,9 @@ def _needs(plan: Plan, found: Pass, store: Store, max_tokens: int) -> Iterator[_
                     yield need
 
 
-def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, tokens: int, together: bool, turn: int) -> _Need | None:
+def _need(
+    plan: Plan, task: Task, use: DeviceUse, tensor: Tensor, tokens: int, together: bool, turn: int
+) -> _Need | None:
     memory = plan.hardware.device(use.device).memory
     rows = rows_of(use, tensor)
     pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
@@ -192,7 +194,7 @@ def _set(plan: Plan, task: Task, together: bool, turn: int) -> tuple[int, Owner]
     return 0, (stage, task.op, task.id)
 
 
-def rows_of(use: Use, tensor: Tensor) -> range:
+def rows_of(use: DeviceUse, tensor: Tensor) -> range:
     """The rows of a tensor that a use reads: its own, or all of a vector that every part needs."""
     divided = tensor.shape[0] >= use.stop and use.stop > 1
     return range(use.start, use.stop) if divided else range(tensor.shape[0])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor.generation import OnToken
-from helmsman.executor.text import Stream, Text
+from helmsman.executor.text import Text, TextStream
 
 
 class StoppedStream:
@@ -15,7 +15,7 @@ class StoppedStream:
     What may be the beginning of one is held back until more is known."""
 
     def __init__(self, text: Text, stops: Sequence[str], least: int = 0) -> None:
-        self._stream = Stream(text)
+        self._stream = TextStream(text)
         self._early = least
         self._stops = tuple(stops)
         self._held = ""

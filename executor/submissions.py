@@ -20,7 +20,7 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SubmittedStep:
     """Tasks that are done in one piece, whatever happens on other lanes; `deps`: indices of earlier steps.
 
     `chunk`: in which turn; None for what is done once."""
@@ -45,7 +45,7 @@ class Submission:
 
 
 @dataclass
-class _Order:
+class _LaneOrder:
     """What every lane knows about the others while steps are handed out in order."""
 
     lanes: list[str] = field(default_factory=list)
@@ -67,22 +67,22 @@ class _Order:
         return waits
 
 
-def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[Step]:
+def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[SubmittedStep]:
     """Tasks as steps, in an order in which every step follows those it depends on."""
-    found = _Steps(lanes, deps, {task: each for each in together for task in each.tasks})
+    found = _StepList(lanes, deps, {task: each for each in together for task in each.tasks})
     for task in range(len(lanes)):
         found.add(task)
     return found.steps
 
 
 @dataclass
-class _Steps:
+class _StepList:
     """Steps so far; `place`: by task, the last step that does it."""
 
     lanes: Sequence[str]
     deps: Sequence[Iterable[int]]
     together: dict[int, Together]
-    steps: list[Step] = field(default_factory=list)
+    steps: list[SubmittedStep] = field(default_factory=list)
     place: dict[int, int] = field(default_factory=dict)
 
     def add(self, task: int) -> int:
@@ -93,7 +93,7 @@ class _Steps:
             before = frozenset([self.add(dep) for dep in sorted(needed)])
             if group.chunks is None:
                 self.place.update(dict.fromkeys(group.tasks, len(self.steps)))
-                self.steps.append(Step(self.lanes[task], group.tasks, before))
+                self.steps.append(SubmittedStep(self.lanes[task], group.tasks, before))
             for chunk in range(group.chunks or 0):
                 self._turn(group.tasks, chunk)
         return self.place[task]
@@ -106,15 +106,15 @@ class _Steps:
             inside = mine.intersection(self.deps[task])
             needed = before if chunk and not inside else {self.place[dep] for dep in self.deps[task]}
             self.place[task] = len(self.steps)
-            self.steps.append(Step(self.lanes[task], (task,), frozenset(needed), chunk))
+            self.steps.append(SubmittedStep(self.lanes[task], (task,), frozenset(needed), chunk))
             mine.add(task)
 
 
-def submissions(steps: Sequence[Step], joins: Callable[[int, int], bool]) -> list[Submission]:
+def submissions(steps: Sequence[SubmittedStep], joins: Callable[[int, int], bool]) -> list[Submission]:
     """The submissions of a pass in an order that never blocks: that of the steps.
 
     `joins`: whether the second of two tasks that follow each other on a lane may go with the first."""
-    order = _Order()
+    order = _LaneOrder()
     waits = [order.add(step.lane, step.deps) for step in steps]
     awaited = {dep for each in waits for dep in each}
     found: list[Submission] = []
@@ -132,7 +132,7 @@ def submissions(steps: Sequence[Step], joins: Callable[[int, int], bool]) -> lis
     return found
 
 
-def _continues(one: Submission, step: Step, joins: Callable[[int, int], bool]) -> bool:
+def _continues(one: Submission, step: SubmittedStep, joins: Callable[[int, int], bool]) -> bool:
     return one.chunk == step.chunk and joins(one.tasks[-1], step.tasks[0])
 
 

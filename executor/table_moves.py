@@ -7,10 +7,10 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Lookup, Move, Pieces
-from helmsman.executor.passes import Pass, Use
+from helmsman.executor.passes import DeviceUse, PhasePass
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Slot, Staging
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.tensors import POSITIONS, Tensor
 from helmsman.schemas.plan import Plan
 
@@ -20,10 +20,10 @@ class TableMoves:
     """The moves of the tables of one pass."""
 
     plan: Plan
-    found: Pass
+    found: PhasePass
     seats: Seats
     staging: Staging
-    store: Store
+    store: WeightLoader
 
     def moves(self, index: int) -> list[Lookup | Move]:
         """What a transfer moves of the tables that live, are stored and leave as it says."""
@@ -36,13 +36,13 @@ class TableMoves:
         ]
         return [move for tensor, slot in here for move in self._moves(tensor, slot, use, task.memories[0])]
 
-    def _moves(self, tensor: Tensor, slot: Slot, use: Use, home: str) -> Iterator[Lookup | Move]:
+    def _moves(self, tensor: Tensor, slot: Slot, use: DeviceUse, home: str) -> Iterator[Lookup | Move]:
         if tensor.name == POSITIONS:
             yield self._positions(slot, home)
         else:
             yield from self._rows(tensor, slot, use, home)
 
-    def _rows(self, tensor: Tensor, slot: Slot, use: Use, home: str) -> Iterator[Lookup]:
+    def _rows(self, tensor: Tensor, slot: Slot, use: DeviceUse, home: str) -> Iterator[Lookup]:
         """Of every batch the rows of its tokens."""
         rows, columns = tensor.shape
         table, fmt = self.store.here(tensor, range(rows), home)

@@ -112,7 +112,7 @@ def _of_model(text: Text, vocab: int, path: Path) -> Text:
     return text
 
 
-class Stream:
+class TextStream:
     """Text as it grows token by token; a character that spans tokens appears once it is complete."""
 
     def __init__(self, text: Text) -> None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from helmsman.executor.cache_moves import CacheMoves
 from helmsman.executor.chains import Stop, Stops, stops_of
 from helmsman.executor.kv import Caches
-from helmsman.executor.moves import Expansion, Lookup, Move, Read, Turn
-from helmsman.executor.passes import CACHES, WEIGHTS, Pass, carried
+from helmsman.executor.moves import ExpansionMove, Lookup, Move, Read, Turn
+from helmsman.executor.passes import CACHES, WEIGHTS, PhasePass, carried
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
 from helmsman.executor.table_moves import TableMoves
 from helmsman.executor.value_moves import ValueMoves
 from helmsman.executor.weight_moves import WeightMoves
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.schemas.plan import Plan
 
 
@@ -23,10 +23,10 @@ class Transfers:
     """The moves of the tasks of one pass."""
 
     plan: Plan
-    found: Pass
+    found: PhasePass
     seats: Seats
     staging: Staging
-    store: Store
+    store: WeightLoader
     caches: Caches
     storage: Storage
     stops: Stops = field(init=False)
@@ -54,7 +54,7 @@ class Transfers:
             return [*self._caches.moves(index)]
         return [self._values.token(task) if what == "token" else self._values.move(index)]
 
-    def expansions(self, index: int) -> Sequence[Expansion | Turn]:
+    def expansions(self, index: int) -> Sequence[ExpansionMove | Turn]:
         """What a task expands from 4-bit groups, or turns."""
         weights = carried(self.found.tasks[index]).endswith(WEIGHTS)
         return self._weights.expansions(index) if weights else self._caches.turns(index)

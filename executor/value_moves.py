@@ -6,7 +6,7 @@ from functools import cached_property
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.halves import HIDDEN_MADE
 from helmsman.executor.moves import Move, Pieces
-from helmsman.executor.passes import Pass, Use
+from helmsman.executor.passes import DeviceUse, PhasePass
 from helmsman.executor.seats import Seats
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.graph import Task
@@ -42,7 +42,7 @@ class ValueMoves:
     """The moves of the activations of one pass."""
 
     plan: Plan
-    found: Pass
+    found: PhasePass
     seats: Seats
 
     def token(self, task: Task) -> Move:
@@ -69,7 +69,7 @@ class ValueMoves:
         offset = region["offset"] + at
         return Move(source.workspace, offset, target.workspace, offset, pieces)
 
-    def _moved(self, index: int, maker: Use) -> tuple[int, int] | None:
+    def _moved(self, index: int, maker: DeviceUse) -> tuple[int, int] | None:
         """The columns [start, stop) that are moved of what `maker` has made, perhaps none: only those that are read,
         since its device may be changing others by then. None: whole rows."""
         made = self._made(maker)
@@ -89,7 +89,7 @@ class ValueMoves:
         computing = self.found.devices
         return len(computing) == 2 and any(kinds[name] not in NATIVE for name in computing)
 
-    def _made(self, maker: Use) -> tuple[int, int] | None:
+    def _made(self, maker: DeviceUse) -> tuple[int, int] | None:
         """The columns that an operation makes, None: whole rows."""
         if maker.op in ("norm1", "norm2", "final_norm", "append", "embedding", "attention"):
             return None
@@ -109,7 +109,7 @@ class ValueMoves:
         strides, counts = (0, stride), (1, self.plan.workload.batch)
         return first, Pieces(fixed=size, counts=counts, rows=1, source_strides=strides, target_strides=strides)
 
-    def _scores(self, maker: Use, stride: int) -> tuple[int, Pieces]:
+    def _scores(self, maker: DeviceUse, stride: int) -> tuple[int, Pieces]:
         """Scores or weights of some heads, of the positions that there are."""
         model = self.plan.model
         heads, group = model.heads, model.heads // model.kv_heads

@@ -8,11 +8,11 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.chains import Stops
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.moves import Expansion, Move, Pieces, Read
-from helmsman.executor.passes import Pass, Use, name_of
+from helmsman.executor.moves import ExpansionMove, Move, Pieces, Read
+from helmsman.executor.passes import DeviceUse, PhasePass, name_of
 from helmsman.executor.staging import Slot, Staging, rows_of
 from helmsman.executor.storage import Storage
-from helmsman.executor.weights.store import Piece, Store, offset_of
+from helmsman.executor.weights.store import WeightLoader, WeightPiece, offset_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import is_plain
@@ -44,9 +44,9 @@ class WeightMoves:
     """The moves of the weights of one pass."""
 
     plan: Plan
-    found: Pass
+    found: PhasePass
     staging: Staging
-    store: Store
+    store: WeightLoader
     storage: Storage
     stops: Stops
 
@@ -58,7 +58,7 @@ class WeightMoves:
         """Bytes that a task needs where its weights stop on their way."""
         return sum(in_blocks(each.size) for each in self._segments(index))
 
-    def expansions(self, index: int) -> list[Expansion]:
+    def expansions(self, index: int) -> list[ExpansionMove]:
         """What a task expands from 4-bit groups."""
         use = self.found.uses[self.found.user[index]]
         return [each for tensor, _ in self.staging.of(use) for each in self._expanded(use, tensor, index)]
@@ -110,7 +110,7 @@ class WeightMoves:
         pieces = Pieces(fixed=segment.size)
         return Move(source.buffer, source.offset, segment.target, segment.target_offset, pieces)
 
-    def _expanded(self, use: Use, tensor: Tensor, index: int) -> Iterator[Expansion]:
+    def _expanded(self, use: DeviceUse, tensor: Tensor, index: int) -> Iterator[ExpansionMove]:
         slot = self.staging.slot(use, tensor)
         if slot is None or len(tensor.shape) == 1:
             return
@@ -132,7 +132,7 @@ class WeightMoves:
             at, size = offset_of(slot.format, before, columns), packed_size(slot.format, last - first, columns)
             target = _part(slot.ready.buffer, slot.ready.offset + at, size)
             assert is_plain(slot.format)
-            yield Expansion(source, target, slot.format, last - first, columns)
+            yield ExpansionMove(source, target, slot.format, last - first, columns)
 
     def _brings(self, dep: int, index: int) -> bool:
         """Whether a task brings the groups that another expands; with barriers it waits for more.
@@ -144,7 +144,7 @@ class WeightMoves:
         return bool(link) and name in (stem, *(f"{stem}.{memory}" for memory in memories))
 
 
-def _segment(piece: Piece, home: str, slot: Slot, first: int, last: int, base: int) -> _Segment:
+def _segment(piece: WeightPiece, home: str, slot: Slot, first: int, last: int, base: int) -> _Segment:
     """Rows first <= r < last from one of their copies to a slot that begins with row `base`."""
     kept, fmt = piece.copies[home], piece.rule.format
     target = slot.arrival if piece.rule.expands and slot.arrival else slot.ready
@@ -154,14 +154,14 @@ def _segment(piece: Piece, home: str, slot: Slot, first: int, last: int, base: i
     return _Segment(_Source(kept.buffer, home, offset + start), target.buffer, at + start, stop - start)
 
 
-def _overlaps(pieces: tuple[Piece, ...], rows: range) -> Iterator[tuple[Piece, int, int]]:
+def _overlaps(pieces: tuple[WeightPiece, ...], rows: range) -> Iterator[tuple[WeightPiece, int, int]]:
     for piece in pieces:
         first, last = max(piece.start, rows.start), min(piece.stop, rows.stop)
         if first < last:
             yield piece, first, last
 
 
-def _share(piece: Piece, home: str, size: int) -> tuple[int, int]:
+def _share(piece: WeightPiece, home: str, size: int) -> tuple[int, int]:
     """The bytes [start, stop) that one of several copies serves, in whole blocks of storage."""
     if not piece.rule.stripes:
         return 0, size

@@ -19,7 +19,7 @@ _DAMAGED = "the file is damaged: write or download it again"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TensorEntry:
     """A tensor in a file: stored type, shape, and its bytes [start, end) counted from the file's beginning."""
 
     dtype: str
@@ -36,7 +36,7 @@ class SafetensorsFile:
         self.path, self.bytes = path, FileBytes(path)
         self.entries = _read_entries(self.bytes.read, self.bytes.size, str(path))
 
-    def checked(self, name: str, expected: tuple[int, ...]) -> Entry:
+    def checked(self, name: str, expected: tuple[int, ...]) -> TensorEntry:
         """The entry of `name`, if its type is supported and its shape is `expected`. Raises BadInputError."""
         entry = self.entries[name]
         if entry.shape != expected:
@@ -85,7 +85,7 @@ def _is_file_name(shard: object) -> bool:
     return isinstance(shard, str) and shard not in ("", ".", "..") and not {"/", "\\", "\0"} & set(shard)
 
 
-def _read_entries(read: Callable[[int, int, str], bytes], size: int, file: str) -> dict[str, Entry]:
+def _read_entries(read: Callable[[int, int, str], bytes], size: int, file: str) -> dict[str, TensorEntry]:
     length = int.from_bytes(read(0, 8, "header"), "little") if size >= 8 else size
     if length > size - 8:
         raise BadInputError("truncated: its header does not fit", file=file, value=size, remedy=_DAMAGED)
@@ -101,7 +101,7 @@ def _read_entries(read: Callable[[int, int, str], bytes], size: int, file: str) 
     return entries
 
 
-def _check_adjoining(entries: Mapping[str, Entry], begin: int, size: int, file: str) -> None:
+def _check_adjoining(entries: Mapping[str, TensorEntry], begin: int, size: int, file: str) -> None:
     """Tensors take all bytes behind the header, each begins where another ends: with offsets that overlap or are
     shifted, values would be those of another tensor. The format's own library demands the same."""
     end = begin
@@ -115,12 +115,12 @@ def _check_adjoining(entries: Mapping[str, Entry], begin: int, size: int, file: 
         raise BadInputError(message, file=file, value=size, remedy=_DAMAGED)
 
 
-def _entry(name: str, item: Any, base: int, size: int, file: str) -> Entry:
+def _entry(name: str, item: Any, base: int, size: int, file: str) -> TensorEntry:
     fields = item if isinstance(item, dict) else {}
     dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not (isinstance(dtype, str) and _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2):
         raise BadInputError("not a tensor's header", file=file, field=name, value=item, remedy=_DAMAGED)
-    entry = Entry(dtype, tuple(shape), base + offsets[0], base + offsets[1])
+    entry = TensorEntry(dtype, tuple(shape), base + offsets[0], base + offsets[1])
     if entry.end > size:
         message = f"truncated: {entry.end} bytes needed"
         raise BadInputError(message, file=file, field=name, value=size, remedy=_DAMAGED)

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.dataflow import HIDDEN
 from helmsman.lowering.emit import Emitter
-from helmsman.lowering.parts import Part
-from helmsman.lowering.streams import Ways
+from helmsman.lowering.parts import OperationPart
+from helmsman.lowering.streams import MemoryRoutes
 from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
 
@@ -25,17 +25,17 @@ class Value:
 
 
 @dataclass
-class Activations:
+class ActivationTransfers:
     """Makes the tasks that bring values of one format from memory to memory.
 
     `own_lane`: they do not queue behind weights or caches that come ahead, but have a lane of the same link."""
 
     format: Format
     out: Emitter
-    ways: Ways
+    ways: MemoryRoutes
     own_lane: bool
 
-    def reaching(self, name: str, value: Value, layer: int | None, part: Part) -> tuple[int, ...]:
+    def reaching(self, name: str, value: Value, layer: int | None, part: OperationPart) -> tuple[int, ...]:
         """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
 
         New keys and values that live there as they are used have been sent there; others come all together."""

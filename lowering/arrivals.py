@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.streams import Resident, Ways
+from helmsman.lowering.streams import MemoryRoutes, Resident
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Link
 
@@ -14,7 +14,7 @@ Deps = tuple[int, ...]
 """Tasks that a task waits for."""
 
 
-class Arrived(NamedTuple):
+class FetchedData(NamedTuple):
     """Resident data of one kind that has come to `device` after `deps`, or is expanded there after them."""
 
     what: str
@@ -26,14 +26,14 @@ class Arrived(NamedTuple):
 
 
 @dataclass
-class Arrivals:
+class Fetches:
     """Makes the tasks that bring what lives elsewhere.
 
     `launched`: the operation that was launched last; `latest`: by link, the last streamed transfer."""
 
     plan: Placed
     out: Emitter
-    ways: Ways
+    ways: MemoryRoutes
     memory_of: dict[str, str]
     launched: int | None = None
     latest: dict[str, int] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Arrivals:
         residents: Iterable[Resident],
         deps: Deps,
         expanding: Deps,
-    ) -> list[Arrived]:
+    ) -> list[FetchedData]:
         """Brings resident data that does not live in the memory of `device` as it is used.
 
         What comes waits for `deps`, what lives there and is only expanded for `expanding`."""
@@ -61,10 +61,10 @@ class Arrivals:
             part = f"{suffix}.{number}" if number else suffix
             here = each.lives_in(memory)
             after = expanding if here else self._stream(f"{what}{part}", what, layer, memory, each, deps)
-            found.append(Arrived(what, part, layer, device, each, after))
+            found.append(FetchedData(what, part, layer, device, each, after))
         return found
 
-    def expand(self, arrived: Iterable[Arrived], after: Deps = ()) -> list[int]:
+    def expand(self, arrived: Iterable[FetchedData], after: Deps = ()) -> list[int]:
         """The last tasks of what makes that usable: 4-bit groups are expanded, `after` other tasks too."""
         found: list[int] = []
         for each in arrived:
@@ -101,7 +101,7 @@ class Arrivals:
         deps = self.after_launched()
         return self.out.append(name, layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
 
-    def _decompress(self, arrived: Arrived, after: Deps) -> int:
+    def _decompress(self, arrived: FetchedData, after: Deps) -> int:
         ahead, device = self.plan.schedule.expand == "on-arrival", arrived.device
         lane = self.plan.hardware.device(device).decompression_lane if ahead else device
         return self.out.append(

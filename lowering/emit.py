@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.graph import Task, TaskKind
 from helmsman.lowering.ops import Operation
-from helmsman.lowering.parts import Part
+from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.streams import Hop
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import StoredFormat
@@ -41,7 +41,7 @@ class Emitter:
         name = f"{what}@{link.name}"
         return self.append(name, layer, "transfer", op or what, lane, hop.size, fmt, memories, deps, path=hop.path)
 
-    def operation(self, op: Operation, part: Part, layer: int | None, deps: tuple[int, ...]) -> int:
+    def operation(self, op: Operation, part: OperationPart, layer: int | None, deps: tuple[int, ...]) -> int:
         """A part of an operation."""
         return self.append(
             part.name,

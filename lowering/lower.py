@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from helmsman.lowering.activations import Activations, Value
-from helmsman.lowering.arrivals import Arrivals, Arrived
+from helmsman.lowering.activations import ActivationTransfers, Value
+from helmsman.lowering.arrivals import FetchedData, Fetches
 from helmsman.lowering.caches import CACHE_OF, CACHED
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.page_moves import PageMoves
-from helmsman.lowering.parts import Part
+from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import PREFIX, places, prefix_rule
-from helmsman.lowering.streams import Ways, tokens_home
+from helmsman.lowering.streams import MemoryRoutes, tokens_home
 from helmsman.lowering.turns import Step, turns
 from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
@@ -45,7 +45,7 @@ def lower_turns(plan: Placed, iteration: Iteration) -> Iterator[list[Task]]:
     yield builder.return_tokens()
 
 
-def _streamed(step: Step, part: Part) -> _Streamed:
+def _streamed(step: Step, part: OperationPart) -> _Streamed:
     return step.unit, step.work.op.name, part.device, part.start
 
 
@@ -73,18 +73,18 @@ class _Builder:
     opening: str = ""
     closed: dict[int, int] = field(default_factory=dict)
     now: int = 0
-    ways: Ways = field(init=False)
+    ways: MemoryRoutes = field(init=False)
     memory_of: dict[str, str] = field(init=False)
-    arrivals: Arrivals = field(init=False)
-    activations: Activations = field(init=False)
+    arrivals: Fetches = field(init=False)
+    activations: ActivationTransfers = field(init=False)
     pages: PageMoves = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ways = Ways(self.plan.hardware)
+        self.ways = MemoryRoutes(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
-        self.arrivals = Arrivals(self.plan, self.out, self.ways, self.memory_of)
+        self.arrivals = Fetches(self.plan, self.out, self.ways, self.memory_of)
         ahead = self.plan.schedule.overlap == "next-layer"
-        self.activations = Activations(self.plan.activations, self.out, self.ways, own_lane=ahead)
+        self.activations = ActivationTransfers(self.plan.activations, self.out, self.ways, own_lane=ahead)
         self.pages = PageMoves(self.plan, self.out, self.ways)
 
     def turn(self, steps: tuple[Step, ...]) -> list[Task]:
@@ -118,7 +118,7 @@ class _Builder:
         self.opening = steps[0].work.op.name
         self.gate = list(range(self.opened, self.out.count))
         self.opened, self.out.batch = self.out.count, 0
-        coming: dict[_Streamed, list[Arrived]] = {}
+        coming: dict[_Streamed, list[FetchedData]] = {}
         for step in steps:
             self.now = step.unit
             for part in step.work.parts:
@@ -126,7 +126,7 @@ class _Builder:
                     coming[_streamed(step, part)] = self._bring_weights(step, part)
         self._expand_all(coming)
 
-    def _expand_all(self, coming: dict[_Streamed, list[Arrived]]) -> None:
+    def _expand_all(self, coming: dict[_Streamed, list[FetchedData]]) -> None:
         """With barriers 4-bit groups are expanded on arrival, or once all that the unit needs has come."""
         self.gate += [task for arrived in coming.values() for each in arrived for task in each.deps]
         ahead = self.plan.schedule.expand == "on-arrival"
@@ -151,7 +151,7 @@ class _Builder:
         if work.op.kind == "append":
             self._written(step, made)
 
-    def _part(self, step: Step, part: Part) -> int:
+    def _part(self, step: Step, part: OperationPart) -> int:
         """A part of an operation, after everything it reads has come to its device."""
         deps = set(self.gate if step.work.op.name == self.opening else ())
         for name in step.work.inputs:
@@ -173,24 +173,24 @@ class _Builder:
             self.consumers.setdefault(part.memory, {}).setdefault(self.now, []).append(index)
         return index
 
-    def _compute(self, step: Step, part: Part, deps: tuple[int, ...]) -> int:
+    def _compute(self, step: Step, part: OperationPart, deps: tuple[int, ...]) -> int:
         index = self.out.operation(step.work.op, part, step.layer, deps)
         self.arrivals.launched = index
         self.worked.setdefault((self.now, self.out.batch, part.device), []).append(index)
         return index
 
-    def _stream_weights(self, step: Step, part: Part) -> list[int]:
+    def _stream_weights(self, step: Step, part: OperationPart) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
         key = _streamed(step, part)
         if key not in self.brought:
             self.brought[key] = self.arrivals.expand(self._bring_weights(step, part))
         return self.brought[key]
 
-    def _bring_weights(self, step: Step, part: Part) -> list[Arrived]:
+    def _bring_weights(self, step: Step, part: OperationPart) -> list[FetchedData]:
         what, deps = f"{step.work.op.name}.weights", self._may_start(part.memory)
         return self.arrivals.bring(what, part.suffix, step.layer, part.device, part.weights, deps, deps)
 
-    def _stream_kv(self, step: Step, part: Part) -> list[int]:
+    def _stream_kv(self, step: Step, part: OperationPart) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
         known_tokens = self._known(step)
         deps = (*self._cache_may_start(part), *known_tokens)
@@ -250,7 +250,7 @@ class _Builder:
                     deps = (self.out.transfer(name, step.layer, hop, fmt, deps, "kv"),)
                 value.parts[home] = (*value.parts.get(home, ()), *deps)
 
-    def _reshaped(self, step: Step, part: Part, size: int, arrived: tuple[int, ...]) -> int:
+    def _reshaped(self, step: Step, part: OperationPart, size: int, arrived: tuple[int, ...]) -> int:
         """Caches that are kept (batch, tokens, hidden) are turned once they are here (PARK-14, 15)."""
         name = step.work.op.name
         return self.out.append(
@@ -281,7 +281,7 @@ class _Builder:
         used = sorted(unit for unit in found if unit < self.now)[-depth:]
         return tuple(found[used[0]]) if len(used) == depth else ()
 
-    def _cache_may_start(self, part: Part) -> tuple[int, ...]:
+    def _cache_may_start(self, part: OperationPart) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
         if self.out.batch and self.plan.schedule.overlap == "next-layer":
             return tuple(self.worked.get((self.now, self.out.batch - 1, part.device), ()))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.ops import sum_of_contexts
 from helmsman.lowering.paging import paging_of
-from helmsman.lowering.parts import Part
+from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
-from helmsman.lowering.streams import Hop, Ways
+from helmsman.lowering.streams import Hop, MemoryRoutes
 from helmsman.schemas.formats import rows_size
 from helmsman.schemas.page_cache import PageCache
 
@@ -29,10 +29,10 @@ class PageMoves:
 
     plan: Placed
     out: Emitter
-    ways: Ways
+    ways: MemoryRoutes
     readers: dict[str, list[int]] = field(default_factory=dict)
 
-    def attend(self, layer: int, part: Part, window: PageCache, deps: set[int]) -> Part:
+    def attend(self, layer: int, part: OperationPart, window: PageCache, deps: set[int]) -> OperationPart:
         """What is left of attention once its pages at home have been read, after `deps`, which follow them."""
         it = self.out.iteration
         page, streamed = window.page_tokens, paging_of(window).advance(it.past, it.tokens).streamed
@@ -59,7 +59,9 @@ class PageMoves:
             free = (self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, free, "kv"),)
         return free[0]
 
-    def _read(self, layer: int, part: Part, number: int, deps: tuple[int, ...], shares: tuple[int, int]) -> int:
+    def _read(
+        self, layer: int, part: OperationPart, number: int, deps: tuple[int, ...], shares: tuple[int, int]
+    ) -> int:
         flops, size = shares
         index = self.out.append(
             f"{READ}{number}",

@@ -18,7 +18,7 @@ from helmsman.schemas.page_cache import PageCache
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperationPart:
     """Rows or heads start <= i < stop of an operation, `share` of it, on one device.
 
     `name`: of its task, with `suffix` where it is not the whole; `size`: bytes of weights and caches that it reads,
@@ -52,7 +52,7 @@ class Work:
     what it adds to caches."""
 
     op: Operation
-    parts: tuple[Part, ...]
+    parts: tuple[OperationPart, ...]
     inputs: tuple[str, ...]
     names: tuple[str, ...]
     appended: tuple[tuple[str, StoredFormat, int], ...]
@@ -82,7 +82,7 @@ def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[str, StoredForma
         yield from ((home, fmt, size) for (home, fmt), size in sizes.items())
 
 
-def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[Part]:
+def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[OperationPart]:
     memory_of = {device.name: device.memory for device in plan.hardware.devices}
     for piece in places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis):
         device = piece.rule.device
@@ -93,13 +93,13 @@ def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[Par
 
 def _part(
     plan: KnownPlan, iteration: Iteration, op: Operation, device: str, memory: str, start: int, stop: int
-) -> Part:
+) -> OperationPart:
     share = (stop - start) / op.extent
     suffix = "" if stop - start == op.extent else f":{start}-{stop}"
     weights, cached = _weights(plan, op, start, stop), _cached(plan, iteration, op, start, stop)
     past = op.name in CACHED and iteration.past > 0
     window = window_of(plan, op.layer or 0) if op.name in CACHED else None
-    return Part(
+    return OperationPart(
         device=device,
         memory=memory,
         start=start,

@@ -10,14 +10,14 @@ has a lane of the link to itself, so that it does not queue behind caches."""
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from helmsman.lowering.activations import Activations, Value
+from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.caches import appended_sizes
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, embedding_ops, output_ops
-from helmsman.lowering.parts import Part, Work, works
+from helmsman.lowering.parts import OperationPart, Work, works
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
-from helmsman.lowering.streams import Ways, tokens_home
+from helmsman.lowering.streams import MemoryRoutes, tokens_home
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.scheduler.serving_iteration import PromptChunk
 from helmsman.schemas.errors import BadInputError
@@ -47,12 +47,12 @@ class ServingTasks:
     came: dict[int, tuple[int, ...]] = field(default_factory=dict)
     linear: dict[tuple[int, int, Phase], tuple[Work, ...]] = field(default_factory=dict)
     out: Emitter = field(init=False)
-    ways: Ways = field(init=False)
-    activations: Activations = field(init=False)
+    ways: MemoryRoutes = field(init=False)
+    activations: ActivationTransfers = field(init=False)
 
     def __post_init__(self) -> None:
-        self.out, self.ways = Emitter(Iteration(self.index, "decode", 1, 1, 2)), Ways(self.plan.hardware)
-        self.activations = Activations(self.plan.activations, self.out, self.ways, own_lane=True)
+        self.out, self.ways = Emitter(Iteration(self.index, "decode", 1, 1, 2)), MemoryRoutes(self.plan.hardware)
+        self.activations = ActivationTransfers(self.plan.activations, self.out, self.ways, own_lane=True)
 
     def made(self, batch: int, name: str) -> tuple[int, ...]:
         """The tasks that make a value."""
@@ -138,7 +138,7 @@ class ServingTasks:
         task = self.out.operation(op, part, layer, tuple(sorted(deps)))
         value.made.append((part.memory, task, op.out_bytes / value.size))
 
-    def _attention(self, layer: int, amount: Amount, phase: Phase, name: str) -> tuple[Part, Operation]:
+    def _attention(self, layer: int, amount: Amount, phase: Phase, name: str) -> tuple[OperationPart, Operation]:
         """Attention as the rules place it."""
         seen = self._see(phase, amount[2])
         [work] = works(self.plan, seen, (attention_op(self.plan.model, layer, *amount, self._formats(layer)),))
@@ -163,7 +163,7 @@ class ServingTasks:
             made = [(part.memory, self._part(work, part, layer, after), part.share) for part in _there(work)]
             self.values |= dict.fromkeys(((batch, name) for name in work.names), Value(work.op.out_bytes, made))
 
-    def _part(self, work: Work, part: Part, layer: int | None, after: tuple[int, ...]) -> int:
+    def _part(self, work: Work, part: OperationPart, layer: int | None, after: tuple[int, ...]) -> int:
         deps = set(after)
         for name in work.inputs:
             value = self.values.get((self.out.batch, name))
@@ -207,7 +207,7 @@ def _decoding(contexts: tuple[int, ...]) -> Amount:
     return len(contexts), total, total, len(contexts)
 
 
-def _there(work: Work) -> tuple[Part, ...]:
+def _there(work: Work) -> tuple[OperationPart, ...]:
     """The parts of an operation. Raises BadInputError where what they read is not in their memory as it is used."""
     for part in work.parts:
         if part.weights or part.cached or part.window:

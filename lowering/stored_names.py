@@ -9,7 +9,7 @@ from helmsman.schemas.model import Family, Model
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor of the file: its `name` and the tensors of ours whose rows it holds, in order."""
 
     name: str
@@ -95,10 +95,10 @@ def file_name(family: Family, tensor: Tensor) -> str:
 
 
 @lru_cache(maxsize=8)
-def stored_tensors(model: Model, name_of: Callable[[Family, Tensor], str] = file_name) -> tuple[Stored, ...]:
+def stored_tensors(model: Model, name_of: Callable[[Family, Tensor], str] = file_name) -> tuple[StoredTensor, ...]:
     """All tensors of the model's files in order of use, called as `name_of` says; a tied head is not stored."""
     parts: dict[str, list[Tensor]] = {}
     for tensor in tensors(model):
         if tensor.tied_to is None:
             parts.setdefault(name_of(model.family, tensor), []).append(tensor)
-    return tuple(Stored(name, tuple(found)) for name, found in parts.items())
+    return tuple(StoredTensor(name, tuple(found)) for name, found in parts.items())

@@ -110,7 +110,7 @@ def grouped(residents: Iterable[Resident]) -> list[Resident]:
     return list(groups.values())
 
 
-class Ways:
+class MemoryRoutes:
     """The ways between the memories of a machine; equal transfers are looked up once, as blocks repeat them."""
 
     def __init__(self, hardware: Hardware) -> None:
@@ -130,8 +130,8 @@ class Ways:
 
 
 def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
-    """The transfers of `Ways`, asked once."""
-    return Ways(plan.hardware).hops(source, target, size, path)
+    """The transfers of `MemoryRoutes`, asked once."""
+    return MemoryRoutes(plan.hardware).hops(source, target, size, path)
 
 
 def _links(hardware: Hardware, source: str, target: str, path: Path) -> tuple[Link, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.best_batches import Answer, BestBatches, Division, Refusal
+from helmsman.planner.best_batches import BatchDivision, BestBatches, DividedPlan, Refusal
 from helmsman.planner.decision import Decision
 from helmsman.planner.largest import doubling
 from helmsman.planner.objective import objective_bound
@@ -79,9 +79,9 @@ def _most_tokens(request: PlanRequest[Any], decide: Decide) -> Decision:
     """The decision for the best division, with what was considered in its plan.
 
     Raises InfeasibleError, as for the smallest division, when not even that has a plan."""
-    workload, decisions = request.workload, dict[Division, Decision]()
+    workload, decisions = request.workload, dict[BatchDivision, Decision]()
 
-    def ask(division: Division) -> Answer | Refusal:
+    def ask(division: BatchDivision) -> DividedPlan | Refusal:
         request.tell(f"{division.batches} x {division.batch}")
         try:
             decisions[division] = decide(replace(request.sized(**division._asdict()), tell=say_nothing))
@@ -99,8 +99,8 @@ def _most_tokens(request: PlanRequest[Any], decide: Decide) -> Decision:
     return replace(decision, plan=decision.plan.model_copy(update={"considered": search.considered()}))
 
 
-def _answer(plan: Plan, proves: bool) -> Answer:
+def _answer(plan: Plan, proves: bool) -> DividedPlan:
     """Return a plan's tokens/s, and the least seconds of any plan, which its bound `proves` where formats are given."""
     work, together = plan.workload, batches_together(plan)
     least = objective_bound(plan.predicted, work, together, "request") if proves else 0.0
-    return Answer(speed(plan).rate.mid, least, together < work.batches)
+    return DividedPlan(speed(plan).rate.mid, least, together < work.batches)

@@ -18,7 +18,7 @@ _NEAR = 1.1
 """Between batches of so little a quotient none is looked for."""
 
 
-class Division(NamedTuple):
+class BatchDivision(NamedTuple):
     """`batches` batches of `batch` sequences."""
 
     batches: int
@@ -31,7 +31,7 @@ class Division(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DividedPlan:
     """The plan of a division: its output tokens/s over the whole request, the seconds that no plan for as many
     sequences beats, and whether batches only take turns, so that more of them are neither faster nor slower."""
 
@@ -53,19 +53,19 @@ class BestBatches:
 
     `ask` answers for a division; what has no plan must have none for more sequences per batch, or more batches."""
 
-    ask: Callable[[Division], Answer | Refusal]
+    ask: Callable[[BatchDivision], DividedPlan | Refusal]
     tokens: int
     batch: int | None = None
     batches: int | None = None
-    asked: dict[Division, Answer | Refusal] = field(default_factory=dict)
-    left_out: dict[Division, float] = field(default_factory=dict)
+    asked: dict[BatchDivision, DividedPlan | Refusal] = field(default_factory=dict)
+    left_out: dict[BatchDivision, float] = field(default_factory=dict)
 
-    def best(self) -> Division | None:
+    def best(self) -> BatchDivision | None:
         """The fastest of the divisions `asked` about; those `left_out` are not faster. None where nothing has a plan.
 
         They are powers of two up to the most that have a plan, those, and batches between the best and its neighbours
         until they are near."""
-        if isinstance(self._answer(Division(self.batches or 1, self.batch or 1)), Refusal):
+        if isinstance(self._answer(BatchDivision(self.batches or 1, self.batch or 1)), Refusal):
             return None
         for each in sorted(self._grid(), key=lambda each: (-each.sequences, each)):
             self._try(each)
@@ -74,7 +74,7 @@ class BestBatches:
                 self._try(each)
         return self._fastest
 
-    def at_most(self, division: Division) -> float:
+    def at_most(self, division: BatchDivision) -> float:
         """Tokens/s that no plan for a division exceeds, by the bounds of smaller ones."""
         least = max((found.least for each, found in self._answers if _within(each, division)), default=0.0)
         return division.sequences * self.tokens / least if least else inf
@@ -86,31 +86,31 @@ class BestBatches:
         found += [Considered(**each._asdict(), verdict="no-plan") for each in self.none_from()]
         return tuple(sorted(found, key=lambda each: (each.batches, each.batch)))
 
-    def none_from(self) -> list[Division]:
+    def none_from(self) -> list[BatchDivision]:
         """The smallest divisions that have no plan."""
         refused = {
-            each if found.most is None else Division(each.batches, min(each.batch, found.most + 1))
+            each if found.most is None else BatchDivision(each.batches, min(each.batch, found.most + 1))
             for each, found in self.asked.items()
             if isinstance(found, Refusal)
         }
         return sorted(each for each in refused if not any(o != each and _within(o, each) for o in refused))
 
     @property
-    def _answers(self) -> list[tuple[Division, Answer]]:
-        return [(each, found) for each, found in self.asked.items() if isinstance(found, Answer)]
+    def _answers(self) -> list[tuple[BatchDivision, DividedPlan]]:
+        return [(each, found) for each, found in self.asked.items() if isinstance(found, DividedPlan)]
 
     @property
-    def _fastest(self) -> Division:
+    def _fastest(self) -> BatchDivision:
         """Of those asked about, the smallest of equals."""
         return min(self._answers, key=lambda pair: (-pair[1].rate, pair[0].sequences, pair[0]))[0]
 
-    def _answer(self, division: Division) -> Answer | Refusal:
+    def _answer(self, division: BatchDivision) -> DividedPlan | Refusal:
         if division not in self.asked:
             hopeless = any(_within(each, division) for each in self.none_from())
             self.asked[division] = Refusal() if hopeless else self.ask(division)
         return self.asked[division]
 
-    def _try(self, division: Division) -> None:
+    def _try(self, division: BatchDivision) -> None:
         """Ask about a division, or leave it out."""
         fastest = max(found.rate for _, found in self._answers)
         if division not in self.asked and self.at_most(division) <= fastest:
@@ -118,25 +118,25 @@ class BestBatches:
         else:
             self._answer(division)
 
-    def _grid(self) -> Iterator[Division]:
+    def _grid(self) -> Iterator[BatchDivision]:
         """Divisions into ever more batches, as long as more of them have plans and do not only take turns."""
         numbers = [1 << power for power in range(MOST_BATCHES.bit_length())]
         top = MOST_BATCH
         for batches in numbers if self.batches is None else [self.batches]:
             sizes = self._sizes(batches, top) if self.batch is None else [self.batch]
             planned = sizes[: self._planned(batches, sizes)]
-            if not planned or (batches > 1 and self._turns(Division(batches, planned[-1]))):
+            if not planned or (batches > 1 and self._turns(BatchDivision(batches, planned[-1]))):
                 return
             top = planned[-1]
-            yield from (Division(batches, size) for size in planned)
+            yield from (BatchDivision(batches, size) for size in planned)
 
-    def _turns(self, division: Division) -> bool:
+    def _turns(self, division: BatchDivision) -> bool:
         found = self._answer(division)
-        return self.batches is None and isinstance(found, Answer) and found.turns
+        return self.batches is None and isinstance(found, DividedPlan) and found.turns
 
     def _sizes(self, batches: int, top: int) -> list[int]:
         """Powers of two of sequences up to the most that may have a plan, which are `top` or fewer."""
-        found = self._answer(Division(batches, top))
+        found = self._answer(BatchDivision(batches, top))
         if isinstance(found, Refusal) and found.most is not None:
             top = found.most
         return [*(1 << power for power in range(top.bit_length()) if 1 << power < top), *([top] if top else [])]
@@ -145,14 +145,14 @@ class BestBatches:
         """How many of ascending `sizes` have plans; looks at the last before it halves."""
         low, high, middle = 0, len(sizes) + 1, len(sizes)
         while high - low > 1:
-            if isinstance(self._answer(Division(batches, sizes[middle - 1])), Answer):
+            if isinstance(self._answer(BatchDivision(batches, sizes[middle - 1])), DividedPlan):
                 low = middle
             else:
                 high = middle
             middle = (low + high) // 2
         return low
 
-    def _between(self) -> Iterator[Division]:
+    def _between(self) -> Iterator[BatchDivision]:
         """Between the best and its neighbours, where they are not near: in sequences, or in batches of as many."""
         if self.batch is not None and self.batches is not None:
             return
@@ -164,6 +164,6 @@ class BestBatches:
                 yield best._replace(**{best._fields[axis]: middle})
 
 
-def _within(one: Division, other: Division) -> bool:
+def _within(one: BatchDivision, other: BatchDivision) -> bool:
     """Whether a division is part of another."""
     return one.batch <= other.batch and one.batches <= other.batches

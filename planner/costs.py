@@ -17,7 +17,7 @@ from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
-from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
+from helmsman.planner.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
@@ -175,7 +175,7 @@ class CostModel:
             self._pools[key] = Pools(hardware, partial(rate_at, end=OPPOSITE[end]), between.thread)
         return self._pools[key]
 
-    def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
+    def _tabled(self, task: Task, measured: TablePrice, derived: Estimate) -> Estimate:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
 
         From another batch a product or attention keeps its share of the roofline, other work what it took beyond it."""

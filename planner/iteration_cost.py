@@ -7,7 +7,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.costs import CostModel
-from helmsman.planner.knots import NOTHING, Table, straight
+from helmsman.planner.knots import NOTHING, KnotTable, straight
 from helmsman.planner.kv_budget import LEAST_TOKENS, limits_of
 from helmsman.planner.pipeline_parallel import Hops, in_rounds
 from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
@@ -68,17 +68,17 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     join_device, join_host = _joins(replica, costs)
     return IterationCost(
         layers=replica.model.layers,
-        linear=Table(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
-        gpu_attention=Table(stages.decode, looks=looks).fitted(max(limits.gpu_tokens, longest)),
-        prefill_compute=Table(stages.prompt_compute, _pairs, looks).fitted(longest),
-        prefill_read=Table(stages.prompt_read, looks=looks).fitted(longest),
-        cpu_attention=Table(_on_host(replica, costs)).fitted(max(limits.cpu_tokens, longest)),
+        linear=KnotTable(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
+        gpu_attention=KnotTable(stages.decode, looks=looks).fitted(max(limits.gpu_tokens, longest)),
+        prefill_compute=KnotTable(stages.prompt_compute, _pairs, looks).fitted(longest),
+        prefill_read=KnotTable(stages.prompt_read, looks=looks).fitted(longest),
+        cpu_attention=KnotTable(_on_host(replica, costs)).fitted(max(limits.cpu_tokens, longest)),
         cpu_request=0.0 if request is None else request.mid,
         to_host=moves.to_host(),
         to_device=moves.to_device(),
         swap_out=moves.out(moves.cached),
         swap_in=moves.back(moves.cached),
-        ends=Table(stages.ends, looks=looks).fitted(limits.sequences),
+        ends=KnotTable(stages.ends, looks=looks).fitted(limits.sequences),
         gpu_request=stages.request,
         shared_device=shared_device,
         shared_host=shared_host,

@@ -28,7 +28,7 @@ _Knot = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class KnotTable:
     """What any number of things takes. `place`: where a line has so many of them; `looks`: at how many points between
     two knots the line is compared with it."""
 

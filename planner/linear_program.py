@@ -21,7 +21,7 @@ class Solution:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class IntegerUnknowns:
     """The `first` unknowns are whole numbers; the search ends after so many `nodes`, or when it is so `near` to its
     bound, as a share."""
 
@@ -34,7 +34,7 @@ _PLAIN = {"mip_heuristic_run_root_reduced_cost": False, "mip_heuristic_run_feasi
 """Without these, which take half of the time, what was found was 0.03 % worse on average."""
 
 
-class Growing:
+class GrowingProgram:
     """A program of unknowns x >= 0 that more may join: least costs x with lower <= rows x <= upper. What was found
     before is where the next solution begins."""
 
@@ -86,7 +86,7 @@ def solve(
     most: Sequence[float] | None = None,
     limit: float | None = None,
     exact: float | None = None,
-    whole: "Whole | None" = None,
+    whole: "IntegerUnknowns | None" = None,
 ) -> Solution | None:
     """The unknowns x >= 0 of least `costs` x with lower <= rows x <= upper and x <= most.
 

@@ -44,7 +44,7 @@ _CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class TablePrice:
     """Measured seconds of which a task takes `scale`; `source`: what they are where they were not measured as asked;
     `beside`: the link that was moving data meanwhile; `reference`: the task at the table's batch, where that is another
     one."""
@@ -57,7 +57,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableCell:
     """The rows and the column that a task's price stands in; it does `scale` times the work of those rows."""
 
     ops: tuple[str, ...]
@@ -83,7 +83,7 @@ class TablePrices:
     batch: int
     interpolated: bool = False
 
-    def measured(self, task: Task) -> Priced | None:
+    def measured(self, task: Task) -> TablePrice | None:
         """What the table says about `task`; None when it was not measured (prompts, ends, hidden states)."""
         place = self.place(task)
         if place is None:
@@ -95,13 +95,13 @@ class TablePrices:
         if self.own and place.column in ("host", "accelerator"):
             return self._carried(task, place, found)
         if not set(place.ops) <= _GROWING or self._off == 1.0:
-            return Priced(found, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
+            return TablePrice(found, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
         if self._off > FAR:
             return None
         wider = tuple(_wider(figure, self._off) for figure in found)
-        return Priced(wider, place.scale, INTERPOLATED, self._beside)
+        return TablePrice(wider, place.scale, INTERPOLATED, self._beside)
 
-    def _carried(self, task: Task, place: Place, figures: tuple[Figure, ...]) -> Priced | None:
+    def _carried(self, task: Task, place: TableCell, figures: tuple[Figure, ...]) -> TablePrice | None:
         """Figures of the table's batch, and the part of them that is a task's, as the work it would be there."""
         there, here = (ops.get(task.op) for ops in (self.ops, self.own))
         if there is None or here is None or (set(place.ops) <= _GROWING and self._off > FAR):
@@ -116,7 +116,7 @@ class TablePrices:
         )
         off = max(self.batch / self.table.batch, self.table.batch / self.batch)
         wider = tuple(_wider(figure, min(off * self._off, FAR)) for figure in figures)
-        return Priced(wider, share, INTERPOLATED, self._beside, reference)
+        return TablePrice(wider, share, INTERPOLATED, self._beside, reference)
 
     @cached_property
     def _beside(self) -> str | None:
@@ -127,7 +127,7 @@ class TablePrices:
         """How many times the context of the question is larger, or smaller, than that of the table."""
         return max(self.asked / self.table.context, self.table.context / self.asked)
 
-    def place(self, task: Task) -> Place | None:
+    def place(self, task: Task) -> TableCell | None:
         """Where a table has the price of `task`; None when it has no such place."""
         if task.phase != "decode" or task.layer is None:
             return None
@@ -137,7 +137,7 @@ class TablePrices:
             return self._decompress(task)
         return self._compute(task)
 
-    def _compute(self, task: Task) -> Place | None:
+    def _compute(self, task: Task) -> TableCell | None:
         columns: dict[str, Column] = {self.table.host: "host", self.table.accelerator: "accelerator"}
         column = columns.get(task.resource)
         if column is None or task.kind in ("pin", "reshape"):
@@ -146,14 +146,14 @@ class TablePrices:
         amount, of = task.bytes, sum(self.ops[op].memory_bytes for op in ops if op in self.ops)
         if task.kind in FIXED:
             amount, of = task.activation_bytes, self.ops[task.op].activation_bytes if task.op in self.ops else 0
-        return Place(ops, column, amount / of if of else 1.0)
+        return TableCell(ops, column, amount / of if of else 1.0)
 
     @property
     def _fused(self) -> tuple[str, ...]:
         """The rows of undivided attention."""
         return ("attention",) if self.table.row("attention") else DIVIDED
 
-    def _transfer(self, task: Task) -> Place | None:
+    def _transfer(self, task: Task) -> TableCell | None:
         source, target = task.memories
         if target != self.hardware.device(self.table.accelerator).memory:
             return None
@@ -164,7 +164,7 @@ class TablePrices:
         if not elements:
             return None
         whole = size_of(elements, task.format) * (self._stripes.get(source, 1.0) if stored else 1.0)
-        return Place(ops, column, task.bytes / whole / self._reached(task))
+        return TableCell(ops, column, task.bytes / whole / self._reached(task))
 
     def _reached(self, task: Task) -> float:
         """The share of its link's rate that a transfer reaches: columns are of page-locked memory."""
@@ -177,14 +177,14 @@ class TablePrices:
         """The column for storage is of all devices together: the share of a weight that each reads in that time."""
         return together(self.hardware, self.hardware.device(self.table.accelerator).memory)
 
-    def _decompress(self, task: Task) -> Place | None:
+    def _decompress(self, task: Task) -> TableCell | None:
         """None for caches of another batch: `planner.expansion` knows them."""
         name = task.op.removesuffix(".decompress")
         ops, elements = self._content(name)
         if self.own and not name.endswith(".weights"):
             return None
         of = size_of(elements, "q4") + size_of(elements, self.table.format)
-        return Place(ops, "decompress", task.bytes / of) if elements else None
+        return TableCell(ops, "decompress", task.bytes / of) if elements else None
 
     def _content(self, name: str) -> tuple[tuple[str, ...], int]:
         """The rows a transfer called `name` belongs to, and the elements those rows moved."""

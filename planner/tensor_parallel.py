@@ -6,7 +6,7 @@ from itertools import pairwise
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placed, Placement
 from helmsman.lowering.rules import kv_rule, residence
-from helmsman.lowering.streams import Ways
+from helmsman.lowering.streams import MemoryRoutes
 from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
@@ -133,7 +133,7 @@ class DividedStages:
 
 def moved(costs: CostModel, here: str, there: str, size: int) -> float:
     """Seconds of `size` bytes from one memory to another, over a link of theirs or through host memory."""
-    hops = Ways(costs.hardware).hops(here, there, size, "pinned")
+    hops = MemoryRoutes(costs.hardware).hops(here, there, size, "pinned")
     return sum(costs.price(transfer(hop.link.name, size)).mid for hop in hops)
 
 

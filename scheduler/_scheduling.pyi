@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.decision import Decision
-from helmsman.scheduler.iteration_times import Work
+from helmsman.scheduler.decision import SchedulingDecision
+from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.limits import Limits
 
 def simulate(
@@ -66,7 +66,7 @@ class Scheduler:
     def reset(self) -> None:
         """All requests are gone, and so is what was cached; a pass that has not been committed is taken back."""
 
-    def decide(self) -> Decision | None:
+    def decide(self) -> SchedulingDecision | None:
         """The next pass; None when there is nothing to do. A pass that has not been committed is taken back: its swaps
         and drops are done, the rest is decided anew."""
 
@@ -100,7 +100,7 @@ class Scheduler:
         """Between passes: raise RuntimeError unless all sums are what the requests say."""
 
 def pass_times(
-    cost: IterationCost, kind: str, first: Work, second: Work, joining: Sequence[tuple[int, Work]]
+    cost: IterationCost, kind: str, first: PassWork, second: PassWork, joining: Sequence[tuple[int, PassWork]]
 ) -> tuple[float, float, float, float]:
     """(seconds, accelerator, host, link) of a pass: how long it takes, and each side works in it.
 
@@ -127,13 +127,13 @@ def mixed_pays(
     over the times of decodes alone (E-APEX-03)."""
 
 def fill_halves(
-    cost: IterationCost, first: Work, cached: list[int], prompts: list[Work], tokens: int, share: float = 1.0
+    cost: IterationCost, first: PassWork, cached: list[int], prompts: list[PassWork], tokens: int, share: float = 1.0
 ) -> tuple[list[int], int, tuple[float, float], tuple[float, float]]:
     """NEO's steps 4 and 5: for each decode on the host, in order, its half or -1; how many of `prompts`, all of them in
     `first`, stay where at least `tokens` are left; seconds of a layer that hide each half's attention, and it takes."""
 
 def corrections(
-    cost: IterationCost, passes: list[tuple[str, Work, Work, tuple[float, float, float, float]]]
+    cost: IterationCost, passes: list[tuple[str, PassWork, PassWork, tuple[float, float, float, float]]]
 ) -> tuple[float, float, float, float]:
     """Factors of linear stages, attention on the accelerator and on the host, and the link, after passes of a kind with
     this work in both halves that took (seconds, accelerator, host, link)."""

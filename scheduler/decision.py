@@ -21,7 +21,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SchedulingDecision:
     """Requests by id. Sub-batch 0 has prompts, decode steps on the accelerator and some of those on the host,
     sub-batch 1 the other CPU requests. Swaps move all blocks of a request to the other home before it is used there;
     `preempted` lose theirs, and come again with a longer prompt. A first chunk whose `past` is not 0 begins with blocks

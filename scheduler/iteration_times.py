@@ -11,7 +11,7 @@ from helmsman.scheduler.cost import IterationCost
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PassWork:
     """What one pass, or one of its sub-batches, has to do.
 
     `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_requests`, `gpu_kv`: decodes with
@@ -31,15 +31,15 @@ class Work:
     swap_in: int = 0
 
 
-_NOTHING = Work()
+_NOTHING = PassWork()
 
 
-def prefill_attention(cost: IterationCost, work: Work) -> float:
+def prefill_attention(cost: IterationCost, work: PassWork) -> float:
     """One layer's attention of prompt chunks: bound by arithmetic or by the cache it reads."""
     return max(cost.prefill_compute(work.pairs), cost.prefill_read(work.prompt_kv))
 
 
-def device_attention(cost: IterationCost, work: Work) -> float:
+def device_attention(cost: IterationCost, work: PassWork) -> float:
     """One layer's attention on the accelerator: of decodes, in fewer micro-batches than stages where there are fewer of
     them, and of prompt chunks."""
     spread = max(1.0, cost.stages / max(1, work.tokens))
@@ -47,17 +47,17 @@ def device_attention(cost: IterationCost, work: Work) -> float:
     return decodes + prefill_attention(cost, work)
 
 
-def cpu_attention(cost: IterationCost, work: Work) -> float:
+def cpu_attention(cost: IterationCost, work: PassWork) -> float:
     """One layer's decode attention on the host (T_ca)."""
     return cost.cpu_attention(work.cpu_kv) + cost.cpu_request * work.cpu_requests
 
 
-def transfers(cost: IterationCost, work: Work) -> float:
+def transfers(cost: IterationCost, work: PassWork) -> float:
     """One layer's queries, keys and values to the host, and outputs back (TrQKV + TrO)."""
     return cost.to_host(work.cpu_requests) + cost.to_device(work.cpu_requests)
 
 
-def reading(cost: IterationCost, work: Work) -> float:
+def reading(cost: IterationCost, work: PassWork) -> float:
     """Seconds of one layer in which the accelerator reads memory: weights, as for one token, and caches of decodes."""
     return min(cost.linear(work.tokens), cost.linear(1)) + cost.gpu_attention(work.gpu_kv)
 
@@ -74,19 +74,19 @@ def contention(cost: IterationCost, reads: float, device: float, caches: float, 
     return 1.0 + cost.shared_device * both / device, 1.0 + cost.shared_host * both / host
 
 
-def gpu_only_seconds(cost: IterationCost, work: Work) -> float:
+def gpu_only_seconds(cost: IterationCost, work: PassWork) -> float:
     """Everything on the accelerator; caches are swapped layer by layer beside it (NEO-07)."""
     return max(_on_accelerator(cost, work), _link(cost, work))
 
 
-def simple_seconds(cost: IterationCost, work: Work) -> float:
+def simple_seconds(cost: IterationCost, work: PassWork) -> float:
     """The host's decode attention and everything else one after the other (NEO-03)."""
     host = cost.layers * cpu_attention(cost, work)
     turns = _on_accelerator(cost, work) + (cost.layers * transfers(cost, work) + host) / cost.stages
     return max(turns, host + cost.ends(work.outputs), _link(cost, work))
 
 
-def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
+def pipelined_seconds(cost: IterationCost, first: PassWork, second: PassWork) -> float:
     """Two sub-batches in turns, one's linear stage beside the other's attention (NEO-10, with transfers: E-NEO-05).
 
     Per layer the longest cycle of what waits for each other: all of the accelerator; all of the host; each sub-batch's
@@ -119,7 +119,7 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
 
 
 def deferred_seconds(
-    cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0, cohorts: Work = _NOTHING
+    cost: IterationCost, work: PassWork, joining: Sequence[int], yielding: int = 0, cohorts: PassWork = _NOTHING
 ) -> float:
     """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
     one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
@@ -134,7 +134,7 @@ def deferred_seconds(
     return max(longer * (alone + joined), _link(cost, work))
 
 
-def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> int:
+def deferred_iterations(cost: IterationCost, iteration: float, cohort: PassWork) -> int:
     """Iterations of `iteration` seconds until a token of a cohort of requests on the host: one layer on with every one
     in which the host is ready (APEX-19, E-APEX-05), its queries and outputs moved (APEX-42).
 
@@ -147,12 +147,12 @@ def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> 
     return ceil(slots / cost.stages)
 
 
-def _on_accelerator(cost: IterationCost, work: Work) -> float:
+def _on_accelerator(cost: IterationCost, work: PassWork) -> float:
     layer = cost.linear(work.tokens) + device_attention(cost, work)
     return cost.layers * layer + cost.ends(work.outputs)
 
 
-def _link(cost: IterationCost, *batches: Work) -> float:
+def _link(cost: IterationCost, *batches: PassWork) -> float:
     """Seconds that the busier direction of the link needs for what all layers of a pass move, hand-overs included; of a
     pipeline, each accelerator's of its own layers."""
     out = sum(cost.to_host(batch.cpu_requests) + cost.swap_out(batch.swap_out) for batch in batches)

@@ -16,7 +16,7 @@ Amount = TypeVar("Amount", int, float)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class WordChoice:
     """One of some words."""
 
     default: str
@@ -53,7 +53,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeNumber:
     """A whole number between `least` and `most`."""
 
     default: int
@@ -90,7 +90,7 @@ class Number:
         return _within(float(text), self.least, self.most)
 
 
-Option = Choice | Flag | Whole | Number
+Option = WordChoice | Flag | WholeNumber | Number
 """What each is without being said, and what it means."""
 
 
@@ -103,7 +103,7 @@ class PolicyOptions:
     homes: tuple[Home, ...] = ("gpu", "cpu")
 
 
-_SATURATION = Whole(
+_SATURATION = WholeNumber(
     128,
     0,
     1_000_000,
@@ -112,14 +112,14 @@ _SATURATION = Whole(
 )
 
 _POOL: Mapping[str, Option] = {
-    "cohorts": Whole(
+    "cohorts": WholeNumber(
         1,
         1,
         64,
         "most cohorts that attend on the host at a time, each at a layer of its own: with more than one, requests need "
         "not wait until the one under way has its tokens (APEX-40), and memory is kept for each",
     ),
-    "order": Choice(
+    "order": WordChoice(
         HOST_ORDERS[0],
         HOST_ORDERS,
         "of several cohorts, whose attention the host does first: of the last layer, of the first, or what came first",
@@ -131,7 +131,7 @@ POLICIES: Mapping[str, PolicyOptions] = {
     "gpu-only": PolicyOptions(
         "continuous batching on the accelerator alone, as vLLM does it",
         {
-            "preemption": Choice(
+            "preemption": WordChoice(
                 "recompute",
                 ("recompute", "swap"),
                 "what becomes of the cache of a request whose room others need: given up and computed again, or kept "
@@ -149,7 +149,7 @@ POLICIES: Mapping[str, PolicyOptions] = {
         "two unequal sub-batches where they advance more requests a second than the accelerator alone (NEO 3.2)",
         {
             "saturation": _SATURATION,
-            "prompts": Choice(
+            "prompts": WordChoice(
                 "work",
                 ("work", "requests"),
                 "what a prompt counts for in requests advanced a second: as many decodes as take as long, or one",

@@ -31,7 +31,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTable:
     """What a file holds, not yet verified."""
 
     table: "pa.Table"
@@ -73,7 +73,7 @@ def reading(kind: Kind, path: Path) -> Iterator[None]:
         raise BadInputError(f"cannot be read as Parquet: {first}", file=str(path), remedy=kind.again) from None
 
 
-def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> Stored:
+def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> StoredTable:
     """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`.
 
     A file of equal values is small and may stand for any number of them: `_within` bounds what they take."""
@@ -88,7 +88,7 @@ def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Se
     with _within(path), pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts)) as file:
         table = file.read(use_threads=False)
     table.validate(full=True)
-    return Stored(table, dict(metadata))
+    return StoredTable(table, dict(metadata))
 
 
 @contextmanager
@@ -116,7 +116,7 @@ _MOST_TIMES = 200
 _STATM = Path("/proc/self/statm")
 
 
-def verified(kind: Kind, stored: Stored, parts: Iterable[bytes], path: Path) -> bytes:
+def verified(kind: Kind, stored: StoredTable, parts: Iterable[bytes], path: Path) -> bytes:
     """The document of a file whose values are `parts`. Raises BadInputError where they are not what was written."""
     info = stored.metadata.get(kind.key, b"")
     if digest(info, parts) != stored.metadata.get(kind.digest_key):

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Index, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.parquet import Kind, Stored, read_table, reading, verified, write_table
+from helmsman.schemas.parquet import Kind, StoredTable, read_table, reading, verified, write_table
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.requests import MAX_REQUESTS, Floats, Ints
 
@@ -134,7 +134,7 @@ def read_served(path: Path) -> Served:
     return check_served(_with_info(served, parse_document(ServedInfo, info, str(path))), path)
 
 
-def _taken(stored: Stored) -> Served:
+def _taken(stored: StoredTable) -> Served:
     """The columns of a file, without its document."""
     import pyarrow as pa
     import pyarrow.compute as pc

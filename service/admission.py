@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 
-from helmsman.service.generation import Capacity, Job
+from helmsman.service.generation import EngineCapacity, Job
 from helmsman.service.refusals import RefusedError
 
 _REMEMBERED = 32
@@ -26,7 +26,7 @@ class Admission:
 
     `clock`: seconds, of which only differences count."""
 
-    def __init__(self, bounds: Bounds, capacity: Capacity, clock: Callable[[], float]) -> None:
+    def __init__(self, bounds: Bounds, capacity: EngineCapacity, clock: Callable[[], float]) -> None:
         self._bounds, self._capacity, self._clock = bounds, capacity, clock
         self._ends: deque[float] = deque(maxlen=_REMEMBERED)
         self.requests = 0

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from helmsman.service.asked import Asked
+from helmsman.service.asked import GenerationRequest
 from helmsman.service.refusals import RefusedError
 from helmsman.service.replies import Piece
 
@@ -29,10 +29,10 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestAnswer:
     """How one request is answered: as a conversation goes on (`chat`) or a text does, under which `name` and model."""
 
-    asked: Asked
+    asked: GenerationRequest
     name: str
     created: int
     model: str

@@ -37,7 +37,7 @@ class StreamOptions(Frozen):
     continuous_usage_stats: bool | None = None
 
 
-class Asked(Document):
+class GenerationRequest(Document):
     """What completions and conversations have in common."""
 
     byte_limit: ClassVar[int] = 2**20
@@ -106,7 +106,7 @@ def _prompt(prompt: Any) -> str | tuple[int, ...]:
     return tuple(prompt)
 
 
-class CompletionAsked(Asked):
+class CompletionAsked(GenerationRequest):
     """`POST /v1/completions`: a prompt as text or token ids."""
 
     prompt: Annotated[Any, BeforeValidator(_prompt)]
@@ -143,7 +143,7 @@ class Spoken(Frozen):
         return {"role": "system" if self.role == "developer" else self.role, "content": content}
 
 
-class ChatAsked(Asked):
+class ChatAsked(GenerationRequest):
     """`POST /v1/chat/completions`: a conversation to go on with."""
 
     messages: Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=10_000)]

@@ -9,7 +9,7 @@ from helmsman.service.generation import Ended
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class TimedTokens:
     """Tokens with the moments (seconds of CLOCK_MONOTONIC) at which they were made; why none follow, if none do."""
 
     tokens: tuple[int, ...]
@@ -83,7 +83,7 @@ class Delivery:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def arrived(self) -> Arrived:
+    async def arrived(self) -> TimedTokens:
         """All that has come since the last time, once there is something."""
         if not self._tokens and self.ended is None:
             self._waiter = asyncio.get_running_loop().create_future()
@@ -93,4 +93,4 @@ class Delivery:
                 self._waiter = None
         tokens, self._tokens = self._tokens, []
         moments, self._moments = self._moments, []
-        return Arrived(tuple(tokens), tuple(moments), self.ended)
+        return TimedTokens(tuple(tokens), tuple(moments), self.ended)

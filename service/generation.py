@@ -44,7 +44,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Capacity:
+class EngineCapacity:
     """What an engine can hold: tokens of one sequence (`context`), of keys and values by home (`homes`: gpu, cpu;
     a sequence is in one of them) in blocks of `block`, and `sequences` that run at once."""
 
@@ -89,7 +89,7 @@ class Generator(Protocol):
     `on_token` and `on_end` are called from those threads and return at once; after `on_end` neither is called again."""
 
     @property
-    def capacity(self) -> Capacity:
+    def capacity(self) -> EngineCapacity:
         """What it can hold."""
         ...
 

@@ -10,8 +10,8 @@ from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 from helmsman.schemas.errors import BadInputError
 from helmsman.service.apart import Apart
-from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
-from helmsman.service.generation import Capacity, Job
+from helmsman.service.asked import ChatAsked, CompletionAsked, GenerationRequest
+from helmsman.service.generation import EngineCapacity, Job
 from helmsman.service.refusals import RefusedError, refused
 
 _AT_ONCE = 4096
@@ -19,7 +19,7 @@ _AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """The model that is served: its name, its tokenizer and chat template (None without), ids below `vocab`, `eos`;
     `about`: what else `/v1/models` says of it."""
 
@@ -39,7 +39,7 @@ class Wanted:
     stops: tuple[str, ...]
 
 
-async def completion(asked: CompletionAsked, served: Served, capacity: Capacity, apart: Apart) -> Wanted:
+async def completion(asked: CompletionAsked, served: ServedModel, capacity: EngineCapacity, apart: Apart) -> Wanted:
     """What a completion asks. Raises RefusedError."""
     if isinstance(asked.prompt, str):
         prompt = await _tokens(served, asked.prompt, apart, special=True)
@@ -53,7 +53,7 @@ async def completion(asked: CompletionAsked, served: Served, capacity: Capacity,
     return _wanted(asked, prompt, asked.stops, served, capacity)
 
 
-async def chat(asked: ChatAsked, served: Served, capacity: Capacity, apart: Apart) -> Wanted:
+async def chat(asked: ChatAsked, served: ServedModel, capacity: EngineCapacity, apart: Apart) -> Wanted:
     """What a conversation asks. Raises RefusedError."""
     template = served.template
     if template is None:
@@ -67,7 +67,7 @@ async def chat(asked: ChatAsked, served: Served, capacity: Capacity, apart: Apar
     return _wanted(asked, prompt, stops, served, capacity)
 
 
-async def _tokens(served: Served, text: str, apart: Apart, *, special: bool) -> Sequence[int]:
+async def _tokens(served: ServedModel, text: str, apart: Apart, *, special: bool) -> Sequence[int]:
     if served.text is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; give token ids", param="prompt")
     try:
@@ -78,7 +78,13 @@ async def _tokens(served: Served, text: str, apart: Apart, *, special: bool) -> 
         raise refused(error) from None
 
 
-def _wanted(asked: Asked, prompt: Sequence[int], stops: tuple[str, ...], served: Served, capacity: Capacity) -> Wanted:
+def _wanted(
+    asked: GenerationRequest,
+    prompt: Sequence[int],
+    stops: tuple[str, ...],
+    served: ServedModel,
+    capacity: EngineCapacity,
+) -> Wanted:
     if not prompt:
         raise RefusedError(400, "invalid_request", "the prompt is empty", param="prompt")
     if stops and served.text is None:
@@ -99,12 +105,12 @@ def _wanted(asked: Asked, prompt: Sequence[int], stops: tuple[str, ...], served:
     return Wanted(Job(tuple(prompt), most, asked.sampling, seed, least, ends, barred, asked.priority or 0), stops)
 
 
-def _most(capacity: Capacity) -> int:
+def _most(capacity: EngineCapacity) -> int:
     """Tokens of a request, prompt and answer, at most."""
     return min(capacity.context, capacity.home_tokens)
 
 
-def _check_fits(prompt: int, answer: int, capacity: Capacity) -> None:
+def _check_fits(prompt: int, answer: int, capacity: EngineCapacity) -> None:
     """A request of so many tokens that can never fit is refused at once, not queued for ever."""
     most = _most(capacity)
     if prompt + answer > most:

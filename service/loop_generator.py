@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.request import Ended as LoopEnd
+from helmsman.executor.serving.request import RequestOptions
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.served import PASS_PARTS
-from helmsman.service.generation import Capacity, Job, Load, OnEnd, OnToken, Submitted
+from helmsman.service.generation import EngineCapacity, Job, Load, OnEnd, OnToken, Submitted
 
 
 @dataclass
@@ -18,7 +18,7 @@ class LoopGenerator:
     what the loop has used, once it has ended."""
 
     loop: ServingLoop
-    capacity: Capacity
+    capacity: EngineCapacity
     kv_share: Callable[[], float]
     release: Callable[[], None] = lambda: None
 
@@ -34,7 +34,7 @@ class LoopGenerator:
         def ended(end: LoopEnd) -> None:
             on_end(end.reason)
 
-        handle = self.loop.submit(Asked(job.prompt, job.max_tokens, *choosing), on_token, ended)
+        handle = self.loop.submit(RequestOptions(job.prompt, job.max_tokens, *choosing), on_token, ended)
         return Submitted(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
 
     def load(self) -> Load:

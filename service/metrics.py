@@ -25,7 +25,7 @@ _PROVIDER = "helm"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RequestOutcome:
     """How one request went, in seconds: `first_s` from its arrival to its first token, None where there was none.
 
     `reason`: stop, length, abort (who asked has left, or reads too slowly) or error."""
@@ -86,7 +86,7 @@ class Metrics:
         """Between two tokens of a request."""
         self._gap.observe(seconds)
 
-    def ended(self, operation: str, outcome: Outcome) -> None:
+    def ended(self, operation: str, outcome: RequestOutcome) -> None:
         """A request that was let in has ended."""
         self._success.labels(**self._labels, finished_reason=outcome.reason).inc()
         self._prompt.inc(outcome.prompt_tokens)

@@ -15,7 +15,7 @@ from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
 from helmsman.scheduler.policies import policy_options
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.serving_question import ServingSetting
-from helmsman.service.generation import Capacity, Generator
+from helmsman.service.generation import EngineCapacity, Generator
 from helmsman.service.loop_generator import LoopGenerator
 from helmsman.simulator.serving.run import Setup
 
@@ -51,11 +51,11 @@ def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Gene
     return LoopGenerator(loop, capacity, lambda: share_of(engine.occupancy, capacity.homes), engine.close)
 
 
-def capacity_of(limits: Limits, policy: str) -> Capacity:
+def capacity_of(limits: Limits, policy: str) -> EngineCapacity:
     """What a replica holds under a policy, as requests see it."""
     tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
     homes: dict[str, int] = {home: tokens[home] for home in policy_options(policy).homes}
-    return Capacity(limits.context, homes, limits.block, limits.sequences)
+    return EngineCapacity(limits.context, homes, limits.block, limits.sequences)
 
 
 def share_of(occupancy: Mapping[str, tuple[int, int]], homes: Collection[str]) -> float:

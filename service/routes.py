@@ -8,17 +8,17 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from helmsman.service.answers import Answer
-from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
+from helmsman.service.answers import RequestAnswer
+from helmsman.service.asked import ChatAsked, CompletionAsked, GenerationRequest
 from helmsman.service.connections import Connections
 from helmsman.service.jobs import Wanted, chat, completion
 from helmsman.service.refusals import RefusedError, error_body
 from helmsman.service.replies import Piece
-from helmsman.service.running import Running
+from helmsman.service.running import RunningRequest
 from helmsman.service.service import Service
 from helmsman.service.streaming import stream
 
-_AskedT = TypeVar("_AskedT", bound=Asked)
+_AskedT = TypeVar("_AskedT", bound=GenerationRequest)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -84,10 +84,12 @@ class Routes:
             raise RefusedError(404, "model_not_found", message, param="model")
         return asked
 
-    async def _answer(self, request: web.Request, asked: Asked, wanted: Wanted, kind: str) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, asked: GenerationRequest, wanted: Wanted, kind: str
+    ) -> web.StreamResponse:
         conversation = kind == "chatcmpl"
         name = f"{kind}-{uuid4().hex}"
-        answer = Answer(asked, name, int(time.time()), self._service.served.name, conversation)
+        answer = RequestAnswer(asked, name, int(time.time()), self._service.served.name, conversation)
         operation = "chat" if conversation else "text_completion"
         with self._service.running(wanted, operation) as run:
             if asked.stream:
@@ -97,7 +99,7 @@ class Routes:
         return web.Response(body=body, content_type="application/json")
 
 
-async def _whole(run: Running) -> Piece:
+async def _whole(run: RunningRequest) -> Piece:
     """All pieces as one."""
     pieces = [piece async for piece in run.pieces()]
     text = "".join(piece.text for piece in pieces)

@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 from helmsman.executor.text import Text
 from helmsman.service.answers import Usage
-from helmsman.service.delivery import Arrived, Delivery, Mailbox
+from helmsman.service.delivery import Delivery, Mailbox, TimedTokens
 from helmsman.service.generation import Generator
 from helmsman.service.jobs import Wanted
-from helmsman.service.metrics import Metrics, Outcome
+from helmsman.service.metrics import Metrics, RequestOutcome
 from helmsman.service.refusals import RefusedError
 from helmsman.service.replies import Finish, Piece, Reply
 
 
-class Running:
+class RunningRequest:
     """Made when it arrives, and read by one reader."""
 
     def __init__(
@@ -59,10 +59,10 @@ class Running:
             if self._finish is None and arrived.ended is not None:
                 raise _interrupted(self.delivery)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RequestOutcome:
         """What came of it."""
         started, first = self._started, self._first
-        return Outcome(
+        return RequestOutcome(
             reason=self._finish or ("error" if self.delivery.ended in ("failed", "refused") else "abort"),
             prompt_tokens=len(self._wanted.job.prompt),
             answer_tokens=self.reply.count,
@@ -71,7 +71,7 @@ class Running:
             last_s=self._last - started,
         )
 
-    def _measure(self, arrived: Arrived) -> None:
+    def _measure(self, arrived: TimedTokens) -> None:
         for moment in arrived.moments:
             if self._first is None:
                 self._first = moment

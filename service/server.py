@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError
 from helmsman.service.connections import Connections
 from helmsman.service.generation import Generator
-from helmsman.service.jobs import Served
+from helmsman.service.jobs import ServedModel
 from helmsman.service.routes import application
 from helmsman.service.service import Options, Service
 
@@ -81,7 +81,7 @@ def _unusable(error: OSError, host: str, port: int) -> HelmError:
 async def serving(
     listener: socket.socket,
     engine: Generator,
-    served: Served,
+    served: ServedModel,
     options: Options,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Service]:
@@ -127,7 +127,7 @@ async def _wind_down(service: Service, site: web.SockSite, grace_s: float) -> No
 async def serve(
     listener: socket.socket,
     engine: Generator,
-    served: Served,
+    served: ServedModel,
     options: Options,
     on_ready: Callable[[str], None],
     tls: ssl.SSLContext | None = None,

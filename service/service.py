@@ -13,11 +13,11 @@ from helmsman.service.apart import Apart
 from helmsman.service.delivery import Mailbox
 from helmsman.service.generation import Generator
 from helmsman.service.health import Health
-from helmsman.service.jobs import Served, Wanted
+from helmsman.service.jobs import ServedModel, Wanted
 from helmsman.service.metrics import Metrics
 from helmsman.service.reading import Bodies, BodyLimits
 from helmsman.service.refusals import RefusedError, refused
-from helmsman.service.running import Running
+from helmsman.service.running import RunningRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Options:
 class Service:
     """One engine that serves one model. Made, and used, in the loop that answers."""
 
-    def __init__(self, engine: Generator, served: Served, options: Options) -> None:
+    def __init__(self, engine: Generator, served: ServedModel, options: Options) -> None:
         self.engine, self.served, self.options = engine, served, options
         self.metrics = Metrics(served.name, engine.load)
         self.admission = Admission(options.bounds, engine.capacity, time.monotonic)
@@ -47,14 +47,14 @@ class Service:
         self.bodies = Bodies(options.bodies, self.apart)
         self.health = Health(engine, self._on_fault, options.canary_s)
         self._mailbox = Mailbox(asyncio.get_running_loop())
-        self._runs: set[Running] = set()
+        self._runs: set[RunningRequest] = set()
 
     @contextmanager
-    def running(self, wanted: Wanted, operation: str) -> Iterator[Running]:
+    def running(self, wanted: Wanted, operation: str) -> Iterator[RunningRequest]:
         """A request let in and under way; however it is left, it is cancelled and counted. Raises RefusedError."""
         self.health.check()
         with self.admission.admitted(wanted.job):
-            run = Running(self.engine, wanted, self.served.text, self._mailbox, self.metrics)
+            run = RunningRequest(self.engine, wanted, self.served.text, self._mailbox, self.metrics)
             self._runs.add(run)
             try:
                 with self._submitted(run):
@@ -64,7 +64,7 @@ class Service:
                 self.metrics.ended(operation, run.outcome())
 
     @contextmanager
-    def _submitted(self, run: Running) -> Iterator[None]:
+    def _submitted(self, run: RunningRequest) -> Iterator[None]:
         try:
             run.submit()
         except HardwareUnavailableError as error:

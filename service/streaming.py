@@ -4,14 +4,16 @@ import asyncio
 
 from aiohttp import web
 
-from helmsman.service.answers import Answer
+from helmsman.service.answers import RequestAnswer
 from helmsman.service.refusals import RefusedError, StalledError
-from helmsman.service.running import Running
+from helmsman.service.running import RunningRequest
 
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-async def stream(request: web.Request, answer: Answer, run: Running, stall_s: float) -> web.StreamResponse:
+async def stream(
+    request: web.Request, answer: RequestAnswer, run: RunningRequest, stall_s: float
+) -> web.StreamResponse:
     """Answer with chunks as tokens arrive.
 
     Nothing is sent before the first, so that what fails until then is refused with a status of its own; what fails

@@ -29,7 +29,7 @@ class Breakdown:
 ROWS = ("compute", "decompression", "cache", "weights", "cpu", "other", "idle")
 
 
-class Rows:
+class BreakdownSum:
     """Adds up a replay: its `add` is told of every task that is done."""
 
     def __init__(self, hardware: Hardware) -> None:

@@ -21,7 +21,7 @@ def chosen_steps(steps: int, past: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class StepCurve:
     """values[i] at step steps[i], steps strictly increasing from 1, at least one; linear between them."""
 
     steps: tuple[int, ...]

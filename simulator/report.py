@@ -11,7 +11,7 @@ from helmsman.schemas.units import format_bytes, format_seconds
 from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.per_layer import Overlap, PassLayers
-from helmsman.simulator.stream import LaneUse, Phase, Stream
+from helmsman.simulator.stream import LaneUse, Stream, StreamPhase
 from helmsman.simulator.synchronisation import Synchronisation
 
 
@@ -83,7 +83,7 @@ def _synchronised(found: Synchronisation) -> Iterator[str]:
         yield f"waits per layer and batch: {found.devices:.3g} between devices ({against}), {found.lanes:.3g} in all"
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
+def _phase(phase: StreamPhase) -> dict[str, Any]:
     lanes = [_lane(lane) for lane in phase.lanes]
     shares = {f"{name}_s": getattr(phase.shares, name) for name in FIELDS}
     rows = {f"{name}_s": getattr(phase.rows, name) for name in ROWS}
@@ -122,7 +122,7 @@ def _lanes(stream: Stream) -> Iterator[str]:
     yield f"two or more at work: {format_seconds(overlap)} ({overlap / total if total else 0.0:.1%})"
 
 
-def _shares(phase: Phase) -> Iterator[str]:
+def _shares(phase: StreamPhase) -> Iterator[str]:
     """What worked together in decode, where transfers to an accelerator did (PARK-64)."""
     shares = phase.shares
     if not (shares.h2d or shares.h2d_cpu or shares.h2d_gpu or shares.all) or not phase.seconds:

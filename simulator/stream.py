@@ -12,8 +12,8 @@ from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
-from helmsman.simulator.breakdown import ROWS, Breakdown, Rows
-from helmsman.simulator.curve import Curve, chosen_steps
+from helmsman.simulator.breakdown import ROWS, Breakdown, BreakdownSum
+from helmsman.simulator.curve import StepCurve, chosen_steps
 from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
 from helmsman.timing.handovers import Handovers
@@ -36,7 +36,7 @@ class LaneUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class StreamPhase:
     """A phase of a stream: its seconds, its lanes, the seconds in which two or more lanes worked, what worked, and on
     what."""
 
@@ -48,7 +48,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
+class _ReplayedPass:
     """A replayed iteration."""
 
     summary: Summary
@@ -69,8 +69,8 @@ class Stream:
     e2e: float
     decode_rate: float | None
     rate: float
-    prefill: Phase
-    decode: Phase
+    prefill: StreamPhase
+    decode: StreamPhase
     steps: int
     simulated: tuple[int, ...]
 
@@ -92,9 +92,9 @@ def simulate(
     prompt = _prompt(plan, passes, price, between, slowed)
     done = [_replayed(plan, price, between, slowed, passes.step(step)) for step in progress(steps)]
     ttft = prompt.seconds
-    decoding = _phase(plan, done, lambda values: Curve(steps, tuple(values)).total())
+    decoding = _phase(plan, done, lambda values: StepCurve(steps, tuple(values)).total())
     e2e = ttft + decoding.seconds
-    itl = Curve(steps, tuple(step.summary.makespan for step in done)) if done else None
+    itl = StepCurve(steps, tuple(step.summary.makespan for step in done)) if done else None
     return Stream(
         ttft=ttft,
         tpot=decoding.seconds / workload.decode_steps if done else None,
@@ -136,19 +136,21 @@ def remembering(price: Price) -> Price:
     return remembered
 
 
-def _prompt(plan: Placed, passes: Passes, price: Price, between: Handovers, slowed: Slowed | None) -> Phase:
+def _prompt(plan: Placed, passes: Passes, price: Price, between: Handovers, slowed: Slowed | None) -> StreamPhase:
     looked = weighted_passes(plan, passes)
     done = [_replayed(plan, price, between, slowed, each) for each, _ in looked]
     return _phase(plan, done, lambda values: sum(w * value for (_, w), value in zip(looked, values, strict=True)))
 
 
-def _replayed(plan: Placed, price: Price, between: Handovers, slowed: Slowed | None, iteration: Iteration) -> _Pass:
-    rows = Rows(plan.hardware)
+def _replayed(
+    plan: Placed, price: Price, between: Handovers, slowed: Slowed | None, iteration: Iteration
+) -> _ReplayedPass:
+    rows = BreakdownSum(plan.hardware)
     tasks = lower_tasks(plan, iteration)
     summary = replay_stream(tasks, price, plan.hardware, rows.add, slowed=slowed, between=between)
     if between.hardware.between_passes is not None:
         summary = summary.later(between.begins(lower(plan, iteration)))
-    return _Pass(summary, rows.breakdown(summary.shares))
+    return _ReplayedPass(summary, rows.breakdown(summary.shares))
 
 
 def _rate(tokens: int, seconds: float) -> float:
@@ -156,10 +158,10 @@ def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0.0 else 0.0
 
 
-def _phase(plan: Placed, passes: list[_Pass], total: _Total) -> Phase:
+def _phase(plan: Placed, passes: list[_ReplayedPass], total: _Total) -> StreamPhase:
     """The phase of which `passes` were replayed."""
     if not passes:
-        return Phase(0.0, 0.0, (), OverlapShares(), Breakdown())
+        return StreamPhase(0.0, 0.0, (), OverlapShares(), Breakdown())
     done = [each.summary for each in passes]
     seconds = total(step.makespan for step in done)
     lanes = []
@@ -170,7 +172,7 @@ def _phase(plan: Placed, passes: list[_Pass], total: _Total) -> Phase:
     shares = {name: total(getattr(step.shares, name) for step in done) for name in FIELDS}
     rows = {name: total(getattr(each.rows, name) for each in passes) for name in ROWS}
     overlap = total(step.overlap for step in done)
-    return Phase(seconds, overlap, tuple(lanes), OverlapShares(**shares), Breakdown(**rows))
+    return StreamPhase(seconds, overlap, tuple(lanes), OverlapShares(**shares), Breakdown(**rows))
 
 
 def _lanes(plan: Placed, done: list[Summary]) -> list[str]:

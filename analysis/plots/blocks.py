@@ -45,7 +45,7 @@ _ORDER = ("CPU", "weights", "cache", "activations", "storage", "decompress", "GP
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ChartSpan:
     """A span in the chart: seconds from the chart's start; `inside`: of the layers asked for, not of a neighbour.
 
     `chunk`: rows or heads of a divided operation; `batch`: which of a zig-zag pass, None for what all batches share;
@@ -62,11 +62,11 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ChartRow:
     """A row of the chart: what it is called, and tracks of blocks that do not overlap."""
 
     name: str
-    tracks: tuple[tuple[Block, ...], ...]
+    tracks: tuple[tuple[ChartSpan, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Chart:
     """Rows from top to bottom over `seconds`: from the first computation of `layers` until all of them are done and the
     layer behind has begun, so that transfers it has to wait for are seen."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ChartRow, ...]
     seconds: float
     layers: range
 
@@ -94,13 +94,13 @@ def chart(spans: Iterable[Span], hardware: Hardware, layers: range) -> Chart:
     end = max(max(span.end_s for span in computed), min(following, default=start))
     shown = [span for span in every if span.end_s > start and span.start_s < end]
     together = not any(_BATCH.search(span.task) for span in shown)
-    found: dict[tuple[str, str], list[Block]] = {}
+    found: dict[tuple[str, str], list[ChartSpan]] = {}
     for span in sorted(shown, key=lambda span: (span.start_s, span.end_s, span.task)):
         found.setdefault(places.row(span), []).append(_block(span, start, places.is_link(span), layers, together))
     rows = sorted(found, key=lambda row: (_ORDER.index(row[0]), row[1]))
     names = [places.title(kind, owner, rows) for kind, owner in rows]
     tracks = [tuple(_tracks(found[row])) for row in rows]
-    return Chart(tuple(Row(*each) for each in zip(names, tracks, strict=True)), end - start, layers)
+    return Chart(tuple(ChartRow(*each) for each in zip(names, tracks, strict=True)), end - start, layers)
 
 
 def layer_period(spans: Iterable[Span], hardware: Hardware) -> float | None:
@@ -169,9 +169,9 @@ class _Places:
         return "weights" if op.endswith(".weights") else "cache" if op in _CACHE else "activations"
 
 
-def _tracks(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
+def _tracks(blocks: Sequence[ChartSpan]) -> list[tuple[ChartSpan, ...]]:
     """The fewest tracks in which no two blocks overlap; `blocks` are in the order of their starts."""
-    tracks: list[list[Block]] = []
+    tracks: list[list[ChartSpan]] = []
     for block in blocks:
         free = next((track for track in tracks if track[-1].end <= block.start + 1e-12), None)
         if free is None:
@@ -181,7 +181,7 @@ def _tracks(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
     return [tuple(track) for track in tracks]
 
 
-def _block(span: Span, origin: float, moved: bool, layers: range, together: bool) -> Block:
+def _block(span: Span, origin: float, moved: bool, layers: range, together: bool) -> ChartSpan:
     base, _, rest = span.op.partition(".")
     base = base.partition(":")[0]
     ready = span.op.endswith((".pin", ".reshape"))
@@ -189,7 +189,7 @@ def _block(span: Span, origin: float, moved: bool, layers: range, together: bool
     group = "Activations" if activation else "Pinning, reshape" if ready else _GROUP_OF.get(base, "Activations")
     chunk, batch = _CHUNK.search(span.task), _BATCH.search(span.task)
     name = _NAMES.get(base, base)
-    return Block(
+    return ChartSpan(
         start=span.start_s - origin,
         end=span.end_s - origin,
         name=f"{'pin' if span.op.endswith('.pin') else 'turn'} {name}" if ready else name,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from helmsman.analysis.plots.blocks import GROUPS, Block, Chart
-from helmsman.analysis.plots.labels import SIZE, SPACING, Room, placed
+from helmsman.analysis.plots.blocks import GROUPS, Chart, ChartSpan
+from helmsman.analysis.plots.labels import SIZE, SPACING, LabelRoom, placed
 from helmsman.analysis.plots.picture import (
     BLUE,
     GREEN,
@@ -65,7 +65,7 @@ def gantt(chart: Chart, heading: Heading) -> "Figure":
     return figure
 
 
-def _placed(chart: Chart) -> Iterator[tuple[int, Block]]:
+def _placed(chart: Chart) -> Iterator[tuple[int, ChartSpan]]:
     """(track from the top, block)."""
     tracks = (track for row in chart.rows for track in row.tracks)
     return ((top, block) for top, track in enumerate(tracks) for block in track)
@@ -91,12 +91,12 @@ def _scale(axes: "Axes", chart: Chart, tracks: int) -> None:
         side.set_linewidth(0.8)
 
 
-def colour(block: Block) -> str:
+def colour(block: ChartSpan) -> str:
     """The colour of a block."""
     return COLOURS[block.group] if block.inside else lighter(COLOURS[block.group])
 
 
-def _draw(axes: "Axes", top: int, block: Block) -> None:
+def _draw(axes: "Axes", top: int, block: ChartSpan) -> None:
     from matplotlib.patches import Rectangle
 
     face = colour(block)
@@ -128,7 +128,7 @@ def _write(figure: "Figure", axes: "Axes", chart: Chart) -> None:
             sizes[text, turned] = box.width, box.height
         return sizes[text, turned]
 
-    room = Room(axes.get_window_extent().width / chart.seconds, 0.8 * _TRACK * figure.dpi, chart.seconds)
+    room = LabelRoom(axes.get_window_extent().width / chart.seconds, 0.8 * _TRACK * figure.dpi, chart.seconds)
     tracks = (track for row in chart.rows for track in row.tracks)
     for top, track in enumerate(tracks):
         for label in placed(track, room, size):
@@ -137,7 +137,7 @@ def _write(figure: "Figure", axes: "Axes", chart: Chart) -> None:
             text.set(ha="center", va="center", rotation=label.turned, linespacing=SPACING)
 
 
-def _legend(figure: "Figure", blocks: Sequence[Block]) -> None:
+def _legend(figure: "Figure", blocks: Sequence[ChartSpan]) -> None:
     """The groups that occur, below the time axis."""
     from matplotlib.patches import Patch
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
-from helmsman.analysis.plots.blocks import Block
+from helmsman.analysis.plots.blocks import ChartSpan
 
 SIZE = 7.5
 """Points."""
@@ -21,7 +21,7 @@ Size = Callable[[str, int], tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LabelRoom:
     """What labels of a track may fill: pixels per second, pixels high, seconds of the chart."""
 
     scale: float
@@ -36,10 +36,10 @@ class Label:
     text: str
     at: float
     turned: int
-    block: Block | None
+    block: ChartSpan | None
 
 
-def placed(track: Sequence[Block], room: Room, size: Size) -> Iterator[Label]:
+def placed(track: Sequence[ChartSpan], room: LabelRoom, size: Size) -> Iterator[Label]:
     """The labels of one track that fit; no two of them overlap, and none leaves its block or its gap."""
     inner = [_inside(block, room, size) for block in track]
     free, found = _gaps(track, room), list[Label]()
@@ -59,11 +59,11 @@ def placed(track: Sequence[Block], room: Room, size: Size) -> Iterator[Label]:
 
 
 def _with_neighbours(
-    track: Sequence[Block],
+    track: Sequence[ChartSpan],
     run: tuple[int, int],
     inner: list[Label | None],
     free: list[tuple[float, float]],
-    room: Room,
+    room: LabelRoom,
     size: Size,
 ) -> Label | None:
     """The names of a run that has no gap beside it, together with those of blocks next to it that are named upright:
@@ -79,14 +79,14 @@ def _with_neighbours(
     return None
 
 
-def _joins(track: Sequence[Block], place: int, run: tuple[int, int], label: Label | None, room: Room) -> bool:
+def _joins(track: Sequence[ChartSpan], place: int, run: tuple[int, int], label: Label | None, room: LabelRoom) -> bool:
     """Whether the block at `place`, just before or after a run, is named upright, near and of the same layer."""
     near = (track[place], track[run[0]]) if place < run[0] else (track[run[1]], track[place])
     return label is not None and label.turned == 90 and not _apart(*near, room)
 
 
 def _named(
-    track: Sequence[Block], first: int, last: int, free: list[tuple[float, float]], room: Room, size: Size
+    track: Sequence[ChartSpan], first: int, last: int, free: list[tuple[float, float]], room: LabelRoom, size: Size
 ) -> Label | None:
     """The names of a run of narrow blocks behind it or before it; takes the gap from `free`."""
     for text in _names(track[first : last + 1]):
@@ -97,7 +97,7 @@ def _named(
     return None
 
 
-def _inside(block: Block, room: Room, size: Size) -> Label | None:
+def _inside(block: ChartSpan, room: LabelRoom, size: Size) -> Label | None:
     left, right = max(block.start, 0.0), min(block.end, room.seconds)
     for text, turned in _wordings(block):
         width, height = size(text, turned)
@@ -106,7 +106,7 @@ def _inside(block: Block, room: Room, size: Size) -> Label | None:
     return None
 
 
-def _wordings(block: Block) -> Iterator[tuple[str, int]]:
+def _wordings(block: ChartSpan) -> Iterator[tuple[str, int]]:
     """(text, degrees) that would do for a block, best first; what is of another layer always says of which."""
     chunk = f"{block.chunk[0]}–{block.chunk[1]}" if block.chunk else ""
     batch = "" if block.batch is None else f"b{block.batch}"
@@ -123,14 +123,14 @@ def _wordings(block: Block) -> Iterator[tuple[str, int]]:
         yield block.name, 90
 
 
-def _gaps(track: Sequence[Block], room: Room) -> list[tuple[float, float]]:
+def _gaps(track: Sequence[ChartSpan], room: LabelRoom) -> list[tuple[float, float]]:
     """Where nothing is in the chart: before every block, and behind the last."""
     ends = [0.0, *(max(0.0, block.end) for block in track)]
     starts = [*(min(block.start, room.seconds) for block in track), room.seconds]
     return [(end, max(end, start)) for end, start in zip(ends, starts, strict=True)]
 
 
-def _runs(track: Sequence[Block], inner: Sequence[Label | None], room: Room) -> Iterator[tuple[int, int]]:
+def _runs(track: Sequence[ChartSpan], inner: Sequence[Label | None], room: LabelRoom) -> Iterator[tuple[int, int]]:
     """(first, last) of blocks of one layer, close together, that have no label."""
     start = None
     for index, label in enumerate(inner):
@@ -142,11 +142,11 @@ def _runs(track: Sequence[Block], inner: Sequence[Label | None], room: Room) -> 
             start = None
 
 
-def _apart(block: Block, after: Block, room: Room) -> bool:
+def _apart(block: ChartSpan, after: ChartSpan, room: LabelRoom) -> bool:
     return block.layer != after.layer or (after.start - block.end) * room.scale > _NEAR
 
 
-def _names(run: Sequence[Block]) -> Iterator[str]:
+def _names(run: Sequence[ChartSpan]) -> Iterator[str]:
     """What a run of narrow blocks of one layer is, in their order, and of which batch if of one; then in short."""
     names = list(dict.fromkeys(block.name for block in run))
     batches = {block.batch for block in run}
@@ -159,7 +159,7 @@ def _names(run: Sequence[Block]) -> Iterator[str]:
 
 
 def _beside(
-    text: str, gap: tuple[float, float], side: str, room: Room, size: Size
+    text: str, gap: tuple[float, float], side: str, room: LabelRoom, size: Size
 ) -> tuple[Label, tuple[float, float]] | None:
     """The text at the near end of the gap that is on the `side` of its blocks, in one line or two; what is left."""
     for lines in ([text], wrap(text, max(8, len(text) // 2 + 4))):

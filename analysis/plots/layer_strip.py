@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helmsman.analysis.plots.layer_units import Part, Strip, Use, strips, uses
+from helmsman.analysis.plots.layer_units import HomeUse, Strip, UnitPart, strips, uses
 from helmsman.analysis.plots.picture import (
     BLUE,
     GREEN,
@@ -63,7 +63,7 @@ class Look:
         colour, place = _COLOURS[found.kind], alike.index(memory)
         return colour if place == 0 else lighter(colour, min(0.35 * place, 0.8))
 
-    def stripes(self, use: Use) -> str | None:
+    def stripes(self, use: HomeUse) -> str | None:
         """The colour of stripes: of the memory to which something is brought, or dark where another of the devices
         with this memory uses it; none where it is used at home by the first of them."""
         own = self.hardware.device(use.device).memory
@@ -72,7 +72,7 @@ class Look:
         devices = [device for device in self.hardware.devices if device.memory == own and device.kind != "cpu"]
         return INK if devices and devices[0].name != use.device else None
 
-    def words(self, use: Use) -> str:
+    def words(self, use: HomeUse) -> str:
         """For the legend."""
         if self.hardware.device(use.device).memory == use.home:
             return f"in {use.home}, used there by {use.device}"
@@ -143,14 +143,14 @@ def _frame(axes: "Axes", across: int, down: int) -> None:
         side.set(color="#888888", linewidth=0.8)
 
 
-def _cell(axes: "Axes", across: tuple[int, int], row: int, parts: Sequence[Part], look: Look) -> None:
+def _cell(axes: "Axes", across: tuple[int, int], row: int, parts: Sequence[UnitPart], look: Look) -> None:
     """The parts of a thing one below the other, for all blocks that are alike."""
     for part in parts:
         corner = across[0], row + part.start
         axes.add_patch(_patch(corner, across[1] - across[0], part.stop - part.start, part.use, look))
 
 
-def _patch(corner: tuple[float, float], width: float, height: float, use: Use, look: Look) -> "Rectangle":
+def _patch(corner: tuple[float, float], width: float, height: float, use: HomeUse, look: Look) -> "Rectangle":
     from matplotlib.patches import Rectangle
 
     stripes = look.stripes(use)
@@ -166,7 +166,7 @@ def _patch(corner: tuple[float, float], width: float, height: float, use: Use, l
     )
 
 
-def _legend(figure: "Figure", keys: Sequence[Use], look: Look) -> None:
+def _legend(figure: "Figure", keys: Sequence[HomeUse], look: Look) -> None:
     """Every use that occurs, below the strips."""
     handles = [_patch((0, 0), 1, 1, use, look) for use in keys]
     names = [look.words(use) for use in keys]

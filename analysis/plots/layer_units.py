@@ -16,7 +16,7 @@ _CACHES: tuple[tuple[Cached, str, str], ...] = (("keys", "scores", "Keys"), ("va
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class HomeUse:
     """Where something lives, a memory, and which device uses it."""
 
     home: str
@@ -24,12 +24,12 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class UnitPart:
     """The part start <= x < stop of a whole (0 to 1), and its use."""
 
     start: float
     stop: float
-    use: Use
+    use: HomeUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Stretch:
 
     first: int
     last: int
-    parts: tuple[tuple[Part, ...], ...]
+    parts: tuple[tuple[UnitPart, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Strip:
     phases: tuple[Phase, ...]
     rows: tuple[str, ...]
     stretches: tuple[Stretch, ...]
-    embedding: tuple[Part, ...]
-    head: tuple[Part, ...]
+    embedding: tuple[UnitPart, ...]
+    head: tuple[UnitPart, ...]
 
 
 def strips(plan: Placed) -> tuple[Strip, ...]:
@@ -60,7 +60,7 @@ def strips(plan: Placed) -> tuple[Strip, ...]:
     return second, first
 
 
-def uses(strip: Strip) -> Iterator[Use]:
+def uses(strip: Strip) -> Iterator[HomeUse]:
     """Every use of a strip, from its beginning."""
     yield from (part.use for part in strip.embedding)
     for stretch in strip.stretches:
@@ -94,7 +94,7 @@ def _names(plan: Placed) -> Iterator[str]:
     yield from (PAPER_NAMES[op] for op in ops[3:])
 
 
-def _rows(plan: Placed, layer: int, phase: Phase) -> Iterator[tuple[Part, ...]]:
+def _rows(plan: Placed, layer: int, phase: Phase) -> Iterator[tuple[UnitPart, ...]]:
     """The parts of each row of a block: Q, K, V, keys, values, and what follows."""
     of = {tensor.op: tensor for tensor in block_tensors(plan.model, layer) if len(tensor.shape) > 1}
     ops = [op for op, *_ in linears(plan.model)]
@@ -104,7 +104,7 @@ def _rows(plan: Placed, layer: int, phase: Phase) -> Iterator[tuple[Part, ...]]:
     yield from (_weights(plan, of[op], phase) for op in ops[3:])
 
 
-def _weights(plan: Placed, tensor: Tensor, phase: Phase) -> tuple[Part, ...]:
+def _weights(plan: Placed, tensor: Tensor, phase: Phase) -> tuple[UnitPart, ...]:
     rows = tensor.shape[0]
     axis, extent = op_extent(plan.model, tensor.op)
     where = places(plan, tensor.op, tensor.layer, phase, extent, axis)
@@ -113,7 +113,7 @@ def _weights(plan: Placed, tensor: Tensor, phase: Phase) -> tuple[Part, ...]:
     return tuple(_parts(plan, homes(plan, tensor), where, rows))
 
 
-def _cache(plan: Placed, what: Cached, op: str, layer: int, phase: Phase) -> tuple[Part, ...]:
+def _cache(plan: Placed, what: Cached, op: str, layer: int, phase: Phase) -> tuple[UnitPart, ...]:
     heads = plan.model.kv_heads
     where = places(plan, op, layer, phase, heads, "heads")
     return tuple(_parts(plan, kv_homes(plan, what, layer, heads), where, heads))
@@ -124,19 +124,19 @@ def _parts(
     kept: Sequence[Slice[Residence]] | Sequence[Slice[KvRule]],
     where: Sequence[Slice[ComputeRule]],
     extent: int,
-) -> Iterator[Part]:
+) -> Iterator[UnitPart]:
     """Rows or heads cut wherever home or device changes; neighbours of one use are one."""
-    found: list[Part] = []
+    found: list[UnitPart] = []
     for home in kept:
         for place in where:
             start, stop = max(home.start, place.start), min(home.stop, place.stop)
             if start < stop:
-                use = Use(_home(plan, home.rule, place.rule.device), place.rule.device)
-                found.append(Part(start / extent, stop / extent, use))
-    merged: list[Part] = []
+                use = HomeUse(_home(plan, home.rule, place.rule.device), place.rule.device)
+                found.append(UnitPart(start / extent, stop / extent, use))
+    merged: list[UnitPart] = []
     for part in sorted(found, key=lambda part: part.start):
         if merged and merged[-1].use == part.use:
-            part = Part(merged.pop().start, part.stop, part.use)
+            part = UnitPart(merged.pop().start, part.stop, part.use)
         merged.append(part)
     yield from merged
 

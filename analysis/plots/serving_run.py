@@ -9,7 +9,7 @@ from helmsman.analysis.plots.picture import BLUE, GREY, ORANGE, caption, dress, 
 from helmsman.analysis.plots.serving_curves import COLOURS
 from helmsman.schemas.requests import Floats
 from helmsman.schemas.served import Served
-from helmsman.simulator.serving.in_system import Steps, present, running
+from helmsman.simulator.serving.in_system import CountOverTime, present, running
 from helmsman.simulator.serving.metrics import per_token, tpot, ttft
 from helmsman.simulator.serving.run import Occupancy
 
@@ -98,7 +98,7 @@ def _draw_requests(axes: "Axes", served: Served) -> None:
     _legend(axes)
 
 
-def _stairs(axes: "Axes", steps: Steps, name: str, colour: str) -> None:
+def _stairs(axes: "Axes", steps: CountOverTime, name: str, colour: str) -> None:
     rows = _thinned(len(steps.at_s))
     axes.plot(steps.at_s[rows], steps.count[rows], drawstyle="steps-post", label=name, color=colour, linewidth=1.1)
 

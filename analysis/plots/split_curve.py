@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.planner.strategies.streaming.division import PAPER_NAMES, Piece
+from helmsman.planner.strategies.streaming.division import PAPER_NAMES, DivisionPiece
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class SplitCurve:
     names: Names
 
 
-def split_curve(found: "SplitSearch", pieces: Sequence[Piece], chosen: "Split", names: Names) -> SplitCurve:
+def split_curve(found: "SplitSearch", pieces: Sequence[DivisionPiece], chosen: "Split", names: Names) -> SplitCurve:
     """The curves of a search over the units `pieces`.
 
     Raises UsageError when fewer than two splits were searched: there is no curve."""
@@ -84,7 +84,7 @@ def _lines(found: "SplitSearch", side: Literal["host", "accelerator"], rows: dic
     return Lines(side=side, at=tuple(at), **columns)
 
 
-def _unit_names(pieces: Sequence[Piece]) -> Iterator[str]:
+def _unit_names(pieces: Sequence[DivisionPiece]) -> Iterator[str]:
     """Names of the paper, with the number of the chunk where there are several."""
     for place, piece in enumerate(pieces):
         name = PAPER_NAMES.get(piece.op, piece.op)

@@ -12,7 +12,7 @@ from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.scheduler.iteration import Iteration, decode, prefill
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
-from helmsman.simulator.curve import Curve
+from helmsman.simulator.curve import StepCurve
 from helmsman.simulator.overlap import OverlapShares
 from helmsman.simulator.replay import Summary, replay_stream
 from helmsman.simulator.stream import remembering
@@ -74,7 +74,7 @@ def run(plan: Plan) -> Run:
     return Run(
         label=plan.label,
         prefill=replayed(prefill(work, together)).makespan,
-        generation=Curve(steps, tuple(step.makespan for step in done)).total(),
+        generation=StepCurve(steps, tuple(step.makespan for step in done)).total(),
         tokens=together * work.batch * work.output_tokens,
         shares=done[len(done) // 2].shares,
     )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import quantise as quantise_rows
 from helmsman.lowering.named_mixes import q4_k_m
-from helmsman.lowering.stored_names import Stored
+from helmsman.lowering.stored_names import StoredTensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Blocks, FileFormat, Format, block_of, size_of
 from helmsman.schemas.model import Model
@@ -25,14 +25,14 @@ def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
     return found
 
 
-def formats_of(model: Model, stored: Iterable[Stored], fmt: FileFormat) -> dict[str, Format | Blocks]:
+def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) -> dict[str, Format | Blocks]:
     """By name in the file, the format of every tensor: vectors are f32.
 
     Raises UsageError for a matrix of which no whole blocks can be made."""
     return {item.name: _format_of(model, item, fmt) if len(item.shape) == 2 else "f32" for item in stored}
 
 
-def _format_of(model: Model, item: Stored, fmt: FileFormat) -> Format | Blocks:
+def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Blocks:
     if fmt != "q4_k_m":
         _check_blocks(item, fmt)
         return fmt
@@ -41,7 +41,7 @@ def _format_of(model: Model, item: Stored, fmt: FileFormat) -> Format | Blocks:
     return chosen
 
 
-def _check_blocks(item: Stored, fmt: Format | Blocks) -> None:
+def _check_blocks(item: StoredTensor, fmt: Format | Blocks) -> None:
     if item.shape[1] % block_of(fmt):
         message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {block_of(fmt)}"
         raise UsageError(message, field="format", value=fmt, remedy="use --format f16")

@@ -15,7 +15,7 @@ from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
-from helmsman.lowering.stored_names import Stored, gguf_name, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain
@@ -67,7 +67,7 @@ def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
         stream.truncate(stream.tell() + sum(_aligned(_size(item.shape, formats[item.name])) for item in stored))
 
 
-def _header(model: Model, stored: tuple[Stored, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
+def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)
     shapes = {**{name: (len(values),) for name, values in factors.items()}, **{s.name: s.shape for s in stored}}
@@ -100,7 +100,9 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _stored_bytes(model: Model, item: Stored, fmt: Format | Blocks, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+def _stored_bytes(
+    model: Model, item: StoredTensor, fmt: Format | Blocks, seed: int
+) -> "Iterator[np.ndarray[Any, Any]]":
     for part in item.parts:
         chunks = _part_rows(model, part, fmt, seed)
         if architecture(model) in INTERLEAVED and part.op in ("q", "k"):

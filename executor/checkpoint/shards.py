@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from helmsman.lowering.stored_names import Stored
+from helmsman.lowering.stored_names import StoredTensor
 from helmsman.schemas.formats import Format, size_of
 
 _DTYPES: dict[Format, str] = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -16,13 +16,13 @@ class Shard:
     """One file: its `name`, the tensors it holds and their bytes."""
 
     name: str
-    stored: tuple[Stored, ...]
+    stored: tuple[StoredTensor, ...]
     size: int
 
 
-def divide(stored: tuple[Stored, ...], fmt: Format, limit: int) -> tuple[Shard, ...]:
+def divide(stored: tuple[StoredTensor, ...], fmt: Format, limit: int) -> tuple[Shard, ...]:
     """Fill files of at most `limit` bytes in order; a larger tensor has a file of its own."""
-    groups: list[list[Stored]] = [[]]
+    groups: list[list[StoredTensor]] = [[]]
     room = limit
     for item in stored:
         size = _size(item, fmt)
@@ -59,5 +59,5 @@ def _name(number: int, count: int) -> str:
     return "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
 
 
-def _size(stored: Stored, fmt: Format) -> int:
+def _size(stored: StoredTensor, fmt: Format) -> int:
     return size_of(prod(stored.shape), fmt)

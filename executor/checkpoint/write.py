@@ -12,7 +12,7 @@ from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.executed import NATIVE, check_native
-from helmsman.lowering.stored_names import Stored, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
@@ -83,7 +83,7 @@ def _write_shard(
 
 
 def _write_tensor(
-    stream: IO[bytes], stored: Stored, model: Model, fmt: Format, seed: int, progress: Callable[[int], None]
+    stream: IO[bytes], stored: StoredTensor, model: Model, fmt: Format, seed: int, progress: Callable[[int], None]
 ) -> None:
     for part in stored.parts:
         rows, columns = (*part.shape, 1)[:2]

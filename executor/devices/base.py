@@ -13,7 +13,7 @@ from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.moves import Expansion, Signals, Submit, Turn
+from helmsman.executor.moves import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.rates import per_second
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -85,7 +85,7 @@ class DeviceMemory(Protocol):
         Raises FloatingPointError where a value is not finite."""
 
 
-class Device(Protocol):
+class ExecutorDevice(Protocol):
     """Something that computes from one memory. `cpus`: processors of the host that it owns."""
 
     @property
@@ -103,7 +103,7 @@ class Device(Protocol):
     def open_queue(self) -> Queue:
         """The lane on which it computes."""
 
-    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+    def expanding(self, queue: Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
         """What expands or turns on one of its queues in a pass."""
 
     def workspace_size(self, spec: AnySpec) -> int:
@@ -133,7 +133,7 @@ class PageLocked(Protocol):
         """Unlock all of it."""
 
 
-class Accelerator(Device, Protocol):
+class Accelerator(ExecutorDevice, Protocol):
     """A device with a memory of its own, which moves bytes over its links itself."""
 
     def open_lane(self, name: str, source: DeviceMemory | None, target: DeviceMemory | None) -> Lane:

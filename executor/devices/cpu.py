@@ -12,7 +12,7 @@ from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.moves import Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
+from helmsman.executor.moves import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.probe import product_rate, read_rate
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -30,7 +30,7 @@ class CpuDevice:
         """A thread that hands work to the pool; of one CPU it takes the place."""
         return Queue(self.cpus[0] if len(self.cpus) == 1 else -1)
 
-    def expanding(self, queue: parts.Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+    def expanding(self, queue: parts.Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
         """By all threads."""
         native = parts.of_kind(queue, Queue)
         if isinstance(part, Turn):

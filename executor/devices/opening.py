@@ -6,7 +6,7 @@ from functools import partial
 
 from helmsman.executor._kernels import CopyEngine
 from helmsman.executor.devices.accelerators import Accelerators, open_accelerators
-from helmsman.executor.devices.base import Device, DeviceMemory, Lane, LinkSample
+from helmsman.executor.devices.base import DeviceMemory, ExecutorDevice, Lane, LinkSample
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory, Ram
 from helmsman.executor.machine import Machine
@@ -24,7 +24,7 @@ class Devices:
     """The open devices of a plan by name, their memories, the lanes that copy between memories, and the RAM that
     memories share."""
 
-    by_name: dict[str, Device]
+    by_name: dict[str, ExecutorDevice]
     memories: dict[str, DeviceMemory]
     lanes: dict[str, Lane]
     ram: Ram
@@ -54,7 +54,7 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
         if m.kind != STORAGE and m.name not in others.memories
     }
     memories: dict[str, DeviceMemory] = {**bounded, **others.memories}
-    by_name: dict[str, Device] = {
+    by_name: dict[str, ExecutorDevice] = {
         record.name: others.devices.get(record.name)
         or CpuDevice(record.name, bounded[record.memory], _cpus(hardware, record, machine, threads))
         for record in records
@@ -75,7 +75,7 @@ def _record(hardware: Hardware, name: str) -> DeviceRecord:
     return found[0]
 
 
-def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, Device]) -> Lane:
+def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, ExecutorDevice]) -> Lane:
     """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's; activations,
     which are small and waited for, go ahead of all else there."""
     ends = (link.source_memory, link.target_memory)

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import Argument, map_aggregate
 
-from helmsman.executor.graph.partition import Stage
+from helmsman.executor.graph.partition import GraphStage
 
 
 def build(
-    stage: Stage,
+    stage: GraphStage,
     tensors: Mapping[str, Tensor],
     device: torch.device,
     marks: Mapping[fx.Node, Callable[[], None]] | None = None,
@@ -25,7 +25,7 @@ def build(
         of[node].args, of[node].kwargs = placed
         if marks and node in marks:
             graph.call_function(marks[node])
-    return fx.GraphModule({name: tensors[name] for name in stage.attributes}, graph, "Stage")
+    return fx.GraphModule({name: tensors[name] for name in stage.attributes}, graph, "GraphStage")
 
 
 def _placed(value: Argument, device: torch.device) -> Argument:

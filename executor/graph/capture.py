@@ -69,12 +69,12 @@ def capture(decoder: Decoder, shape: Shape) -> Captured:
 def _exported(decoder: Decoder, shape: Shape) -> torch.export.ExportedProgram:
     try:
         with torch.no_grad():
-            return torch.export.export(_Pass(decoder.module, shape.whole), _inputs(decoder, shape), strict=False)
+            return torch.export.export(_TracedPass(decoder.module, shape.whole), _inputs(decoder, shape), strict=False)
     except Exception as error:  # torch.export has no common base class for what it refuses
         raise _untraceable(decoder, f"{type(error).__name__}: {error}") from None
 
 
-class _Pass(nn.Module):
+class _TracedPass(nn.Module):
     """What is traced: caches are inputs, and only the last position reaches the head."""
 
     def __init__(self, inner: Any, whole: bool) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import torch
 
-from helmsman.executor.passes import MOVES, Pass, part_of
+from helmsman.executor.passes import MOVES, PhasePass, part_of
 from helmsman.executor.torch_device.buffers import DTYPES
 from helmsman.lowering.graph import Task
 from helmsman.lowering.paging import windows
@@ -19,7 +19,7 @@ _REMEDY = "plan a layer split: helm-plan --strategy layer-split, or run it witho
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class GraphLayout:
     """`devices`: of every unit, the device that runs it; `weights`, `kv`: the types of weights and caches."""
 
     devices: tuple[str, ...]
@@ -37,14 +37,14 @@ class Layout:
         return tuple(self.devices[unit] for unit in (0, *self.bounds))
 
 
-def layout_of(plan: Plan, passes: tuple[Pass, Pass]) -> Layout:
+def layout_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> GraphLayout:
     """Where every unit runs. Raises UsageError for a plan that is more than a split into whole units."""
     if windows(plan):
         raise _refused("prompts of plans with windows of caches go through in parts", "kv")
     first, step = (_devices(plan, each) for each in passes)
     if first != step:
         raise _refused("prompts and steps run on different devices", "compute")
-    return Layout(first, *_types(plan))
+    return GraphLayout(first, *_types(plan))
 
 
 def unit_of(task: Task, units: int) -> int:
@@ -54,7 +54,7 @@ def unit_of(task: Task, units: int) -> int:
     return 0 if task.op == "embedding" else units - 1
 
 
-def _devices(plan: Plan, found: Pass) -> tuple[str, ...]:
+def _devices(plan: Plan, found: PhasePass) -> tuple[str, ...]:
     devices: dict[int, set[str]] = {}
     for task in found.tasks:
         if task.batch:

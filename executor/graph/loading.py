@@ -13,16 +13,16 @@ from helmsman.executor.executed import check_executed
 from helmsman.executor.graph.annotate import annotate
 from helmsman.executor.graph.capture import Shape, capture
 from helmsman.executor.graph.decoder import Decoder, open_decoder
-from helmsman.executor.graph.layout import Layout, layout_of
+from helmsman.executor.graph.layout import GraphLayout, layout_of
 from helmsman.executor.graph.names import operations_of
-from helmsman.executor.graph.partition import Stage, cut
+from helmsman.executor.graph.partition import GraphStage, cut
 from helmsman.executor.graph.program import GraphProgram, Prepared
 from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.graph.timeline import Timeline
-from helmsman.executor.graph.weights import Weights
+from helmsman.executor.graph.weights import DecoderWeights
 from helmsman.executor.loading import Loaded
 from helmsman.executor.machine import Machine
-from helmsman.executor.passes import Pass, passes_of
+from helmsman.executor.passes import PhasePass, passes_of
 from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.prompt import check_context
 from helmsman.executor.storage import open_storage
@@ -57,7 +57,7 @@ def load_graphs(
     lanes = [lane for each in passes for lane in each.lanes]
     devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
     decoder = open_decoder(checkpoint, layout.weights)
-    preparing = _Preparing(plan, layout, devices, decoder, Weights(decoder, checkpoint, on_bytes))
+    preparing = _Preparing(plan, layout, devices, decoder, DecoderWeights(decoder, checkpoint, on_bytes))
     tokens = np.zeros(plan.workload.batch * plan.workload.context, np.int32)
     programs: dict[Phase, PhaseProgram] = {}
     for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
@@ -79,13 +79,15 @@ def _check_asked(checkpoint: Path, growing: bool) -> None:
 class _Preparing:
     """Prepares passes; weights and caches are placed once, by the first that needs them."""
 
-    def __init__(self, plan: Plan, layout: Layout, devices: Devices, decoder: Decoder, weights: Weights) -> None:
+    def __init__(
+        self, plan: Plan, layout: GraphLayout, devices: Devices, decoder: Decoder, weights: DecoderWeights
+    ) -> None:
         self._plan, self._layout, self._open = plan, layout, devices
         self._decoder, self._weights = decoder, weights
         self._devices = {name: DeviceTensors(devices.by_name[name]) for name in layout.devices}
         self._caches: dict[str, Tensor] = {}
 
-    def pass_of(self, found: Pass, tokens: int) -> Prepared:
+    def pass_of(self, found: PhasePass, tokens: int) -> Prepared:
         """Capture and build the pass of a phase for `tokens` per sequence."""
         model, load = self._plan.model, self._plan.workload
         sizes = load.batch, tokens, load.context, model.kv_heads, model.head_dim
@@ -97,7 +99,7 @@ class _Preparing:
             timeline.add(stage, device, placed, self._caches_of(stage, device, captured.shape))
         return timeline.prepared(load.batch)
 
-    def _caches_of(self, stage: Stage, device: DeviceTensors, shape: Shape) -> dict[str, Tensor]:
+    def _caches_of(self, stage: GraphStage, device: DeviceTensors, shape: Shape) -> dict[str, Tensor]:
         names = [name for name in stage.inputs if name.startswith(("keys_", "values_"))]
         for name in names:
             if name not in self._caches:

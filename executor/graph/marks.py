@@ -6,11 +6,11 @@ from torch import fx
 
 from helmsman.executor.graph.ir import HelmGraph
 from helmsman.executor.graph.operations import Names, operation_of
-from helmsman.executor.graph.partition import Stage
+from helmsman.executor.graph.partition import GraphStage
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class UnitMark:
     """The operations `ops` of a unit have been computed once `node` has."""
 
     unit: int
@@ -18,7 +18,7 @@ class Mark:
     node: fx.Node
 
 
-def marks_of(stage: Stage, graph: HelmGraph, names: Names) -> tuple[Mark, ...]:
+def marks_of(stage: GraphStage, graph: HelmGraph, names: Names) -> tuple[UnitMark, ...]:
     """The marks of a stage in order; the last one stands at its end.
 
     What belongs to no operation (views, activation functions, sums) counts to the one that ends next."""
@@ -31,5 +31,5 @@ def marks_of(stage: Stage, graph: HelmGraph, names: Names) -> tuple[Mark, ...]:
             key = nodes[node.name].unit, ops
             last.pop(key, None)
             last[key] = node
-    found = [Mark(unit, ops, node) for (unit, ops), node in last.items()]
-    return (*found[:-1], Mark(found[-1].unit, found[-1].ops, computing[-1]))
+    found = [UnitMark(unit, ops, node) for (unit, ops), node in last.items()]
+    return (*found[:-1], UnitMark(found[-1].unit, found[-1].ops, computing[-1]))

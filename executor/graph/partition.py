@@ -19,7 +19,7 @@ HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
-class Stage:
+class GraphStage:
     """Units `first` <= unit < `last` as a graph of its own.
 
     `inputs`: what it is called with, in order: `tokens` or `hidden`, `past` where it is used, its blocks' caches.
@@ -33,7 +33,7 @@ class Stage:
     output: Tensor
 
 
-def cut(captured: Captured, bounds: Sequence[int]) -> tuple[Stage, ...]:
+def cut(captured: Captured, bounds: Sequence[int]) -> tuple[GraphStage, ...]:
     """Stages [0, b0), [b0, b1), ..., [bn, units) of `captured`.
 
     Raises BadInputError when more than one activation crosses a cut, naming them."""
@@ -48,7 +48,7 @@ class _Cutter:
         self._nodes = [node for node in captured.graph.nodes if node.op == "call_function"]
         self._end: fx.Node = captured.graph.output_node().all_input_nodes[0]
 
-    def stage(self, first: int, last: int) -> Stage:
+    def stage(self, first: int, last: int) -> GraphStage:
         entering = self._crossing(first) if first else None
         leaving = self._crossing(last) if last < self._captured.units.count else self._end
         own = [node for node in self._nodes if first <= node.meta["unit"] < last and node not in self._free]
@@ -85,7 +85,7 @@ class _Cutter:
 
 def _build(
     whole: fx.Graph, needed: set[fx.Node], entering: fx.Node | None, leaving: fx.Node, units: tuple[int, int]
-) -> Stage:
+) -> GraphStage:
     graph, of = fx.Graph(), dict[fx.Node, fx.Node]()
     if entering is not None:
         of[entering] = graph.placeholder(HIDDEN)
@@ -96,4 +96,4 @@ def _build(
     graph.output(of[leaving])
     inputs = tuple(str(node.target) for node in graph.nodes if node.op == "placeholder")
     attributes = tuple(str(node.target) for node in graph.nodes if node.op == "get_attr")
-    return Stage(graph, *units, inputs, attributes, leaving.meta["val"])
+    return GraphStage(graph, *units, inputs, attributes, leaving.meta["val"])

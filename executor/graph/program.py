@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.passes import Pass, name_of
+from helmsman.executor.passes import PhasePass, name_of
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TaskTime:
     """When a task ran: between stamps `start` and `end`, or from share `first` to share `last` of that, where several
     operations are one product."""
 
@@ -27,7 +27,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Work:
+class StageWork:
     """One stage on its device. `call` takes the values of `inputs`; its marks fill stamps begin + 1, begin + 2, ..."""
 
     device: DeviceTensors
@@ -38,7 +38,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Move:
+class ActivationMove:
     """One transfer of an activation or of the chosen tokens: stamps begin and begin + 1."""
 
     crossing: LinkCrossing
@@ -51,16 +51,16 @@ class Prepared:
     """A pass for one number of tokens. `stamps`: seconds, filled as it runs; `timed`: of every task of the pass, which
     of them; `returning`: moves of the chosen tokens."""
 
-    steps: Sequence[Work | Move]
-    returning: Sequence[Move]
+    steps: Sequence[StageWork | ActivationMove]
+    returning: Sequence[ActivationMove]
     stamps: NDArray[np.float64]
-    timed: Sequence[Timed]
+    timed: Sequence[TaskTime]
 
 
 class GraphProgram:
     """The passes of one phase. `prepare` captures and builds them for a number of tokens that is new."""
 
-    def __init__(self, found: Pass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
+    def __init__(self, found: PhasePass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
         self._names = tuple(name_of(task) for task in found.tasks)
         self._prepare, self._tokens = prepare, tokens
         self._batch = found.plan.workload.batch
@@ -120,13 +120,13 @@ class GraphProgram:
 
 
 def _taken(
-    step: Work | Move,
+    step: StageWork | ActivationMove,
     value: Tensor,
     values: Mapping[str, Tensor],
     stamps: NDArray[np.float64],
     moved: NDArray[np.int64],
 ) -> Tensor:
-    if isinstance(step, Move):
+    if isinstance(step, ActivationMove):
         return _moved(step, value, stamps, moved)
     arguments = [values[name] if name in values else step.caches[name] for name in step.inputs]
     with step.device.computing():
@@ -134,7 +134,7 @@ def _taken(
         return step.call(*(each.to(step.device.device) for each in arguments))
 
 
-def _moved(move: Move, value: Tensor, stamps: NDArray[np.float64], moved: NDArray[np.int64]) -> Tensor:
+def _moved(move: ActivationMove, value: Tensor, stamps: NDArray[np.float64], moved: NDArray[np.int64]) -> Tensor:
     arrived, stamps[move.begin], stamps[move.begin + 1] = move.crossing.carry(value)
     moved[move.task] = value.numel() * value.element_size()
     return arrived

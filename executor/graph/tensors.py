@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from helmsman.executor._kernels import Event
-from helmsman.executor.devices.base import Device, DeviceMemory
+from helmsman.executor.devices.base import DeviceMemory, ExecutorDevice
 from helmsman.executor.devices.parts import Buffer, CopyEngine
 from helmsman.executor.torch_device.buffers import TorchMemory, bytes_of
 
@@ -16,7 +16,7 @@ from helmsman.executor.torch_device.buffers import TorchMemory, bytes_of
 class DeviceTensors:
     """Tensors in the memory of a device: of processors, or of one that PyTorch drives."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: ExecutorDevice) -> None:
         self.name = device.name
         self.device = _place(device.memory)
         self._memory = device.memory

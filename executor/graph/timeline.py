@@ -12,12 +12,12 @@ from helmsman.executor.devices.opening import Devices
 from helmsman.executor.graph.build import build
 from helmsman.executor.graph.ir import HelmGraph
 from helmsman.executor.graph.layout import unit_of
-from helmsman.executor.graph.marks import Mark, marks_of
+from helmsman.executor.graph.marks import UnitMark, marks_of
 from helmsman.executor.graph.operations import Names
-from helmsman.executor.graph.partition import Stage
-from helmsman.executor.graph.program import Move, Prepared, Timed, Work
+from helmsman.executor.graph.partition import GraphStage
+from helmsman.executor.graph.program import ActivationMove, Prepared, StageWork, TaskTime
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.passes import Pass
+from helmsman.executor.passes import PhasePass
 from helmsman.lowering.tensors import linears
 from helmsman.schemas.errors import BadInputError
 
@@ -25,7 +25,7 @@ from helmsman.schemas.errors import BadInputError
 class Timeline:
     """Collects the stages of a pass in order; see `prepared`."""
 
-    def __init__(self, found: Pass, graph: HelmGraph, names: Names, devices: Devices, file: str) -> None:
+    def __init__(self, found: PhasePass, graph: HelmGraph, names: Names, devices: Devices, file: str) -> None:
         self._found, self._graph, self._names, self._devices, self._file = found, graph, names, devices, file
         units = found.plan.model.units
         moves = [(index, task) for index, task in enumerate(found.tasks) if task.kind == "transfer"]
@@ -38,14 +38,14 @@ class Timeline:
                 self._entering.setdefault(unit_of(task, units), []).append(index)
         self._returning = [index for index, task in moves if task.op == "token"]
         self._rows = {op: rows for op, rows, *_ in linears(found.plan.model)}
-        self._steps: list[Work | Move] = []
-        self._timed: dict[int, Timed] = {}
+        self._steps: list[StageWork | ActivationMove] = []
+        self._timed: dict[int, TaskTime] = {}
         self._stamps = np.zeros(2 * len(found.tasks) + found.plan.model.units)
         self._used = 0
         self._like: Tensor | None = None
 
     def add(
-        self, stage: Stage, device: DeviceTensors, placed: Mapping[str, Tensor], caches: Mapping[str, Tensor]
+        self, stage: GraphStage, device: DeviceTensors, placed: Mapping[str, Tensor], caches: Mapping[str, Tensor]
     ) -> None:
         """The next stage, after what brings its activation."""
         if self._like is not None:
@@ -56,7 +56,7 @@ class Timeline:
         module = build(stage, placed, device.device, calls)
         for place, mark in enumerate(marks):
             self._time(mark, begin + place)
-        self._steps.append(Work(device, module.forward, stage.inputs, caches, begin))
+        self._steps.append(StageWork(device, module.forward, stage.inputs, caches, begin))
         self._like = stage.output
 
     def prepared(self, batch: int) -> Prepared:
@@ -69,14 +69,14 @@ class Timeline:
         timed = [self._timed[index] for index in range(len(self._found.tasks))]
         return Prepared(self._steps, returning, self._stamps, timed)
 
-    def _move(self, index: int, like: Tensor) -> Move:
+    def _move(self, index: int, like: Tensor) -> ActivationMove:
         task, begin = self._found.tasks[index], self._take(2)
         ends = self._devices.memories[task.memories[0]], self._devices.memories[task.memories[1]]
         crossing = LinkCrossing(self._devices.lanes[task.resource].engine, ends, like, "an activation on its way")
-        self._timed[index] = Timed(begin, begin + 1)
-        return Move(crossing, begin, index)
+        self._timed[index] = TaskTime(begin, begin + 1)
+        return ActivationMove(crossing, begin, index)
 
-    def _time(self, mark: Mark, begin: int) -> None:
+    def _time(self, mark: UnitMark, begin: int) -> None:
         """Operations that are one product share its time by their rows."""
         rows = [self._rows.get(op, 1) for op in mark.ops]
         reached = 0
@@ -85,7 +85,7 @@ class Timeline:
             if index is None:
                 raise self._differs(f"the plan's model has no {op}")
             shares = reached / sum(rows), (reached + count) / sum(rows)
-            self._timed[index] = Timed(begin, begin + 1, *shares)
+            self._timed[index] = TaskTime(begin, begin + 1, *shares)
             reached += count
 
     def _take(self, count: int) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from helmsman.executor.graph.decoder import Decoder
-from helmsman.executor.graph.partition import Stage
+from helmsman.executor.graph.partition import GraphStage
 from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.weights.checkpoint import stored_files, stored_rows
 from helmsman.executor.weights.conversion import in_steps
@@ -19,7 +19,7 @@ _RENAMED = {"lm_head.weight": ("embed_out.weight",)}
 """Parameters that files hold under the names of older transformers."""
 
 
-class Weights:
+class DecoderWeights:
     """The parameters of a decoder on the devices that use them; what is tied is kept once per device."""
 
     def __init__(self, decoder: Decoder, directory: Path, on_bytes: Callable[[int], None]) -> None:
@@ -27,7 +27,7 @@ class Weights:
         self._files = stored_files(directory)
         self._kept: dict[tuple[str, str], Tensor] = {}
 
-    def place(self, stage: Stage, device: DeviceTensors, constants: dict[str, Tensor]) -> dict[str, Tensor]:
+    def place(self, stage: GraphStage, device: DeviceTensors, constants: dict[str, Tensor]) -> dict[str, Tensor]:
         """What a stage holds, by attribute: parameters from files, constants as they are."""
         return {
             name: constants[name].to(device.device) if name in constants else self._parameter(name, device)

@@ -5,8 +5,8 @@ from itertools import cycle
 from typing import TypeVar
 
 from helmsman.executor._kernels import Buffer, Pool, time_linear
-from helmsman.executor.probe import READ_PIECE, JointProducts, joint_read_rate, probe_pieces, read_rate
-from helmsman.executor.profile.buffers import Regions
+from helmsman.executor.probe import READ_PIECE, JointProductProbe, joint_read_rate, probe_pieces, read_rate
+from helmsman.executor.profile.buffers import ReadRegions
 from helmsman.schemas.formats import Precision, StoredFormat
 
 READ_BYTES = 64 << 20
@@ -22,14 +22,14 @@ Run = Callable[[int], list[float]]
 Walked = TypeVar("Walked")
 
 
-class Bench:
+class MeasurementBuffers:
     """The buffers of a measurement, shared by all pools."""
 
     def __init__(self, cache_bytes: int) -> None:
         self.cache_bytes = cache_bytes
-        self._regions = Regions(cache_bytes)
+        self._regions = ReadRegions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
-        self._noise, self._joint = probe_pieces(cache_bytes), JointProducts()
+        self._noise, self._joint = probe_pieces(cache_bytes), JointProductProbe()
         size = -(-len(self._noise) // max(1, round(self.noise_bytes / READ_BYTES)))
         self._parts = cycle([self._noise[start : start + size] for start in range(0, len(self._noise), size)])
 

@@ -20,10 +20,10 @@ def rotation(size: int, cache_bytes: int) -> list[Buffer]:
     """Buffers of `size` bytes, together well beyond the cache, filled with normal f16 values.
 
     The same bits are moderate numbers as bf16 and f32, too: no zeros, denormals, infinities or NaN."""
-    return Regions(cache_bytes).rotation(size)
+    return ReadRegions(cache_bytes).rotation(size)
 
 
-class Regions:
+class ReadRegions:
     """Memory of rotations that are only read, kept when they are dropped and handed out again as it is filled: memory
     that is touched for the first time took 0.6 s a GiB of a virtual machine, a fifth of a whole profile."""
 

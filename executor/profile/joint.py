@@ -10,7 +10,7 @@ from statistics import fmean, harmonic_mean
 from threading import Event
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_linear
-from helmsman.executor.profile.bench import Bench
+from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.samples import JointSamples
 from helmsman.schemas.formats import StoredFormat
@@ -34,7 +34,7 @@ class Pair:
     together: Pool
 
 
-def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
+def measure_joint(pair: Pair, bench: MeasurementBuffers, link: str, found: JointSamples) -> None:
     """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`, and of plain reads of
     both before and after each format and size. Drops the buffers of `bench`."""
     found.names = pair.names

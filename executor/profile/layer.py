@@ -12,7 +12,7 @@ from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.machine import beyond_caches
 from helmsman.executor.profile.buffers import filled_as, filled_weights
-from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.question import LayerQuestion
 from helmsman.executor.rope import rope_tables
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
@@ -32,7 +32,7 @@ class Layers:
 
     `blocks`: by tensor name (and `keys`, `values`) the buffers of every copy."""
 
-    def __init__(self, question: Question, cache_bytes: int) -> None:
+    def __init__(self, question: LayerQuestion, cache_bytes: int) -> None:
         self.question = question
         sizes = buffer_sizes(question, question.format)
         self.count = copies(question, cache_bytes)
@@ -46,12 +46,12 @@ class Layers:
         filled_as(cached, question.kv_format, 1.0)
         filled_weights(others, question.format, question.model.hidden**-0.5)
 
-    def running(self, pool: Pool) -> "Running":
+    def running(self, pool: Pool) -> "StageCopies":
         """The copies one after the other on the threads of `pool`."""
-        return Running(self, pool)
+        return StageCopies(self, pool)
 
 
-class Running:
+class StageCopies:
     """A stage of all copies and what it reads and writes."""
 
     def __init__(self, layers: Layers, pool: Pool) -> None:
@@ -77,7 +77,7 @@ class Running:
         return found
 
 
-def buffer_sizes(question: Question, fmt: StoredFormat) -> dict[str, int]:
+def buffer_sizes(question: LayerQuestion, fmt: StoredFormat) -> dict[str, int]:
     """Bytes of the matrices of a layer in `fmt` by tensor name, and of its keys and values."""
     found = {tensor.name: packed_size(fmt, *matrix_shape(tensor)) for tensor in matrices(question)}
     model = question.model
@@ -85,30 +85,30 @@ def buffer_sizes(question: Question, fmt: StoredFormat) -> dict[str, int]:
     return {**found, **dict.fromkeys(CACHES, cache)}
 
 
-def copies(question: Question, cache_bytes: int) -> int:
+def copies(question: LayerQuestion, cache_bytes: int) -> int:
     """How many layers are beyond a cache of `cache_bytes`."""
     each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
     return min(MOST, max(LEAST, ceil(beyond_caches(cache_bytes) / each)))
 
 
-def needed_bytes(question: Question, cache_bytes: int) -> int:
+def needed_bytes(question: LayerQuestion, cache_bytes: int) -> int:
     """RAM that measuring takes: the layers, two sets of arrivals, 4-bit groups, what plain reads go through."""
     each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
     return (copies(question, cache_bytes) + 3) * each + 3 * beyond_caches(cache_bytes)
 
 
-def stored_bytes(question: Question) -> int:
+def stored_bytes(question: LayerQuestion) -> int:
     """Bytes of the matrices of a layer, each in whole blocks."""
     sizes = buffer_sizes(question, question.format)
     return sum(in_blocks(sizes[tensor.name]) for tensor in matrices(question))
 
 
-def matrices(question: Question) -> list[Tensor]:
+def matrices(question: LayerQuestion) -> list[Tensor]:
     """The weights of the linear operations."""
     return [tensor for tensor in block_tensors(question.model, 0) if len(tensor.shape) > 1]
 
 
-def vectors(question: Question) -> list[Tensor]:
+def vectors(question: LayerQuestion) -> list[Tensor]:
     """Norms and biases."""
     return [tensor for tensor in block_tensors(question.model, 0) if len(tensor.shape) == 1]
 

@@ -7,12 +7,12 @@ from itertools import cycle
 import numpy as np
 
 from helmsman.executor._kernels import Buffer, Pool, Queue, packed_size
-from helmsman.executor.profile.bench import Bench
+from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.layer import Seconds, matrices, matrix_shape
 from helmsman.executor.profile.layer_times import ENOUGH_S, restated
 from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
-from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.question import LayerQuestion
 from helmsman.schemas.formats import Format, is_plain, rows_size, size_of
 
 ROUNDS = (4, 16)
@@ -58,7 +58,7 @@ class _Past:
     """The past keys (`lines`: by dimension) or values of all heads of a batch, turned as the executor turns them."""
 
     op: str
-    question: Question
+    question: LayerQuestion
     lines: bool
     target: int
 
@@ -88,7 +88,7 @@ _Expansion = _Matrix | _Past
 
 
 def measure_expansion(
-    pool: Pool, cpu: int, question: Question, bench: Bench, traffic: LayerTraffic, recorded: float
+    pool: Pool, cpu: int, question: LayerQuestion, bench: MeasurementBuffers, traffic: LayerTraffic, recorded: float
 ) -> ExpansionTimes:
     """Expand all of a layer round by round into the sets in which loads arrive, on a queue of CPU `cpu`."""
     work = _expansions(question, traffic)
@@ -121,7 +121,7 @@ def _keep(
     found.rates.append(sum(each.stored + each.expanded for each in work) / total)
 
 
-def _expansions(question: Question, traffic: LayerTraffic) -> list[_Expansion]:
+def _expansions(question: LayerQuestion, traffic: LayerTraffic) -> list[_Expansion]:
     """The matrices, unless they are quantised already, and the past of keys and values."""
     fmt, found = question.format, list[_Expansion]()
     if is_plain(fmt):

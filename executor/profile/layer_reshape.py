@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Pool, turn_rows
 from helmsman.executor.devices.memory import arena_beside
-from helmsman.executor.profile.bench import Bench
+from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.hwdb.fit import spread
@@ -31,7 +31,7 @@ class TurnTimes:
         return spread(self.reads)
 
 
-def measure_reshape(layers: Layers, pool: Pool, bench: Bench, traffic: LayerTraffic) -> TurnTimes:
+def measure_reshape(layers: Layers, pool: Pool, bench: MeasurementBuffers, traffic: LayerTraffic) -> TurnTimes:
     """Turn the keys of a layer into (batch, heads, head_dim, tokens) by the threads of `pool`, as executed."""
     question, model = layers.question, layers.question.model
     batch, tokens, heads, width = question.batch, question.context, model.kv_heads, model.head_dim

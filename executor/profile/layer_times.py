@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from helmsman.executor._kernels import Pool
-from helmsman.executor.profile.bench import Bench
-from helmsman.executor.profile.layer import Layers, Running, Seconds
+from helmsman.executor.profile.bench import MeasurementBuffers
+from helmsman.executor.profile.layer import Layers, Seconds, StageCopies
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
 from helmsman.hwdb.fit import spread
 
@@ -54,7 +54,7 @@ class DeviceTimes:
 
 
 def measure_times(
-    pool: Pool, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float, shared: bool
+    pool: Pool, layers: Layers, bench: MeasurementBuffers, traffic: LayerTraffic, recorded: float, shared: bool
 ) -> DeviceTimes:
     """Rounds of a plain read, a step at rest, a step beside the traffic, and a plain read.
 
@@ -71,7 +71,7 @@ def measure_times(
     return found
 
 
-def sweep(pool: Pool, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float) -> DeviceTimes:
+def sweep(pool: Pool, layers: Layers, bench: MeasurementBuffers, traffic: LayerTraffic, recorded: float) -> DeviceTimes:
     """A few rounds, to compare numbers of threads; each costs `took_s` (PARK-73)."""
     began = time.monotonic()
     running, found = layers.running(pool), DeviceTimes(pool.threads, shared=False)
@@ -88,7 +88,12 @@ def _goes_on(rounds: int, seconds: float, incomplete: bool) -> bool:
 
 
 def _round(
-    running: Running, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float, found: DeviceTimes
+    running: StageCopies,
+    layers: Layers,
+    bench: MeasurementBuffers,
+    traffic: LayerTraffic,
+    recorded: float,
+    found: DeviceTimes,
 ) -> None:
     before = bench.read(running.pool)
     idle = running.run()

@@ -29,7 +29,7 @@ Column = Literal["transfer", "transfer_q4"]
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class OperationTraffic:
     """What operation `op` needs, or a part of it: counts[0] x counts[1] pieces of `size` bytes of `name`.
 
     `source`: the buffer of a layer it is read from; `target`: where it arrives in a set, with `room` bytes or as many
@@ -99,7 +99,7 @@ class LayerTraffic:
 
     def _feed(self, stop: Event) -> None:
         """Wakes when half of what was submitted ahead is done; one copy at least is always waiting."""
-        queue = deque[tuple[Load, int]]()
+        queue = deque[tuple[OperationTraffic, int]]()
         ahead = 0.0
         while queue or not stop.is_set():
             while not stop.is_set() and (ahead < AHEAD_S or len(queue) < 2):
@@ -114,7 +114,7 @@ class LayerTraffic:
                 self._finish(load, ticket)
                 ahead -= self._expected(load)
 
-    def _finish(self, load: Load, ticket: int) -> None:
+    def _finish(self, load: OperationTraffic, ticket: int) -> None:
         start, end = self._engine.wait(ticket)
         key = load.column, load.op
         self._open[key] = self._open.get(key, 0.0) + end - start
@@ -123,12 +123,12 @@ class LayerTraffic:
         if load is self._last[key]:
             self.seconds[load.column].setdefault(load.op, []).append(self._open.pop(key))
 
-    def _round(self) -> Iterator[tuple[Load, int]]:
+    def _round(self) -> Iterator[tuple[OperationTraffic, int]]:
         for number in self._rounds:
             for load in self.loads:
                 yield load, number
 
-    def _submit(self, load: Load, number: int) -> int:
+    def _submit(self, load: OperationTraffic, number: int) -> int:
         source = self._layers.blocks[number % self._layers.count][load.source]
         target = self.sets[number % SETS]
         if load.counts == (1, 1):
@@ -137,7 +137,7 @@ class LayerTraffic:
             target, load.target, load.strides, source, 0, load.strides, load.counts, load.size
         )
 
-    def _expected(self, load: Load) -> float:
+    def _expected(self, load: OperationTraffic) -> float:
         return self._latency + load.bytes / self._rate
 
 
@@ -146,7 +146,7 @@ def _nothing() -> dict[Column, Seconds]:
     return {"transfer": {}, "transfer_q4": {}}
 
 
-def _loads(layers: Layers) -> Iterator[Load]:
+def _loads(layers: Layers) -> Iterator[OperationTraffic]:
     """Uncompressed, then compressed, in the order of the operations; targets one after the other."""
     question = layers.question
     order = [op.name for op in question.operations]
@@ -158,11 +158,11 @@ def _loads(layers: Layers) -> Iterator[Load]:
             at += _blocks(load)
 
 
-def _blocks(load: Load) -> int:
+def _blocks(load: OperationTraffic) -> int:
     return in_blocks(max(load.room, load.reach))
 
 
-def _weights(layers: Layers, column: Column) -> Iterator[Load]:
+def _weights(layers: Layers, column: Column) -> Iterator[OperationTraffic]:
     """Matrices packed; norms and biases as they are, from the first bytes of any matrix. What is quantised does not
     come in 4-bit groups."""
     question = layers.question
@@ -170,12 +170,12 @@ def _weights(layers: Layers, column: Column) -> Iterator[Load]:
     if column == "transfer_q4" and not is_plain(question.format):
         return
     for tensor in matrices(question):
-        yield Load(tensor.op, column, tensor.name, tensor.name, packed_size(fmt, *matrix_shape(tensor)))
+        yield OperationTraffic(tensor.op, column, tensor.name, tensor.name, packed_size(fmt, *matrix_shape(tensor)))
     for tensor in vectors(question):
-        yield Load(tensor.op, column, tensor.name, "down.weight", F32_BYTES * tensor.elements)
+        yield OperationTraffic(tensor.op, column, tensor.name, "down.weight", F32_BYTES * tensor.elements)
 
 
-def _cache(layers: Layers, column: Column) -> Iterator[Load]:
+def _cache(layers: Layers, column: Column) -> Iterator[OperationTraffic]:
     """The tokens of the past out of caches with room for more."""
     question, model = layers.question, layers.question.model
     past, heads = question.context - 1, question.batch * model.kv_heads
@@ -184,10 +184,10 @@ def _cache(layers: Layers, column: Column) -> Iterator[Load]:
     if column == "transfer_q4":
         row = rows_size(1, model.head_dim, "q4")
         for op, name in (("scores", "keys"), ("wv", "values")):
-            yield Load(op, column, name, name, past * row, (heads, 1), (question.capacity * row, 0))
+            yield OperationTraffic(op, column, name, name, past * row, (heads, 1), (question.capacity * row, 0))
         return
     value = size_of(1, question.kv_format)
     row, head = question.capacity * value, question.capacity * model.head_dim * value
     room = packed_size(question.kv_format, heads * model.head_dim, past)
-    yield Load("scores", column, "keys", "keys", past * value, (heads, model.head_dim), (head, row), room)
-    yield Load("wv", column, "values", "values", past * model.head_dim * value, (heads, 1), (head, 0), room)
+    yield OperationTraffic("scores", column, "keys", "keys", past * value, (heads, model.head_dim), (head, row), room)
+    yield OperationTraffic("wv", column, "values", "values", past * model.head_dim * value, (heads, 1), (head, 0), room)

@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from helmsman.executor._kernels import Pool, packed_size, time_attention, time_read
-from helmsman.executor.profile.bench import Bench, Run, linear_run, next_of
+from helmsman.executor.profile.bench import MeasurementBuffers, Run, linear_run, next_of
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.prompts import Step, prompt_step
-from helmsman.executor.profile.quality import Point
+from helmsman.executor.profile.quality import MeasuredPoint
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import FORMATS, Format, Precision, StoredFormat, size_of
@@ -55,7 +55,7 @@ def steps() -> int:
 
 def measure(
     pool: Pool,
-    bench: Bench,
+    bench: MeasurementBuffers,
     samples: ProcessorSamples,
     pairs: int,
     formats: Sequence[StoredFormat] = (*FORMATS, *QUANTISED),
@@ -91,7 +91,7 @@ class _Reads:
     scattered: list[float]
 
 
-def read_point(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Point[_Reads]:
+def read_point(pool: Pool, bench: MeasurementBuffers, samples: ProcessorSamples, pairs: int) -> MeasuredPoint[_Reads]:
     """Plain reads, `pairs` times each."""
 
     def run() -> _Reads:
@@ -106,7 +106,7 @@ def read_point(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) 
         samples.read_bytes = bench.noise_bytes
         samples.add_reads(found.scattered, share)
 
-    return Point("read", run, keep)
+    return MeasuredPoint("read", run, keep)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 
 
 def _product_steps(
-    pool: Pool, bench: Bench, fmt: StoredFormat, samples: ProcessorSamples, pairs: int, work: _Work
+    pool: Pool, bench: MeasurementBuffers, fmt: StoredFormat, samples: ProcessorSamples, pairs: int, work: _Work
 ) -> Iterator[Step]:
     shapes, many = work
     for shape in shapes:
@@ -139,12 +139,12 @@ def _product_steps(
 def _product_point(
     group: str,
     pool: Pool,
-    bench: Bench,
+    bench: MeasurementBuffers,
     fmt: StoredFormat,
     samples: ProcessorSamples,
     pairs: int,
     shape: tuple[int, int],
-) -> Point[_Shares]:
+) -> MeasuredPoint[_Shares]:
     size = packed_size(fmt, *shape)
 
     def run() -> _Shares:
@@ -157,10 +157,10 @@ def _product_point(
         samples.disturbed["linear", fmt, size] = share
         samples.add_reads(found.reads, share)
 
-    return Point(group, run, keep, attrgetter("spread"))
+    return MeasuredPoint(group, run, keep, attrgetter("spread"))
 
 
-def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:
+def _shares(pool: Pool, bench: MeasurementBuffers, size: int, run: Run, pairs: int) -> _Shares:
     """`run`, which reads `size` bytes, against plain reads, pair by pair; the mean of many runs, as a step has many."""
     read = bench.read(pool)
     repeats = max(3, round(SLICE_S * read / size))
@@ -175,8 +175,8 @@ def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Share
 
 
 def _attention_points(
-    pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int
-) -> Iterator[Point[Any]]:
+    pool: Pool, bench: MeasurementBuffers, fmt: Format, samples: ProcessorSamples, pairs: int
+) -> Iterator[MeasuredPoint[Any]]:
     """Decode attention by context, and with groups of heads so wide that arithmetic bounds it."""
     group = f"{fmt} attention"
     for context, capacity in CONTEXTS:
@@ -192,19 +192,19 @@ def _attention_points(
         samples.wide[fmt] = found
         samples.disturbed["wide", fmt, 0] = share
 
-    yield Point(group, run, keep)
+    yield MeasuredPoint(group, run, keep)
 
 
 def _attention_point(
     group: str,
     pool: Pool,
-    bench: Bench,
+    bench: MeasurementBuffers,
     fmt: Format,
     samples: ProcessorSamples,
     pairs: int,
     context: int,
     capacity: int,
-) -> Point[_Shares]:
+) -> MeasuredPoint[_Shares]:
     size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
 
     def run() -> _Shares:
@@ -215,10 +215,10 @@ def _attention_point(
         samples.disturbed["attention", fmt, size] = share
         samples.add_reads(found.reads, share)
 
-    return Point(group, run, keep, attrgetter("spread"))
+    return MeasuredPoint(group, run, keep, attrgetter("spread"))
 
 
-def _attention(pool: Pool, bench: Bench, fmt: Format, heads: int, context: int, capacity: int) -> Run:
+def _attention(pool: Pool, bench: MeasurementBuffers, fmt: Format, heads: int, context: int, capacity: int) -> Run:
     buffers = bench.matrices(size_of(KV_HEADS * HEAD_DIM * capacity, fmt))
     caches = list(zip(buffers[::2], buffers[1::2], strict=False))
 

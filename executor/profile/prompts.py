@@ -10,8 +10,8 @@ from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size
 from helmsman.executor.probe import PRODUCT
-from helmsman.executor.profile.bench import Bench, linear_run
-from helmsman.executor.profile.quality import VISITS, Point
+from helmsman.executor.profile.bench import MeasurementBuffers, linear_run
+from helmsman.executor.profile.quality import VISITS, MeasuredPoint
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.planner.device_rates import input_bytes
 from helmsman.schemas.formats import Precision, StoredFormat
@@ -26,7 +26,7 @@ _SLOWEST = 3.0
 _FASTEST = 1e13
 """bytes/s of inputs that take nothing."""
 
-Step = tuple[str, list[Point[Any]]]
+Step = tuple[str, list[MeasuredPoint[Any]]]
 """A step of a profile: its name, and the measurement points that share its buffers."""
 
 
@@ -41,7 +41,7 @@ class Round:
 
 def prompt_step(
     pool: Pool,
-    bench: Bench,
+    bench: MeasurementBuffers,
     product: tuple[StoredFormat, Precision],
     samples: ProcessorSamples,
     pairs: int,
@@ -64,12 +64,12 @@ def prompt_step(
             samples.gemm[fmt, rounding, tokens], samples.inputs[fmt, rounding, tokens] = flops, inputs
             samples.disturbed[f"gemm {rounding}", fmt, tokens] = share
 
-    return name, [Point(name, lambda: more([]), keep, more=more)]
+    return name, [MeasuredPoint(name, lambda: more([]), keep, more=more)]
 
 
 def _in_turn(
     pool: Pool,
-    bench: Bench,
+    bench: MeasurementBuffers,
     product: tuple[StoredFormat, Precision],
     weights: tuple[list[Buffer], list[Buffer]],
     many: Sequence[int],

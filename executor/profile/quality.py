@@ -43,7 +43,7 @@ SamplesT = TypeVar("SamplesT")
 
 
 @dataclass(frozen=True)
-class Point(Generic[SamplesT]):
+class MeasuredPoint(Generic[SamplesT]):
     """`measure` returns samples and stores nothing, so that it may be called again; `keep` stores the samples of the
     least disturbed attempt together with the share of the time that others took from it; `spread`: how far samples lie
     apart, as a share of their median; `more`: samples with those of another visit, of points that are measured in
@@ -69,7 +69,7 @@ class _Attempted:
     """A point, the samples of its least disturbed attempt, the share of the time that others took from it, and seconds
     of the latest attempt."""
 
-    point: Point[Any]
+    point: MeasuredPoint[Any]
     samples: Any
     share: float
     seconds: float
@@ -104,7 +104,7 @@ class Session:
         self._first_waits = FIRST_WAITS_S
         self._noisy = True
 
-    def take(self, points: Iterable[Point[Any]]) -> None:
+    def take(self, points: Iterable[MeasuredPoint[Any]]) -> None:
         """Measure every point once; its first visit."""
         for point in points:
             self._first_waits -= self._wait(min(SPELL_S, self._first_waits))
@@ -182,7 +182,7 @@ class Session:
         return before.seconds - start.seconds
 
 
-def _whole(point: Point[SamplesT]) -> SamplesT:
+def _whole(point: MeasuredPoint[SamplesT]) -> SamplesT:
     """The samples of all visits to a point, one after the other."""
     samples = point.measure()
     if point.more is not None:

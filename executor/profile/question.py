@@ -34,7 +34,7 @@ _NOT_OF_A_LAYER = {
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LayerQuestion:
     """A decode step of one layer of `model`: `batch` sequences, `context` tokens in the cache of each.
 
     `storage`: folders on the devices that weights may come from. Caches are read by divided attention: value by
@@ -60,14 +60,16 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class MeasuredDevice:
     """A device of this machine: its name in the record, and its CPUs."""
 
     name: str
     cpus: tuple[int, ...]
 
 
-def profile_key(question: Question, processor: str, host: Seat, accelerator: Seat, link: Link) -> str:
+def profile_key(
+    question: LayerQuestion, processor: str, host: MeasuredDevice, accelerator: MeasuredDevice, link: Link
+) -> str:
     """Digest of all that the table of `question` depends on; `processor` is the CPU's product name.
 
     Of the link two digits: measured again, a throttled one differs in the fifth."""

@@ -10,7 +10,7 @@ from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.profile import processor
-from helmsman.executor.profile.bench import Bench
+from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
@@ -21,7 +21,7 @@ from helmsman.executor.profile.inplace import measure_stage
 from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import measure, read_point
 from helmsman.executor.profile.prompts import Step
-from helmsman.executor.profile.quality import BUDGET_S, Point, SamplesT, Session, Watch
+from helmsman.executor.profile.quality import BUDGET_S, MeasuredPoint, SamplesT, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
@@ -88,7 +88,7 @@ def profile(
     _check(machine, loopback)
     watch = watch or Watch()
     before = cpu_times()
-    bench = Bench(machine.cache_bytes)
+    bench = MeasurementBuffers(machine.cache_bytes)
     subjects = _subjects(machine, loopback)
     together = _together(subjects, bench, watch)
     session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _in_turn(together))
@@ -145,7 +145,7 @@ def steps(loopback: Loopback | None) -> int:
     return 2 + 3 * (each + 1) + each + 2 + 2 + 1 if loopback else 2 + each + 1 + 1
 
 
-def _reads(machine: Machine, bench: Bench, session: Session) -> dict[int, ProcessorSamples]:
+def _reads(machine: Machine, bench: MeasurementBuffers, session: Session) -> dict[int, ProcessorSamples]:
     """Plain reads by 1, 2, 4, ... threads; all CPUs together are one of the processors."""
     reads: dict[int, ProcessorSamples] = {}
     threads = 1
@@ -164,7 +164,7 @@ def _engines(machine: Machine, loopback: Loopback | None) -> dict[str, CopyEngin
 
 def _measure_processors(
     subjects: list[_Subject],
-    bench: Bench,
+    bench: MeasurementBuffers,
     engines: dict[str, CopyEngine],
     loopback: Loopback | None,
     session: Session,
@@ -188,7 +188,7 @@ def _measure_processors(
     return busy
 
 
-def _together(subjects: list[_Subject], bench: Bench, watch: Watch) -> tuple[Throughout, ...]:
+def _together(subjects: list[_Subject], bench: MeasurementBuffers, watch: Watch) -> tuple[Throughout, ...]:
     """Return the collectors of joint reads (bytes/s of host and accelerator at once) and of joint arithmetic (the share
     of its FLOP/s that each keeps); none where there is one processor."""
     if len(subjects) == 1:
@@ -214,8 +214,12 @@ def _throughout(joint: JointSamples, reads: Throughout, kept: Throughout) -> Joi
 
 
 def _joint_point(
-    subjects: list[_Subject], bench: Bench, engine: CopyEngine, loopback: Loopback, kept: list[JointSamples]
-) -> Point[JointSamples]:
+    subjects: list[_Subject],
+    bench: MeasurementBuffers,
+    engine: CopyEngine,
+    loopback: Loopback,
+    kept: list[JointSamples],
+) -> MeasuredPoint[JointSamples]:
     """Host and accelerator at once, the link to the accelerator idle and busy, in several visits: what both reach in a
     memory lay between 0.8 and 1.4 of what all CPUs read, for seconds at a time (2 cores of an AMD EPYC, Zen 5)."""
     ends = (subjects[0], subjects[-1])
@@ -233,18 +237,18 @@ def _joint_point(
     def keep(samples: JointSamples, share: float) -> None:
         kept.append(replace(samples, disturbed=share))
 
-    return Point("joint", lambda: more(JointSamples()), keep, more=more)
+    return MeasuredPoint("joint", lambda: more(JointSamples()), keep, more=more)
 
 
 def _passes_point(
     hardware: Hardware, machine: Machine, kept: list[BetweenPassesSamples]
-) -> Point[BetweenPassesSamples]:
+) -> MeasuredPoint[BetweenPassesSamples]:
     """The point that measures the time between the passes of a run, into `kept`."""
 
     def keep(samples: BetweenPassesSamples, share: float) -> None:
         kept.append(replace(samples, disturbed=share))
 
-    return Point("between passes", lambda: measure_between_passes(hardware, machine), keep)
+    return MeasuredPoint("between passes", lambda: measure_between_passes(hardware, machine), keep)
 
 
 def _handover_point(
@@ -253,7 +257,7 @@ def _handover_point(
     engines: dict[str, CopyEngine],
     loopback: Loopback,
     kept: list[HandoverSamples],
-) -> Point[HandoverSamples]:
+) -> MeasuredPoint[HandoverSamples]:
     """What it costs when work crosses from one device to the other."""
 
     def run() -> HandoverSamples:
@@ -267,7 +271,7 @@ def _handover_point(
     def keep(samples: HandoverSamples, share: float) -> None:
         kept.append(replace(samples, disturbed=share))
 
-    return Point("hand-overs", run, keep)
+    return MeasuredPoint("hand-overs", run, keep)
 
 
 def _named(name: str, measuring: Iterator[Step]) -> Iterator[Step]:
@@ -281,7 +285,7 @@ def _beside(traffic: Traffic, measuring: Iterator[Step]) -> Iterator[Step]:
         yield step, [_while_flowing(traffic, point) for point in points]
 
 
-def _while_flowing(traffic: Traffic, point: Point[SamplesT]) -> Point[SamplesT]:
+def _while_flowing(traffic: Traffic, point: MeasuredPoint[SamplesT]) -> MeasuredPoint[SamplesT]:
     measure, more = point.measure, point.more
 
     def run() -> SamplesT:
@@ -336,7 +340,7 @@ def _drives_gpu(machine: Machine) -> bool:
     return len(machine.cpus) >= FEWEST_CPUS and present()
 
 
-def _stage_point(subject: _Subject, bench: Bench) -> Point[InplaceSamples]:
+def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[InplaceSamples]:
     """A running stage, and several requests in one."""
 
     def run() -> InplaceSamples:
@@ -347,15 +351,15 @@ def _stage_point(subject: _Subject, bench: Bench) -> Point[InplaceSamples]:
     def keep(inplace: InplaceSamples, share: float) -> None:
         subject.inplace = replace(inplace, disturbed=share)
 
-    return Point("stage", run, keep, attrgetter("spread"))
+    return MeasuredPoint("stage", run, keep, attrgetter("spread"))
 
 
-def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> Point[LinkSamples]:
+def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> MeasuredPoint[LinkSamples]:
     def keep(samples: LinkSamples, share: float) -> None:
         links[name] = replace(samples, disturbed=share)
 
-    return Point(f"link {name}", lambda: measure_link(engine), keep, attrgetter("spread"))
+    return MeasuredPoint(f"link {name}", lambda: measure_link(engine), keep, attrgetter("spread"))
 
 
-def _cuda_point(kept: list[CudaSamples]) -> Point[CudaSamples]:
-    return Point("cuda", measure_cuda, lambda samples, share: kept.append(replace(samples, disturbed=share)))
+def _cuda_point(kept: list[CudaSamples]) -> MeasuredPoint[CudaSamples]:
+    return MeasuredPoint("cuda", measure_cuda, lambda samples, share: kept.append(replace(samples, disturbed=share)))

@@ -12,15 +12,15 @@ from typing import Any, Protocol, TypeVar
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile.bench import Bench
+from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.layer import Layers, Seconds, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_expansion import ExpansionTimes, measure_expansion
 from helmsman.executor.profile.layer_reshape import TurnTimes, measure_reshape
 from helmsman.executor.profile.layer_storage import StorageTimes, check_storage, measure_storage
 from helmsman.executor.profile.layer_times import DeviceTimes, measure_times, sweep
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
-from helmsman.executor.profile.quality import Point, Session, Watch
-from helmsman.executor.profile.question import Question, Seat
+from helmsman.executor.profile.quality import MeasuredPoint, Session, Watch
+from helmsman.executor.profile.question import LayerQuestion, MeasuredDevice
 from helmsman.executor.profile.samples import Left
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.schemas.errors import HardwareUnavailableError
@@ -42,7 +42,7 @@ class TableSamples:
     of the CPU time that other processes took; `parts`: seconds of every part of measuring (PARK-50); `left`: what
     stayed disturbed."""
 
-    question: Question
+    question: LayerQuestion
     host: DeviceTimes
     swept: dict[int, DeviceTimes]
     accelerator: DeviceTimes
@@ -63,7 +63,7 @@ class TableSamples:
 
 
 def measure_table(
-    place: TablePlace, question: Question, tell: Tell = lambda _: None, watch: Watch | None = None
+    place: TablePlace, question: LayerQuestion, tell: Tell = lambda _: None, watch: Watch | None = None
 ) -> TableSamples:
     """Measure everything; `watch` sees what others do. Raises HardwareUnavailableError when RAM or storage has no room,
     UsageError for folders that cannot be written."""
@@ -108,7 +108,7 @@ def _together(one: Mapping[Column, Seconds], other: Mapping[Column, Seconds]) ->
     return {column: {op: seconds + other[column][op] for op, seconds in one[column].items()} for column in one}
 
 
-def check_room(machine: Machine, question: Question) -> None:
+def check_room(machine: Machine, question: LayerQuestion) -> None:
     """Raise HardwareUnavailableError when RAM has no room for copies of the layer, and what `check_storage` does."""
     needed = needed_bytes(question, machine.cache_bytes)
     if needed > USABLE * machine.memory:
@@ -161,21 +161,21 @@ def _point(
     kept: dict[KeyT, MeasuredT],
     key: KeyT,
     spread: Callable[[MeasuredT], float] = lambda _: 0.0,
-) -> Point[MeasuredT]:
+) -> MeasuredPoint[MeasuredT]:
     def keep(samples: MeasuredT, share: float) -> None:
         samples.disturbed = share
         kept[key] = samples
 
-    return Point(group, measure, keep, spread)
+    return MeasuredPoint(group, measure, keep, spread)
 
 
 class _Setting:
     """The copies of a layer, the traffic over the link, and the threads of the devices."""
 
-    def __init__(self, place: TablePlace, question: Question) -> None:
+    def __init__(self, place: TablePlace, question: LayerQuestion) -> None:
         self._place, self._question = place, question
         self._layers = Layers(question, place.machine.cache_bytes)
-        self._bench = Bench(place.machine.cache_bytes)
+        self._bench = MeasurementBuffers(place.machine.cache_bytes)
         self._shared = place.accelerator.cpus[-1]
         self._pool = Pool(list(place.accelerator.cpus))
         engine = CopyEngine(place.link.bandwidth.value, place.link.latency.value, self._shared)
@@ -184,7 +184,7 @@ class _Setting:
     def drop(self) -> None:
         """Nothing is measured with buffers that others need."""
 
-    def sweep(self, swept: dict[int, DeviceTimes]) -> Iterator[Point[DeviceTimes]]:
+    def sweep(self, swept: dict[int, DeviceTimes]) -> Iterator[MeasuredPoint[DeviceTimes]]:
         """The host by 1, 2, 4, ... threads, briefly; one count alone needs no comparison."""
         cpus = self._place.host.cpus
         counts = sorted({min(2**power, len(cpus)) for power in range(len(cpus).bit_length() + 1)})
@@ -195,7 +195,7 @@ class _Setting:
             setting = self._measured(self._host_pool(threads), self._place.host)
             yield _point("host by threads", partial(sweep, *setting), swept, threads)
 
-    def points(self, threads: int, kept: _Kept) -> Iterator[tuple[str, list[Point[Any]]]]:
+    def points(self, threads: int, kept: _Kept) -> Iterator[tuple[str, list[MeasuredPoint[Any]]]]:
         """The parts of a table, the host on as many threads as was fastest, and the points of each."""
         host, accelerator = self._place.host, self._place.accelerator
         pools = {host.name: self._host_pool(threads), accelerator.name: self._pool}
@@ -232,5 +232,7 @@ class _Setting:
     def _host_pool(self, threads: int) -> Pool:
         return Pool(list(self._place.host.cpus[:threads]))
 
-    def _measured(self, pool: Pool, seat: Seat) -> tuple[Pool, Layers, Bench, LayerTraffic, float]:
+    def _measured(
+        self, pool: Pool, seat: MeasuredDevice
+    ) -> tuple[Pool, Layers, MeasurementBuffers, LayerTraffic, float]:
         return pool, self._layers, self._bench, self._traffic, self._place.read(seat)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from helmsman.executor.profile.layer_times import restated
-from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.question import LayerQuestion
 from helmsman.executor.profile.table_devices import NOW
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.executor.profile.table_record import joined
@@ -15,7 +15,7 @@ from helmsman.schemas.operation_table import OperationRow, OperationTable, table
 from helmsman.schemas.storage import STORAGE
 
 
-def adopted(place: TablePlace, other: Hardware, question: Question) -> Hardware | None:
+def adopted(place: TablePlace, other: Hardware, question: LayerQuestion) -> Hardware | None:
     """The record of `place` with what `other` measured of `question`; None when it has not.
 
     Seconds of operations are restated at this record's plain reads, as measured ones are; rates of expansion, of
@@ -36,7 +36,7 @@ def adopted(place: TablePlace, other: Hardware, question: Question) -> Hardware 
     )
 
 
-def _restated(table: OperationTable, place: TablePlace, other: Hardware, question: Question) -> OperationTable:
+def _restated(table: OperationTable, place: TablePlace, other: Hardware, question: LayerQuestion) -> OperationTable:
     sizes = {op.name: op.memory_bytes for op in question.operations}
     reads = {
         column: (other.device(seat.name).read.value, place.read(seat))
@@ -68,7 +68,7 @@ def _has(curves: Iterable[Efficiency], one: Efficiency) -> bool:
     return any((each.op, each.format) == (one.op, one.format) for each in curves)
 
 
-def _disks(here: Hardware, other: Hardware, question: Question) -> Iterable[Memory]:
+def _disks(here: Hardware, other: Hardware, question: LayerQuestion) -> Iterable[Memory]:
     """The storage that the question names, as the other record has it."""
     taken = {memory.name for memory in here.memories}
     folders = {folder.resolve() for folder in question.storage}

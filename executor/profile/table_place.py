@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from helmsman.executor.devices.opening import assign_cpus
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile.host import host_facts
-from helmsman.executor.profile.question import Question, Seat, profile_key
+from helmsman.executor.profile.question import LayerQuestion, MeasuredDevice, profile_key
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Device, Hardware, Link
@@ -18,8 +18,8 @@ class TablePlace:
 
     hardware: Hardware
     machine: Machine
-    host: Seat
-    accelerator: Seat
+    host: MeasuredDevice
+    accelerator: MeasuredDevice
     link: Link
 
     @classmethod
@@ -43,20 +43,20 @@ class TablePlace:
                 remedy="profile this one: helm-profile --loopback cores=1",
             )
 
-        def seat(device: Device) -> Seat:
-            return Seat(device.name, assign_cpus(hardware, device, machine))
+        def seat(device: Device) -> MeasuredDevice:
+            return MeasuredDevice(device.name, assign_cpus(hardware, device, machine))
 
         return cls(hardware, machine, seat(found.host), seat(accelerator), link)
 
-    def key(self, question: Question) -> str:
+    def key(self, question: LayerQuestion) -> str:
         """The digest of what the table of `question` depends on here."""
         return profile_key(question, host_facts(self.machine).cpu, self.host, self.accelerator, self.link)
 
-    def known(self, question: Question) -> OperationTable | None:
+    def known(self, question: LayerQuestion) -> OperationTable | None:
         """The table of the same question that the record already has."""
         key = self.key(question)
         return next((table for table in self.hardware.tables if table.key == key), None)
 
-    def read(self, seat: Seat) -> float:
+    def read(self, seat: MeasuredDevice) -> float:
         """Bytes/s of a device's plain read in its record."""
         return self.hardware.device(seat.name).read.value

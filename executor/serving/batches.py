@@ -7,8 +7,8 @@ from helmsman.executor.serving.cache import Pieces
 from helmsman.executor.serving.deferred import Deferred, Joining
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.rows import Rows
-from helmsman.executor.serving.running import Running
-from helmsman.scheduler.decision import Chunk, Decision
+from helmsman.executor.serving.running import ActiveRequest
+from helmsman.scheduler.decision import Chunk, SchedulingDecision
 
 
 @dataclass
@@ -19,20 +19,20 @@ class Batches:
     their prompt."""
 
     homes: Homes
-    running: Mapping[int, Running]
+    running: Mapping[int, ActiveRequest]
     deferred: Deferred | None
     rows: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
     apart: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
     joining: list[Joining] = field(default_factory=list)
     on_cpu: set[int] = field(default_factory=set)
-    advances: list[tuple[Running, int]] = field(default_factory=list)
-    prompted: list[Running] = field(default_factory=list)
+    advances: list[tuple[ActiveRequest, int]] = field(default_factory=list)
+    prompted: list[ActiveRequest] = field(default_factory=list)
     swap_out: Pieces = field(default_factory=list)
     swap_in: Pieces = field(default_factory=list)
     fetch: Pieces = field(default_factory=list)
     store: Pieces = field(default_factory=list)
 
-    def fill(self, decision: Decision) -> None:
+    def fill(self, decision: SchedulingDecision) -> None:
         """What loses its blocks first makes room for what comes after."""
         for request in decision.preempted:
             self.homes.free(self.running[request])
@@ -79,12 +79,12 @@ class Batches:
         self.advances.append((running, chunk.tokens))
         self.prompted.append(running)
 
-    def _decode(self, running: Running) -> None:
+    def _decode(self, running: ActiveRequest) -> None:
         runs = self.homes.place(running)
         self.rows[0].add(running.tokens[running.cached :], running.cached, runs, running.id)
         self.advances.append((running, 1))
 
-    def _attend_apart(self, batch: int, members: list[Running]) -> None:
+    def _attend_apart(self, batch: int, members: list[ActiveRequest]) -> None:
         """Decode steps whose attention is the host's: rows behind all others."""
         behind = Rows()
         for running in members:

@@ -13,7 +13,7 @@ Run = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Table:
+class BlockTable:
     """The blocks of one request, in the order of its positions; `runs`: of blocks next to each other, how many come
     before, how many they are, and the first; `shared`: hashes of the first ones, which others may have, too."""
 
@@ -57,7 +57,7 @@ class BlockPool:
         """Free or not."""
         return len(self._free)
 
-    def extend(self, table: Table, tokens: int) -> None:
+    def extend(self, table: BlockTable, tokens: int) -> None:
         """Room for `tokens` positions in all. Raises InfeasibleError when there are not enough blocks."""
         needed = self._needed(table, tokens)
         if needed > self.left:
@@ -69,11 +69,11 @@ class BlockPool:
             self.left -= 1
             table.append(block)
 
-    def lacks(self, table: Table, tokens: int) -> bool:
+    def lacks(self, table: BlockTable, tokens: int) -> bool:
         """Whether there are not enough blocks for `tokens` positions in all."""
         return self._needed(table, tokens) > self.left
 
-    def free(self, table: Table) -> None:
+    def free(self, table: BlockTable) -> None:
         """Give back a table's blocks but those that it shares; it is empty then."""
         self.give_back(table.blocks[len(table.shared) :])
         table.clear()
@@ -83,7 +83,7 @@ class BlockPool:
         self._free[blocks] = True
         self.left += len(blocks)
 
-    def runs(self, table: Table, tokens: int) -> list[Run]:
+    def runs(self, table: BlockTable, tokens: int) -> list[Run]:
         """Where the first `tokens` positions are."""
         size = self.block
         return [
@@ -92,7 +92,7 @@ class BlockPool:
             if before * size < tokens
         ]
 
-    def check_integrity(self, tables: Sequence[Table], shared: Sequence[int] = ()) -> None:
+    def check_integrity(self, tables: Sequence[BlockTable], shared: Sequence[int] = ()) -> None:
         """Raise AssertionError unless every block is free, one of those `shared` or in exactly one of `tables`."""
         used = [*shared, *(block for table in tables for block in table.blocks[len(table.shared) :])]
         assert len(used) == len(set(used)), "no block holds two things"
@@ -101,10 +101,10 @@ class BlockPool:
         assert not self._free[used].any(), "blocks in use are not free"
         assert self.left == self._free.sum() == self.total - len(used), "every block is free or in a table"
 
-    def _needed(self, table: Table, tokens: int) -> int:
+    def _needed(self, table: BlockTable, tokens: int) -> int:
         return -(-tokens // self.block) - len(table.blocks)
 
-    def _next(self, table: Table, needed: int) -> int:
+    def _next(self, table: BlockTable, needed: int) -> int:
         if table.blocks and table.blocks[-1] + 1 < self.total and self._free[table.blocks[-1] + 1]:
             return table.blocks[-1] + 1
         begin, end = _longest(self._free)

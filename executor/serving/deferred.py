@@ -9,9 +9,9 @@ from helmsman.executor.devices.iterations import Cohort
 from helmsman.executor.devices.iterations import Joining as Native
 from helmsman.executor.serving.blocks import Run
 from helmsman.executor.serving.rows import Rows
-from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.running import ActiveRequest
 
-Place = Callable[[Running], list[Run]]
+Place = Callable[[ActiveRequest], list[Run]]
 """Makes room for a request's next position, and says where it and all before it are."""
 
 
@@ -21,7 +21,7 @@ class Members:
     their blocks until the host is not at work for it. `begun`: grows with cohorts."""
 
     cohort: Cohort
-    rows: list[Running] = field(default_factory=list)
+    rows: list[ActiveRequest] = field(default_factory=list)
     gone: set[int] = field(default_factory=set)
     begun: int = 0
 
@@ -30,7 +30,7 @@ class Members:
         """The rows of those who have not left."""
         return [row for row, member in enumerate(self.rows) if id(member) not in self.gone]
 
-    def has(self, running: Running) -> bool:
+    def has(self, running: ActiveRequest) -> bool:
         """Whether a token of it is under way."""
         return any(member is running for member in self.rows) and id(running) not in self.gone
 
@@ -47,7 +47,7 @@ class Joining:
     it. `stays`: they go on there to their tokens."""
 
     place: Members
-    members: list[Running]
+    members: list[ActiveRequest]
     joint: Rows
     native: Native
 
@@ -69,21 +69,21 @@ class Deferred:
         self._places = [Members(cohort) for cohort in cohorts]
         self._begun = 0
 
-    def at_work(self, running: Running) -> Cohort | None:
+    def at_work(self, running: ActiveRequest) -> Cohort | None:
         """The cohort with a token of it, if the host may be at work for it."""
         return next((each.cohort for each in self._places if each.has(running) and not each.cohort.landed), None)
 
-    def has(self, running: Running) -> bool:
+    def has(self, running: ActiveRequest) -> bool:
         """Whether a token of it is under way."""
         return any(each.has(running) for each in self._places)
 
-    def drop(self, running: Running) -> None:
+    def drop(self, running: ActiveRequest) -> None:
         """Its token under way is not wanted any more; what the host does for it now it does in vain."""
         for each in self._places:
             if each.has(running):
                 each.gone.add(id(running))
 
-    def join(self, rows: Rows, asked: Sequence[Running], place: Place) -> list[Joining]:
+    def join(self, rows: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
         a new one of those `asked` that are in none, if another has a place."""
         for each in self._places:
@@ -102,7 +102,7 @@ class Deferred:
         free.begun = self._begun
         return [_joining(free, fresh, [], rows, place), *(found[layer] for layer in sorted(found))]
 
-    def stay(self, rows: Rows, apart: Rows, asked: Sequence[Running], place: Place) -> list[Joining]:
+    def stay(self, rows: Rows, apart: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """Those of `asked` whose token is under way go on from where they are, by layer, behind sub-batch 1's `rows`,
         which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
         found: list[Joining] = []
@@ -116,7 +116,7 @@ class Deferred:
             found.append(Joining(each, members, rows, (each.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
         return found
 
-    def after(self, joining: Joining) -> list[Running]:
+    def after(self, joining: Joining) -> list[ActiveRequest]:
         """Whose tokens the pass made, in which the cohort went on."""
         each = joining.place
         if joining.stays:
@@ -137,14 +137,14 @@ class Deferred:
             each.clear()
 
 
-def _joining(place: Members, members: list[Running], kept: list[int], rows: Rows, room: Place) -> Joining:
+def _joining(place: Members, members: list[ActiveRequest], kept: list[int], rows: Rows, room: Place) -> Joining:
     """`members`, which are the rows `kept` of those under way (none for a new token), behind sub-batch 0's `rows`."""
     joint, apart = rows.and_then(_behind(members)), _apart(members, room)
     places = np.array(kept, np.int64).data
     return Joining(place, members, joint, (place.cohort, joint.ragged(), apart.ragged(), places, not rows, False))
 
 
-def _behind(members: Sequence[Running]) -> Rows:
+def _behind(members: Sequence[ActiveRequest]) -> Rows:
     """Their rows on the accelerator, which has nothing of them cached."""
     found = Rows()
     for member in members:
@@ -152,7 +152,7 @@ def _behind(members: Sequence[Running]) -> Rows:
     return found
 
 
-def _apart(members: Sequence[Running], place: Place) -> Rows:
+def _apart(members: Sequence[ActiveRequest], place: Place) -> Rows:
     """Their rows as the host has them."""
     found = Rows()
     for member in members:

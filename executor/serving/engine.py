@@ -22,12 +22,12 @@ from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
 from helmsman.executor.serving.deferred import Deferred
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
-from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.runner import Seconds, Stepped
-from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.serving.runner import IterationSeconds, Stepped
+from helmsman.executor.serving.running import ActiveRequest
 from helmsman.executor.serving.seating import Seating, seat
 from helmsman.executor.storage import open_storage
-from helmsman.scheduler.decision import Decision, Home
+from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -45,7 +45,7 @@ class ServingEngine:
         self._pinned = devices.accelerators.pin(seating.shared)
         self._deferred = Deferred(seating.cohorts) if seating.cohorts else None
         self._homes = Homes(seating, limits.block, self._deferred)
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, ActiveRequest] = {}
 
     @classmethod
     def load(cls, plan: Plan, checkpoint: Path, machine: Machine, limits: Limits, order: HostOrder = "last") -> Self:
@@ -71,7 +71,7 @@ class ServingEngine:
         """By home, blocks in use and blocks there are."""
         return self._homes.occupancy
 
-    def check_asked(self, asked: Asked) -> None:
+    def check_asked(self, asked: RequestOptions) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
         check_request(asked.prompt, asked.max_tokens, self.plan)
         blocks = self.limits.blocks(len(asked.prompt) + asked.max_tokens)
@@ -82,10 +82,10 @@ class ServingEngine:
                 "the request has room in no cache", field="max_tokens", value=asked.max_tokens, remedy=remedy
             )
 
-    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
         assert request not in self._running, "requests have numbers of their own"
-        self._running[request] = Running.of(request, asked, hashes)
+        self._running[request] = ActiveRequest.of(request, asked, hashes)
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
@@ -106,7 +106,7 @@ class ServingEngine:
         """Forget a request, and free its blocks."""
         self._homes.free(self._running.pop(request))
 
-    def step(self, decision: Decision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> Stepped:
         """Run one iteration. Raises what a device raised, or InfeasibleError for a decision that has no room; then only
         `reset` may follow."""
         start = time.monotonic()
@@ -182,7 +182,7 @@ class ServingEngine:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
-        return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
+        return Stepped(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **done.seconds()))
 
     def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""

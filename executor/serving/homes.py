@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from helmsman.executor.devices.iterations import Cohort
-from helmsman.executor.serving.blocks import BlockPool, Run, Table
+from helmsman.executor.serving.blocks import BlockPool, BlockTable, Run
 from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
 from helmsman.executor.serving.deferred import Deferred
 from helmsman.executor.serving.prefixes import Prefixes
-from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.running import ActiveRequest
 from helmsman.executor.serving.seating import Seating
 from helmsman.scheduler.decision import Home
 from helmsman.schemas.errors import InfeasibleError
@@ -27,7 +27,7 @@ class Homes:
         self._passing = seating.passing
         self._passed = 0
         self._deferred = deferred
-        self._held: list[tuple[Home, Table, Cohort]] = []
+        self._held: list[tuple[Home, BlockTable, Cohort]] = []
 
     def begin(self) -> None:
         """A pass is made up: what nobody works on any more is free, and so is what caches pass through."""
@@ -44,51 +44,51 @@ class Homes:
         late["gpu"] += self.prefixes.idle
         return {home: (pool.total - pool.left - late[home], pool.total) for home, pool in self.pools.items()}
 
-    def reuse(self, running: Running, tokens: int) -> None:
+    def reuse(self, running: ActiveRequest, tokens: int) -> None:
         """It begins with so many tokens that others have computed."""
         self.prefixes.reuse(running.table, running.hashes[: tokens // self.pools["gpu"].block])
         running.cached = tokens
 
-    def keep(self, running: Running) -> None:
+    def keep(self, running: ActiveRequest) -> None:
         """What is cached of its prompt is there for others, too, if it is on the accelerator."""
         if running.home == "gpu":
             self.prefixes.keep(running.table, running.hashes[: running.cached // self.pools["gpu"].block])
 
-    def place(self, running: Running, tokens: int = 1) -> list[Run]:
+    def place(self, running: ActiveRequest, tokens: int = 1) -> list[Run]:
         """Room for its next positions, and where they and all before them are."""
         total = running.cached + tokens
         self._extend(running.home, running.table, total)
         return self.pools[running.home].runs(running.table, total)
 
-    def free(self, running: Running) -> None:
+    def free(self, running: ActiveRequest) -> None:
         """Nothing of it is cached any more."""
         working = None if self._deferred is None else self._deferred.at_work(running)
         if self._deferred is not None:
             self._deferred.drop(running)
         if working is not None:
             self._held.append((running.home, running.table, working))
-            running.table = Table()
+            running.table = BlockTable()
         else:
             self.prefixes.release(running.table)
             self.pools[running.home].free(running.table)
         running.cached = 0
 
-    def restart(self, running: Running) -> None:
+    def restart(self, running: ActiveRequest) -> None:
         """Its token under way in a cohort, if there is one, is begun anew."""
         if self._deferred is not None:
             self._deferred.drop(running)
 
-    def move(self, running: Running, home: Home) -> Pieces:
+    def move(self, running: ActiveRequest, home: Home) -> Pieces:
         """To the other home; what is to be copied before its blocks here are used by others."""
         before, cached = running.home, running.cached
-        runs, table = self.pools[before].runs(running.table, cached), Table()
+        runs, table = self.pools[before].runs(running.table, cached), BlockTable()
         self._extend(home, table, cached)
         found = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
         self.free(running)
         running.home, running.table, running.cached = home, table, cached
         return found
 
-    def through(self, running: Running, tokens: int) -> tuple[list[Run], Pieces, Pieces]:
+    def through(self, running: ActiveRequest, tokens: int) -> tuple[list[Run], Pieces, Pieces]:
         """A part of a prompt whose home is the host: where it passes through the accelerator, together with what is
         cached, which comes there, and what of it leaves."""
         assert self._passing is not None, "a host"
@@ -103,7 +103,7 @@ class Homes:
         store = pieces(self._passing, [run], there, list(_clip(home, running.cached, total)))
         return [(0, total, self.caches["gpu"].rows + first)], fetch, store
 
-    def _extend(self, home: Home, table: Table, tokens: int) -> None:
+    def _extend(self, home: Home, table: BlockTable, tokens: int) -> None:
         """Room for `tokens` positions. Blocks that are only held count as free: they are waited for."""
         pool = self.pools[home]
         if self._held and self._deferred is not None and pool.lacks(table, tokens):
@@ -118,9 +118,9 @@ class Homes:
                 self.pools[home].free(table)
         self._held = [each for each in self._held if each[1].blocks]
 
-    def check_integrity(self, all_running: Iterable[Running]) -> None:
+    def check_integrity(self, all_running: Iterable[ActiveRequest]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""
-        found: dict[Home, list[Table]] = {home: [] for home in self.pools}
+        found: dict[Home, list[BlockTable]] = {home: [] for home in self.pools}
         for home, table, _ in self._held:
             found[home].append(table)
         for running in all_running:

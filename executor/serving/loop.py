@@ -11,9 +11,9 @@ from itertools import count
 from threading import Condition, Thread
 
 from helmsman.executor.serving.canary import Canary
-from helmsman.executor.serving.request import Asked, Handle, OnEnd, OnToken, Reason
+from helmsman.executor.serving.request import Handle, OnEnd, OnToken, Reason, RequestOptions
 from helmsman.executor.serving.runner import PassSums, Runner, Schedules, Stepped
-from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.schemas.errors import HardwareUnavailableError
 
 Command = Callable[[], None]
@@ -69,7 +69,7 @@ class ServingLoop:
         self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
         self._thread.start()
 
-    def submit(self, asked: Asked, on_token: OnToken, on_end: OnEnd) -> Handle:
+    def submit(self, asked: RequestOptions, on_token: OnToken, on_end: OnEnd) -> Handle:
         """A request that waits its turn. Raises UsageError or BadInputError for one that can never run,
         HardwareUnavailableError when the device is at fault or the loop closed."""
         self._engine.check_asked(asked)
@@ -178,7 +178,7 @@ class ServingLoop:
             self._forget(self._requests[request], reason)
         return True
 
-    def _note(self, decision: Decision, now: float) -> None:
+    def _note(self, decision: SchedulingDecision, now: float) -> None:
         """Who begins, and who begins again."""
         for chunk in decision.prefill:
             handle = self._requests[chunk.id]

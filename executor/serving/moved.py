@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes import MOVES, WEIGHTS, Pass, carried
+from helmsman.executor.passes import MOVES, WEIGHTS, PhasePass, carried
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -11,7 +11,7 @@ from helmsman.schemas.plan import Plan
 HERE = "plan so that all weights live there: smaller formats, or fewer requests"
 
 
-def check_moves(plan: Plan, passes: Sequence[Pass], accelerator: str, host: str | None) -> None:
+def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host: str | None) -> None:
     """Raise UsageError for the first of anything else; without a `host` nothing comes."""
     record = plan.hardware.device(accelerator)
     way = None if host is None else (plan.hardware.device(host).memory, record.memory)

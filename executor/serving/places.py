@@ -6,7 +6,7 @@ from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
-from helmsman.executor.passes import Pass
+from helmsman.executor.passes import PhasePass
 from helmsman.executor.serving.moved import check_moves
 from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
@@ -32,7 +32,7 @@ class Places:
         return (*devices, *links, *(activation_lane(link) for link in links))
 
 
-def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
+def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
     """Raise UsageError for plans of which not one device computes everything, or to which more comes than weights of
     the host beside it."""
     found = sorted({device for each in passes for device in each.devices})

@@ -6,7 +6,7 @@ are is kept here. They are full, so nobody writes to them any more."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from helmsman.executor.serving.blocks import BlockPool, Table
+from helmsman.executor.serving.blocks import BlockPool, BlockTable
 
 
 class Prefixes:
@@ -18,13 +18,13 @@ class Prefixes:
         self._holders: Counter[int] = Counter()
         self.idle = 0
 
-    def reuse(self, table: Table, hashes: Sequence[int]) -> None:
+    def reuse(self, table: BlockTable, hashes: Sequence[int]) -> None:
         """An empty table begins with blocks that are here."""
         for each in hashes:
             table.append(self._blocks[each])
             self._hold(table, each)
 
-    def keep(self, table: Table, hashes: Sequence[int]) -> None:
+    def keep(self, table: BlockTable, hashes: Sequence[int]) -> None:
         """A table's first blocks have been computed, and are shared from now on. One that is here already takes the
         place of the table's own."""
         before = list(table.blocks)
@@ -40,7 +40,7 @@ class Prefixes:
         if table.blocks != before:
             table.join()
 
-    def release(self, table: Table) -> None:
+    def release(self, table: BlockTable) -> None:
         """A table holds its shared blocks no longer; its own are the pool's to free."""
         for each in table.shared:
             self._holders[each] -= 1
@@ -57,7 +57,7 @@ class Prefixes:
         """Evict all, once nobody holds any."""
         self.evict(list(self._blocks))
 
-    def check_integrity(self, tables: Sequence[Table]) -> list[int]:
+    def check_integrity(self, tables: Sequence[BlockTable]) -> list[int]:
         """All blocks here. Raise AssertionError unless they are in as many of `tables` as hold them, at the front."""
         holders = Counter(each for table in tables for each in table.shared)
         assert holders == +self._holders, "who holds a block has it in its table"
@@ -67,7 +67,7 @@ class Prefixes:
             assert here == table.blocks[: len(here)], "shared blocks come first"
         return list(self._blocks.values())
 
-    def _hold(self, table: Table, each: int) -> None:
+    def _hold(self, table: BlockTable, each: int) -> None:
         self.idle -= self._holders[each] == 0
         self._holders[each] += 1
         table.shared.append(each)

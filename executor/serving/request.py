@@ -14,7 +14,7 @@ Reason = Literal["stop", "length", "cancelled", "refused", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestOptions:
     """`seed`: of sampling; `priority`: smaller first; `ends`: tokens that end it; `barred`: those that are none of the
     first `min_tokens`, however likely they are."""
 
@@ -59,7 +59,7 @@ class Handle:
     blocks, if these are shared."""
 
     id: int
-    asked: Asked
+    asked: RequestOptions
     on_token: OnToken
     on_end: OnEnd
     arrival_s: float

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from helmsman.executor.serving.request import Asked
-from helmsman.scheduler.decision import Decision
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.scheduler.decision import SchedulingDecision
 
 
 @dataclass(frozen=True, slots=True)
-class Seconds:
+class IterationSeconds:
     """What the parts of an iteration took, each added up over layers and sub-batches; `total` from begin to end.
 
     `linear`: all but attention and ends, of each sub-batch; `ends`: embedding, final norm, head; both with waiting for
@@ -43,19 +43,19 @@ class Stepped:
 
     tokens: Mapping[int, int]
     on_cpu: Set[int]
-    seconds: Seconds
+    seconds: IterationSeconds
 
 
 class Runner(Protocol):
     """An engine: it has the weights, the caches and the requests that run."""
 
-    def check_asked(self, asked: Asked) -> None:
+    def check_asked(self, asked: RequestOptions) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
 
-    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
 
-    def step(self, decision: Decision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> Stepped:
         """Run one iteration. Raises what a device raised; then only `reset` may follow."""
 
     def release(self, request: int) -> None:
@@ -82,7 +82,7 @@ class Schedules(Protocol):
     def reset(self) -> None:
         """All requests are gone, and so is what was cached."""
 
-    def decide(self) -> Decision | None:
+    def decide(self) -> SchedulingDecision | None:
         """The next iteration; None when there is nothing to do."""
 
     def observe(self, gpu: float, cpu: float, link: float) -> None:

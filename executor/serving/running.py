@@ -4,27 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor.sampling import Logits, Sampler
-from helmsman.executor.serving.blocks import Table
-from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.blocks import BlockTable
+from helmsman.executor.serving.request import RequestOptions
 from helmsman.scheduler.decision import Home
 
 
 @dataclass(eq=False, slots=True)
-class Running:
+class ActiveRequest:
     """`tokens`: the prompt and what has been made, of which the first `cached` are in `table`, at `home`; `hashes`: of
     the prompt's full blocks, where these may be shared."""
 
     id: int
-    asked: Asked
+    asked: RequestOptions
     tokens: list[int]
     sampler: Sampler
     hashes: Sequence[int] = ()
     home: Home = "gpu"
     cached: int = 0
-    table: Table = field(default_factory=Table)
+    table: BlockTable = field(default_factory=BlockTable)
 
     @classmethod
-    def of(cls, request: int, asked: Asked, hashes: Sequence[int]) -> "Running":
+    def of(cls, request: int, asked: RequestOptions, hashes: Sequence[int]) -> "ActiveRequest":
         """One that has not begun."""
         sampler = Sampler(asked.sampling, (asked.seed,), asked.prompt)
         return cls(request, asked, list(asked.prompt), sampler, hashes)

@@ -4,19 +4,19 @@ and one for each cohort."""
 from dataclasses import dataclass
 
 from helmsman.executor.attending import attending_block
-from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import RaggedSpec
 from helmsman.executor.dimensions import dimensions
-from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
-from helmsman.executor.passes import Pass
+from helmsman.executor.kv import Caches, Heads, LayerCache, Part, kv_format
+from helmsman.executor.passes import PhasePass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
-from helmsman.executor.serving.streams import Table, streamed_weights, table_of
+from helmsman.executor.serving.streams import TokenTable, streamed_weights, table_of
 from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging, stage_weights
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.rules import Cached
 from helmsman.planner.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
@@ -44,10 +44,10 @@ class Seating:
 
 def seat(
     plan: Plan,
-    found: Pass,
-    accelerator: Device,
-    host: Device | None,
-    store: Store,
+    found: PhasePass,
+    accelerator: ExecutorDevice,
+    host: ExecutorDevice | None,
+    store: WeightLoader,
     limits: Limits,
     order: HostOrder,
 ) -> Seating:
@@ -84,17 +84,17 @@ def seat(
     return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
 
 
-def _stage(device: Device, spec: RaggedSpec, what: str) -> Stage:
+def _stage(device: ExecutorDevice, spec: RaggedSpec, what: str) -> Stage:
     return device.stage(spec, device.memory.alloc(device.workspace_size(spec), what), 0)
 
 
 def _spec(
     plan: Plan,
-    found: Pass,
-    device: Device,
+    found: PhasePass,
+    device: ExecutorDevice,
     staging: Staging,
-    table: Table | None,
-    store: Store,
+    table: TokenTable | None,
+    store: WeightLoader,
     limits: Limits,
     gpu: BlockCache,
     passing: BlockCache | None,
@@ -111,7 +111,7 @@ def _spec(
     return {**uniform, "batch": 1, "capacity": gpu.rows, "sequences": limits.sequences, "passing": rows}
 
 
-def _caches(plan: Plan, device: Device, cache: BlockCache) -> Caches:
+def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     """What stages read and append to: every layer's part of the blocks."""
     heads, found = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
@@ -119,7 +119,7 @@ def _caches(plan: Plan, device: Device, cache: BlockCache) -> Caches:
         fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
-        found.found[device.memory.name, layer, 0] = Cache(device.memory.name, read, nothing, nothing)
+        found.found[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
     return found
 
 

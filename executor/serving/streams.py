@@ -9,11 +9,11 @@ from helmsman.executor.devices.iterations import WeightMove
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import Linear
 from helmsman.executor.moves import Move, Read
-from helmsman.executor.passes import WEIGHTS, Pass, Use, carried
+from helmsman.executor.passes import WEIGHTS, DeviceUse, PhasePass, carried
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
 from helmsman.executor.weight_moves import WeightMoves
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan
 
@@ -22,7 +22,7 @@ LOOKED_UP = "embedding" + WEIGHTS
 
 
 @dataclass(frozen=True)
-class Table:
+class TokenTable:
     """The token table at home in the host's memory, and where the rows of a pass come, of each sub-batch."""
 
     home: Buffer
@@ -37,7 +37,7 @@ class Table:
         return {"weight": target, "format": self.format, "rows": rows, "columns": columns, "bias": None, "first": 0}
 
 
-def table_of(store: Store, memory: DeviceMemory, rows: int, batches: int) -> Table | None:
+def table_of(store: WeightLoader, memory: DeviceMemory, rows: int, batches: int) -> TokenTable | None:
     """For up to `rows` of `batches` sub-batches; None where the table lives in `memory`, in which it is read."""
     tensor = store.tensor("embedding.weight", None)
     rule, (vocab, columns) = store.rule(tensor), tensor.shape
@@ -46,11 +46,11 @@ def table_of(store: Store, memory: DeviceMemory, rows: int, batches: int) -> Tab
     home, fmt = store.here(tensor, range(vocab), rule.memory)
     size = rows * size_of(columns, fmt)
     targets = tuple(memory.alloc(size, "looked-up rows") for _ in range(batches))
-    return Table(home, fmt, (vocab, columns), targets)
+    return TokenTable(home, fmt, (vocab, columns), targets)
 
 
 def streamed_weights(
-    plan: Plan, found: Pass, staging: Staging, store: Store, stage: Stage, table: Table | None
+    plan: Plan, found: PhasePass, staging: Staging, store: WeightLoader, stage: Stage, table: TokenTable | None
 ) -> StreamedWeights | None:
     """What the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
 
@@ -69,16 +69,16 @@ def streamed_weights(
     return StreamedWeights(operations, ahead, together, (table.home, table.format, *table.shape, table.targets))
 
 
-def _by_use(found: Pass) -> dict[Use, list[int]]:
+def _by_use(found: PhasePass) -> dict[DeviceUse, list[int]]:
     """The tasks that bring weights, by what computes with them."""
-    uses: dict[Use, list[int]] = {}
+    uses: dict[DeviceUse, list[int]] = {}
     for index, task in enumerate(found.tasks):
         if task.kind == "transfer" and carried(task).endswith(WEIGHTS) and carried(task) != LOOKED_UP:
             uses.setdefault(found.uses[found.user[index]], []).append(index)
     return uses
 
 
-def _operation(stage: Stage, use: Use) -> int:
+def _operation(stage: Stage, use: DeviceUse) -> int:
     return stage.ops.index(use.op if use.layer is None else f"{use.layer}.{use.op}")
 
 

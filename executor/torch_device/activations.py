@@ -5,13 +5,13 @@ import torch
 from helmsman.executor.devices.parts import Region
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.torch_device.buffers import TorchBuffer
-from helmsman.executor.torch_device.regions import Regions
+from helmsman.executor.torch_device.regions import StageRegions
 
 
 class Activations:
     """What the sequences of a stage's batch have, by name; every tensor is f32 and part of the workspace."""
 
-    def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: Regions) -> None:
+    def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: StageRegions) -> None:
         self._spec = spec
         self._places = {name: _columns(workspace, each, regions.rows) for name, each in regions.at.items()}
         after = workspace.part(regions.logits, workspace.size - regions.logits)

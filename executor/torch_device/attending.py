@@ -8,7 +8,7 @@ from helmsman.executor.devices.parts import KvSpan, of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.torch_device.activations import Activations
 from helmsman.executor.torch_device.attention import Seen, attend_at_once, attend_part, merge
-from helmsman.executor.torch_device.blocks import Block
+from helmsman.executor.torch_device.blocks import StageBlock
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.caches import HeadsCache, kind_of
 from helmsman.executor.torch_device.positions import Positions
@@ -24,7 +24,7 @@ class Attending:
         self._heads = range(spec["kv_heads"])
         self._running: Seen | None = None
 
-    def whole(self, block: Block, tokens: int, past: int) -> None:
+    def whole(self, block: StageBlock, tokens: int, past: int) -> None:
         """Over the cache of a block: at once, or what is kept in 8 bits a part after the other."""
         keys, values, count = _there(block.keys), _there(block.values), self._positions.seen(tokens, past)
         if keys.plain:
@@ -83,7 +83,7 @@ class Attending:
         seen = position + count <= past + 1
         return one, other, None if seen else self._positions.later(tokens, past, position, position + count)
 
-    def scores(self, block: Block, tokens: int, past: int) -> None:
+    def scores(self, block: StageBlock, tokens: int, past: int) -> None:
         """Products of queries and keys of some heads."""
         heads, count, scores = block.scores_heads, past + tokens, self._activations.scores(tokens)
         q = self._activations.heads("q", tokens).view(*scores.shape[:4], -1)[:, :, heads.start : heads.stop]
@@ -91,7 +91,7 @@ class Attending:
         found = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
         scores[:, :, heads.start : heads.stop, :, :count] = found
 
-    def softmax(self, _: Block, tokens: int, past: int) -> None:
+    def softmax(self, _: StageBlock, tokens: int, past: int) -> None:
         """Weights of the positions that each token may look at."""
         count = past + tokens
         lines = self._activations.scores(tokens)[..., :count]
@@ -99,7 +99,7 @@ class Attending:
         scaled = lines * self._spec["head_dim"] ** -0.5
         lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
 
-    def weighted(self, block: Block, tokens: int, past: int) -> None:
+    def weighted(self, block: StageBlock, tokens: int, past: int) -> None:
         """Sums of the values of some heads."""
         heads, count, scores = block.weighted_heads, past + tokens, self._activations.scores(tokens)
         values = _there(block.values).read(heads, 0, count)

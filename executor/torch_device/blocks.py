@@ -16,7 +16,7 @@ NormName = Literal["norm1", "norm2", "q_norm", "k_norm"]
 
 
 @dataclass(frozen=True)
-class Block:
+class StageBlock:
     """What a stage has of a layer; what it never runs is missing."""
 
     linears: Mapping[str, TorchLinear]
@@ -27,14 +27,14 @@ class Block:
     weighted_heads: range
 
 
-def block_of(spec: StageSpec, block: BlockSpec, space: torch.Tensor) -> Block:
+def block_of(spec: StageSpec, block: BlockSpec, space: torch.Tensor) -> StageBlock:
     """From what native stages are made of too; `space`: where quantised weights are expanded."""
     divided = spec.get("attention") == "divided"
     linears = {op: linear_of(block[op], space) for op in LINEARS}
     hidden, head = spec["hidden"], spec["head_dim"]
     widths: dict[NormName, int] = {"norm1": hidden, "norm2": hidden, "q_norm": head, "k_norm": head}
     norms = {name: norm_of(block[name], width) for name, width in widths.items()}
-    return Block(
+    return StageBlock(
         {op: each for op, each in linears.items() if each is not None},
         {name: each for name, each in norms.items() if each is not None},
         cache_of(spec, block["keys"], block.get("kept_keys", []), divided),

@@ -11,7 +11,7 @@ from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.parts import Buffer, Queue, of_kind
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.moves import Expansion, Signals, Submit, Turn
+from helmsman.executor.moves import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.torch_device.buffers import TorchBuffer, TorchMemory
 from helmsman.executor.torch_device.compute import ComputeLane
@@ -43,7 +43,7 @@ class TorchDevice:
         self._lanes.append(ComputeLane(self.memory.device))
         return self._lanes[-1]
 
-    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+    def expanding(self, queue: Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
         """By operations of their own."""
         lane = of_kind(queue, ComputeLane)
 

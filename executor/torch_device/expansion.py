@@ -3,7 +3,7 @@
 import torch
 
 from helmsman.executor.devices.parts import Buffer, of_kind
-from helmsman.executor.moves import Expansion, Turn
+from helmsman.executor.moves import ExpansionMove, Turn
 from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.groups import unpack_groups
 from helmsman.executor.torch_device.quantised import expand_panels
@@ -12,7 +12,7 @@ from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import rows_size
 
 
-def expand(expansion: Expansion) -> None:
+def expand(expansion: ExpansionMove) -> None:
     """4-bit groups to panels of values."""
     panels = -(-expansion.rows // PANEL)
     packed = of_kind(expansion.source, TorchBuffer).bytes.view(panels, -1)

@@ -7,7 +7,7 @@ import torch
 from helmsman.executor.devices.specs import Block as BlockSpec
 from helmsman.executor.devices.specs import RaggedSpec, StageSpec
 from helmsman.executor.torch_device.attention import Seen, attend_part, merge
-from helmsman.executor.torch_device.blocks import Block
+from helmsman.executor.torch_device.blocks import StageBlock
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.caches import HeadsCache, cache_of
 from helmsman.executor.torch_device.positions import Positions
@@ -69,7 +69,7 @@ class RaggedStage(TorchStage):
         found: list[int] = logits.argmax(-1).tolist()
         return found
 
-    def _append(self, block: Block, tokens: int, past: int) -> None:
+    def _append(self, block: StageBlock, tokens: int, past: int) -> None:
         self._place_heads(block, tokens, self._at.rows)
         self._keep((_there(block.keys), _there(block.values)), self._rows.own)
         passing = self._passing[id(block)]
@@ -81,7 +81,7 @@ class RaggedStage(TorchStage):
             rows = self._activations.heads(name, self._rows.count)[:, kept.rows]
             cache.write(rows.transpose(1, 2), kept.at)
 
-    def _attend(self, block: Block, tokens: int, past: int) -> None:
+    def _attend(self, block: StageBlock, tokens: int, past: int) -> None:
         for group in self._rows.groups:
             caches = self._passing[id(block)] if group.passing else (_there(block.keys), _there(block.values))
             assert caches is not None, "prompts pass through where there is room for it"

@@ -19,7 +19,7 @@ LINE = 16
 
 
 @dataclass(frozen=True)
-class Regions:
+class StageRegions:
     """`at`: by name; `rows`: sequences x tokens that pass at a time, `outputs`: of them with logits; offsets and `size`
     in bytes.
 
@@ -33,7 +33,7 @@ class Regions:
     size: int
 
 
-def regions_of(spec: AnySpec) -> Regions:
+def regions_of(spec: AnySpec) -> StageRegions:
     """The closed form of csrc/stage.cpp's workspace, then room for expanded values. Ragged passes go through in one
     piece, and have as many logits as sequences."""
     batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
@@ -64,7 +64,7 @@ def regions_of(spec: AnySpec) -> Regions:
     at = {name: _region(start, width) for name, (start, width) in places.items()}
     expanded = scores + (rows * line if divided else 0)
     most = max((expanded_values(each["rows"], each["columns"]) for each in _quantised(spec)), default=0)
-    return Regions(at, rows, outputs, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
+    return StageRegions(at, rows, outputs, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
 
 
 def _quantised(spec: StageSpec) -> Iterator[Linear]:

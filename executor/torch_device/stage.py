@@ -12,7 +12,7 @@ from helmsman.executor.devices.parts import KvSpan, Region, of_kind
 from helmsman.executor.devices.specs import AnySpec, StageSpec, Vector
 from helmsman.executor.torch_device.activations import Activations
 from helmsman.executor.torch_device.attending import Attending
-from helmsman.executor.torch_device.blocks import Block, block_of
+from helmsman.executor.torch_device.blocks import StageBlock, block_of
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.positions import Positions
 from helmsman.executor.torch_device.regions import regions_of
@@ -152,7 +152,7 @@ class TorchStage:
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
         self._attending.spans(spans, first, last, tokens, past)
 
-    def _do(self, op: str, block: Block | None, tokens: int, past: int) -> None:
+    def _do(self, op: str, block: StageBlock | None, tokens: int, past: int) -> None:
         if block is not None and op in block.linears:
             self._linear(op, block, tokens)
             return
@@ -169,7 +169,7 @@ class TorchStage:
     def _norm_kind(self) -> tuple[str, float]:
         return self._spec["norm"], self._spec["norm_eps"]
 
-    def _linear(self, op: str, block: Block, tokens: int) -> None:
+    def _linear(self, op: str, block: StageBlock, tokens: int) -> None:
         source, target = {"o": ("attended", "hidden"), "down": ("up", "hidden")}.get(op, ("normed", op))
         layer = block.linears[op]
         own = slice(layer.first, layer.first + layer.rows)
@@ -196,7 +196,7 @@ class TorchStage:
             found = found + self._embedded_positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
         self._activations.rows("hidden", tokens).copy_(found)
 
-    def _append(self, block: Block, tokens: int, past: int) -> None:
+    def _append(self, block: StageBlock, tokens: int, past: int) -> None:
         at = self._positions.of(tokens, past)
         self._place_heads(block, tokens, at)
         wraps = self._spec.get("paged", False)
@@ -206,7 +206,7 @@ class TorchStage:
             rows = self._activations.heads(new, tokens).transpose(1, 2)
             cache.write(rows, there)
 
-    def _place_heads(self, block: Block, tokens: int, at: torch.Tensor) -> None:
+    def _place_heads(self, block: StageBlock, tokens: int, at: torch.Tensor) -> None:
         """Queries and keys, normed and rotated to where they are."""
         for name in ("q", "k"):
             heads, norm = self._activations.heads(name, tokens), block.norms.get(f"{name}_norm")
@@ -228,12 +228,12 @@ class TorchStage:
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 
-def _steps(spec: StageSpec, blocks: list[Block], first_layer: int) -> list[tuple[str, str, Block | None]]:
+def _steps(spec: StageSpec, blocks: list[StageBlock], first_layer: int) -> list[tuple[str, str, StageBlock | None]]:
     """(name, operation, block) in order, as csrc/stage.cpp has them."""
     inner = ["scores", "softmax", "wv"] if spec.get("attention") == "divided" else ["attention"]
     gate = ["gate"] if spec.get("gated", False) else []
     order = ["norm1", "q", "k", "v", "append", *inner, "o", "norm2", *gate, "up", "down"]
-    found: list[tuple[str, str, Block | None]] = []
+    found: list[tuple[str, str, StageBlock | None]] = []
     if spec["embedding"] is not None:
         found.append(("embedding", "embedding", None))
     for layer, block in enumerate(blocks, first_layer):

@@ -7,7 +7,7 @@ from pathlib import Path
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
-from helmsman.lowering.stored_names import Stored, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
@@ -61,7 +61,7 @@ class Checkpoint:
         _, file, name = self._find(tensor)
         return str(file.path), name
 
-    def _find(self, tensor: Tensor) -> tuple[Stored, SafetensorsFile, str]:
+    def _find(self, tensor: Tensor) -> tuple[StoredTensor, SafetensorsFile, str]:
         stored = self._stored[self._untied(tensor)]
         return stored, *self._places[stored.name]
 
@@ -129,7 +129,7 @@ def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], mod
             raise BadInputError(message, file=str(files[name].path), field=name, remedy=remedy)
 
 
-def _place(stored: Stored, files: dict[str, SafetensorsFile], directory: Path) -> tuple[SafetensorsFile, str]:
+def _place(stored: StoredTensor, files: dict[str, SafetensorsFile], directory: Path) -> tuple[SafetensorsFile, str]:
     """Older files leave out the leading `model.`, which names the wrapped base model."""
     for name in (stored.name, stored.name.removeprefix("model.")):
         if name in files:

@@ -7,7 +7,7 @@ from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
-from helmsman.lowering.stored_names import Stored, gguf_name, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
@@ -53,7 +53,7 @@ class GgufCheckpoint:
         stored, file = self._find(tensor)
         return str(file.path), stored.name
 
-    def _find(self, tensor: Tensor) -> tuple[Stored, GgufTensors]:
+    def _find(self, tensor: Tensor) -> tuple[StoredTensor, GgufTensors]:
         stored = self._stored[self._untied(tensor)]
         return stored, self._files[stored.name]
 
@@ -61,11 +61,11 @@ class GgufCheckpoint:
         return tensor if tensor.tied_to is None else self._tied[tensor.tied_to]
 
 
-def _stored(model: Model) -> tuple[Stored, ...]:
+def _stored(model: Model) -> tuple[StoredTensor, ...]:
     return stored_tensors(model, gguf_name)
 
 
-def _file(stored: Stored, by_name: dict[str, GgufTensors], files: Sequence[GgufTensors]) -> GgufTensors:
+def _file(stored: StoredTensor, by_name: dict[str, GgufTensors], files: Sequence[GgufTensors]) -> GgufTensors:
     file = by_name.get(stored.name)
     if file is None:
         message = f"missing: a tensor of shape {list(stored.shape)} is expected"

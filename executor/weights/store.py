@@ -45,7 +45,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Piece:
+class WeightPiece:
     """Rows start <= r < stop of a weight under one rule, and the copies of them by memory."""
 
     rule: Residence
@@ -54,7 +54,7 @@ class Piece:
     copies: Mapping[str, Kept]
 
 
-class Store:
+class WeightLoader:
     """Loads what is asked for, each tensor once per memory: a tied head shares the embedding's table.
 
     `on_bytes` is told the size of every tensor as it arrives."""
@@ -76,7 +76,7 @@ class Store:
         self._by_op: dict[tuple[str, int | None], list[Tensor]] = {}
         for tensor in tensors(plan.model):
             self._by_op.setdefault((tensor.op, tensor.layer), []).append(tensor)
-        self._pieces: dict[Tensor, tuple[Piece, ...]] = {}
+        self._pieces: dict[Tensor, tuple[WeightPiece, ...]] = {}
         self._kept: dict[tuple[object, ...], Kept] = {}
         self._vectors: dict[tuple[Tensor, str], Buffer] = {}
         self._stored: dict[tuple[Tensor, str], int] = {}
@@ -93,7 +93,7 @@ class Store:
         """The tensors that an operation reads."""
         return self._by_op.get((op, layer), [])
 
-    def pieces(self, tensor: Tensor) -> tuple[Piece, ...]:
+    def pieces(self, tensor: Tensor) -> tuple[WeightPiece, ...]:
         """The rows of a matrix in order, loaded."""
         if tensor not in self._pieces:
             self._pieces[tensor] = tuple(self._load(tensor))
@@ -143,12 +143,12 @@ class Store:
         """The rule of a tensor that is not divided."""
         return homes(self._plan, tensor)[0].rule
 
-    def _load(self, tensor: Tensor) -> Iterator[Piece]:
+    def _load(self, tensor: Tensor) -> Iterator[WeightPiece]:
         for run in _runs(homes(self._plan, tensor), self._memories):
             rule = run[0].rule
             start, stop = run[0].start, run[-1].stop
             copies = {m: self._keep(tensor, start, stop, rule.format, m) for m in (rule.memory, *rule.replicas)}
-            yield from (Piece(each.rule, each.start, each.stop, copies) for each in run)
+            yield from (WeightPiece(each.rule, each.start, each.stop, copies) for each in run)
 
     def _keep(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         stored = self._index[tensor.tied_to, None] if tensor.tied_to else tensor

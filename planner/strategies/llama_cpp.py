@@ -17,7 +17,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
 from helmsman.planner.strategies.engines.overrides import Override, overrides_of
 from helmsman.planner.strategies.engines.question import decide_as_engine
-from helmsman.planner.strategies.engines.slots import Split, place
+from helmsman.planner.strategies.engines.slots import SlotSplit, place
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
@@ -75,7 +75,7 @@ class LlamaCpp:
         return frame.roles.accelerator.memory in shortages(memory_use(self._at(frame, slots)))
 
     def _at(self, frame: Frame, slots: int) -> Placement:
-        return place(Split(frame, slots, self.overrides, self.op_offload))
+        return place(SlotSplit(frame, slots, self.overrides, self.op_offload))
 
 
 @dataclass(frozen=True, slots=True)

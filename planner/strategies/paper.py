@@ -24,7 +24,7 @@ from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Term
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PaperStage:
     """Consecutive units of one device: blocks, and whether the output unit is among them."""
 
     device: Device
@@ -52,7 +52,7 @@ class StageTimes:
 
 
 def decode_stage(
-    model: Model, stage: Stage, iteration: Iteration, formats: tuple[StoredFormat, KvFormat], rates: StageRates
+    model: Model, stage: PaperStage, iteration: Iteration, formats: tuple[StoredFormat, KvFormat], rates: StageRates
 ) -> StageTimes:
     """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV."""
     batch, context, (weights, kv) = iteration.batch, iteration.context, formats
@@ -80,21 +80,21 @@ def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
     return StageRates(device.read.value, share, share, fast, slow)
 
 
-def launch_overhead(model: Model, stage: Stage) -> float:
+def launch_overhead(model: Model, stage: PaperStage) -> float:
     """N delta (HELM-42): the stage's blocks times a block's launches."""
     operations = len(BLOCK_OPS) if model.gated else len(BLOCK_OPS) - 1
     least = least_seconds(stage.device) or stage.device.prompt_launch
     return stage.blocks * operations * (least.value if least else 0.0)
 
 
-def projection_flops(model: Model, stage: Stage, batch: int) -> int:
+def projection_flops(model: Model, stage: PaperStage, batch: int) -> int:
     """F_proj = 2B(2H^2 + 2H d_kv + 3HI) n (eq 4.9); the output unit adds its 2BHV."""
     h, matrices = model.hidden, 3 if model.gated else 2
     block = 2 * h * h + 2 * h * model.kv_width + matrices * h * model.ffn
     return 2 * batch * (block * stage.blocks + h * model.vocab * stage.output)
 
 
-def projection_bytes(model: Model, stage: Stage, weights: StoredFormat) -> int:
+def projection_bytes(model: Model, stage: PaperStage, weights: StoredFormat) -> int:
     """W_param of the stage (eq 4.1 to 4.3); a stage with the output unit streams the head too."""
     block = sum(tensor.size(weights) for tensor in block_tensors(model, 0))
     return block * stage.blocks + stage.output * sum(tensor.size(weights) for tensor in output_tensors(model))
@@ -124,7 +124,7 @@ class PrintedLayerSplit(LayerSplit):
             found.append(_term("hidden", link.name, seconds, "link"))
         return tuple(found)
 
-    def _stage_terms(self, stage: Stage, iteration: Iteration) -> list[Term]:
+    def _stage_terms(self, stage: PaperStage, iteration: Iteration) -> list[Term]:
         corrections, device = self.costs.options.corrections, stage.device.name
         rates = printed_rates(stage.device, iteration.batch, corrections)
         times = decode_stage(self.model, stage, iteration, (self.options.weights, self.options.kv), rates)
@@ -134,13 +134,13 @@ class PrintedLayerSplit(LayerSplit):
         overhead = launch_overhead(self.model, stage) if corrections else 0.0
         return [*terms, _term("overhead", device, overhead, "launch")] if overhead else terms
 
-    def stages(self, k: int) -> tuple[Stage, ...]:
+    def stages(self, k: int) -> tuple[PaperStage, ...]:
         """The CPU and the accelerator stage of split `k`, without empty ones."""
         blocks, accelerator = self.model.layers, self.roles.accelerator
         if k == self.model.units or accelerator is None:
-            return (Stage(self.roles.solo, blocks, True),)
+            return (PaperStage(self.roles.solo, blocks, True),)
         on_host = max(k - 1, 0)
-        stages = (Stage(self.roles.host, on_host, False), Stage(accelerator, blocks - on_host, True))
+        stages = (PaperStage(self.roles.host, on_host, False), PaperStage(accelerator, blocks - on_host, True))
         return tuple(stage for stage in stages if stage.blocks or stage.output)
 
     def _predict(self, k: int) -> Predicted:

@@ -32,7 +32,7 @@ _FINALISTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BlockSeconds:
     """Seconds of one block: on the accelerator, on the host, and to bring its weights."""
 
     accelerator: float
@@ -41,7 +41,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class RoleCounts:
     """How many blocks have each role, and where the output is."""
 
     pinned: int
@@ -49,7 +49,7 @@ class Counts:
     host: int
     end: End = "accelerator"
 
-    def seconds(self, block: Block) -> float:
+    def seconds(self, block: BlockSeconds) -> float:
         """T of the blocks: the longer of the transfers and of the work, of which none is before the last transfer."""
         work = (self.pinned + self.streamed) * block.accelerator + self.host * block.host
         brought = self.streamed * block.transfer + (block.accelerator if self.streamed else 0.0)
@@ -62,7 +62,7 @@ class Counts:
         return max(work, brought * transfer + (accelerator if brought else 0.0))
 
 
-def spread(counts: Counts) -> Order:
+def spread(counts: RoleCounts) -> Order:
     """The order of blocks: before every streamed one an equal part of the pinned and of the host's, these together."""
     found: list[Role] = []
     for number in range(max(1, counts.streamed)):
@@ -96,16 +96,16 @@ class TwinPilots:
         best = min(fitting, key=lambda each: self.question.seconds(self.placement(each)))
         return self.question.decision(NAME, self.label(best), self.placement(best), recorded, len(fitting))
 
-    def finalists(self) -> list[Counts]:
+    def finalists(self) -> list[RoleCounts]:
         """The counts that fit with the least T of decode steps, and of whole requests, to be predicted task by task."""
         candidates, work, block = list(self.candidates()), self.question.frame.workload, self.block
         prompt, _ = self._seconds("pinned", "prefill")
         request = phase_weights("request", work, together=work.batches)
 
-        def step_seconds(counts: Counts) -> float:
+        def step_seconds(counts: RoleCounts) -> float:
             return counts.seconds(block)
 
-        def request_seconds(counts: Counts) -> float:
+        def request_seconds(counts: RoleCounts) -> float:
             passes: Mapping[Phase, float] = {
                 "prefill": counts.prompt_seconds(prompt, block.transfer),
                 "decode": counts.seconds(block),
@@ -115,39 +115,39 @@ class TwinPilots:
         proposed = (*self._first(candidates, step_seconds), *self._first(candidates, request_seconds))
         return list(dict.fromkeys(proposed))
 
-    def _first(self, candidates: Iterable[Counts], seconds: Callable[[Counts], float]) -> Iterator[Counts]:
+    def _first(self, candidates: Iterable[RoleCounts], seconds: Callable[[RoleCounts], float]) -> Iterator[RoleCounts]:
         """The best by a closed form of those that fit."""
         ranked = sorted(candidates, key=seconds)
         return islice((each for each in ranked if self.question.fits(self.placement(each))), _FINALISTS)
 
-    def placement(self, counts: Counts) -> Placement:
+    def placement(self, counts: RoleCounts) -> Placement:
         """The rules of so many blocks of each role."""
         return place(self.question.frame, spread(counts), counts.end)
 
-    def label(self, counts: Counts) -> str:
+    def label(self, counts: RoleCounts) -> str:
         """`twinpilots cuda[12 pinned, 4 streamed] cpu[20]`."""
         roles = self.question.frame.roles
         away = f"{counts.pinned} pinned, {counts.streamed} streamed"
         return f"{NAME} {self.question.frame.accelerator.kind}[{away}] {roles.host.kind}[{counts.host}]"
 
-    def candidates(self) -> Iterator[Counts]:
+    def candidates(self) -> Iterator[RoleCounts]:
         """All blocks pinned, which needs no buffers for what comes; and for every number of streamed ones and either
         home of the output as many pinned ones as fit."""
         layers = self.question.frame.model.layers
         ends: tuple[End, End] = ("accelerator", "host")
         for end in ends:
-            yield Counts(layers, 0, 0, end)
+            yield RoleCounts(layers, 0, 0, end)
             room = self._room(end)
             for streamed in range(layers + 1):
                 pinned = room.most(streamed, layers)
                 if pinned is not None:
-                    yield Counts(pinned, streamed, layers - pinned - streamed, end)
+                    yield RoleCounts(pinned, streamed, layers - pinned - streamed, end)
 
     @cached_property
-    def block(self) -> Block:
+    def block(self) -> BlockSeconds:
         """Seconds of one block, all batches together."""
         kept, brought, host = (self._seconds(role) for role in ("pinned", "streamed", "host"))
-        return Block(kept[0], host[0], brought[1])
+        return BlockSeconds(kept[0], host[0], brought[1])
 
     def _seconds(self, role: Role, phase: Phase = "decode") -> tuple[float, float]:
         """Of the only block of a model: of its operations, and of its weights on their way."""
@@ -160,30 +160,30 @@ class TwinPilots:
         coming = [task for task in graph.tasks if task.layer is not None and task.op.endswith(".weights")]
         return sum(costs.price(task).mid for task in work), sum(costs.price(task).mid for task in coming)
 
-    def _room(self, end: End) -> "_Room":
+    def _room(self, end: End) -> "_FreeBytes":
         """From three orders: bytes are sums over blocks, but for buffers, which those that all have are counted for."""
         layers = self.question.frame.model.layers
         none, pinned, streamed = (
-            self._used(Counts(one, two, layers - one - two, end)) for one, two in ((0, 0), (1, 0), (0, 1))
+            self._used(RoleCounts(one, two, layers - one - two, end)) for one, two in ((0, 0), (1, 0), (0, 1))
         )
-        return _Room(
+        return _FreeBytes(
             {use.memory: use.available - use.used for use in none.values()},
             {name: pinned[name].used - use.used for name, use in none.items()},
             {name: streamed[name].used - use.used for name, use in none.items()},
         )
 
-    def _least(self) -> Counts:
+    def _least(self) -> RoleCounts:
         """What fits if anything does: as many pinned blocks as there is room for, all else with the host."""
         layers = self.question.frame.model.layers
         pinned = max(0, self._room("host").limit(0, layers))
-        return Counts(pinned, 0, layers - pinned, "host")
+        return RoleCounts(pinned, 0, layers - pinned, "host")
 
-    def _used(self, counts: Counts) -> dict[str, MemoryUse]:
+    def _used(self, counts: RoleCounts) -> dict[str, MemoryUse]:
         return {use.memory: use for use in memory_use(self.placement(counts))}
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _FreeBytes:
     """By memory, bytes that are free when the host has every block, and what a block of another role takes there."""
 
     free: Mapping[str, int]

@@ -9,7 +9,7 @@ from helmsman.schemas.served import Served
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class CountOverTime:
     """`count[i]` from `at_s[i]` until `at_s[i + 1]`, ascending; 0 before the first and after the last."""
 
     at_s: Floats
@@ -24,19 +24,19 @@ class Steps:
         return self.integral() / float(self.at_s[-1] - self.at_s[0])
 
 
-def present(served: Served) -> Steps:
+def present(served: Served) -> CountOverTime:
     """From arrival to the end; those that were rejected or failed were never there."""
     return _steps(served.arrival_s, served.finish_s)
 
 
-def running(served: Served) -> Steps:
+def running(served: Served) -> CountOverTime:
     """From the first pass that they took part in to the end, pauses included."""
     return _steps(served.started_s, served.finish_s)
 
 
-def _steps(begin: Floats, end: Floats) -> Steps:
+def _steps(begin: Floats, end: Floats) -> CountOverTime:
     there = ~np.isnan(begin + end)
     times = np.concatenate([begin[there], end[there]])
     change = np.repeat([1, -1], int(np.sum(there)))
     order = np.argsort(times, kind="stable")
-    return Steps(times[order], np.cumsum(change[order]))
+    return CountOverTime(times[order], np.cumsum(change[order]))

@@ -6,7 +6,7 @@ import pytest
 from helmsman.analysis.attribution import BETWEEN, critical_path
 from helmsman.analysis.check import Checked, check
 from helmsman.analysis.report import document, table, verdict
-from helmsman.analysis.rows import Row
+from helmsman.analysis.rows import TermRow
 from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -33,7 +33,7 @@ def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, toleran
     return check(plan, cost_model(plan), measured, simulated, tolerance)
 
 
-def row(found: Checked, phase: str, op: str, resource: str) -> Row:
+def row(found: Checked, phase: str, op: str, resource: str) -> TermRow:
     return next(r for r in found.terms if (r.phase, r.op, r.resource) == (phase, op, resource))
 
 

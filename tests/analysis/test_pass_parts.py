@@ -8,7 +8,7 @@ from plans import figure
 
 from helmsman.analysis.attribution import BETWEEN, difference
 from helmsman.analysis.expected import expect
-from helmsman.analysis.passes import Pass, passes_of
+from helmsman.analysis.passes import MeasuredPass, passes_of
 from helmsman.analysis.scaling import Scaling
 from helmsman.cli.plan import main
 from helmsman.planner.plan_costs import cost_model
@@ -36,7 +36,7 @@ def eager(capsys: pytest.CaptureFixture[str]) -> Plan:
     return plan.model_copy(update={"hardware": plan.hardware.model_copy(update={"between_passes": between})})
 
 
-def passes(plan: Plan, simulated: Sequence[Span], slow: float = 1.0) -> list[Pass]:
+def passes(plan: Plan, simulated: Sequence[Span], slow: float = 1.0) -> list[MeasuredPass]:
     """The passes of a run that takes `slow` times as long as the plan's prices say."""
     costs, price = cost_model(plan), median_price(plan)
     expected = expect(plan, plan.workload, costs, range(STEPS + 1), simulated)

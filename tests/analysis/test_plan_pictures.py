@@ -13,7 +13,7 @@ from helmsman.analysis.front import points
 from helmsman.analysis.plots.latency_rate import draw_points
 from helmsman.analysis.plots.layer_overlap import draw_overlaps
 from helmsman.analysis.plots.layer_strip import Look, draw_layers
-from helmsman.analysis.plots.layer_units import Part, Use, strips
+from helmsman.analysis.plots.layer_units import HomeUse, UnitPart, strips
 from helmsman.analysis.plots.picture import BLUE, GREEN, ORANGE, image
 from helmsman.analysis.plots.strategy_bars import draw_strategies
 from helmsman.cli import plan as helm_plan
@@ -23,16 +23,16 @@ from helmsman.planner.speed import planned
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, Interval, KvRule, LayerRange, Plan, Residence, Seconds, Select
-from helmsman.schemas.plan import Part as Rows
+from helmsman.schemas.plan import UnitPart as Rows
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerTimes, PassLayers
 
-HOME, GUEST = Use("dram", "cpu"), Use("dram", "loopback")
-INNER = Use("vram", "loopback")
+HOME, GUEST = HomeUse("dram", "cpu"), HomeUse("dram", "loopback")
+INNER = HomeUse("vram", "loopback")
 
 
-def whole(use: Use) -> tuple[Part, ...]:
-    return (Part(0.0, 1.0, use),)
+def whole(use: HomeUse) -> tuple[UnitPart, ...]:
+    return (UnitPart(0.0, 1.0, use),)
 
 
 def shown(figure) -> Iterator[Text]:
@@ -96,7 +96,7 @@ def test_strips_are_the_rules_of_the_plan() -> None:
     assert early["Q"] == late["Q"] == whole(GUEST)
     assert early["K"] == whole(INNER), "a copy in the device's own memory is at home"
     assert early["FC.0"] == whole(INNER) and late["FC.0"] == whole(GUEST)
-    assert early["FC.1"] == whole(Use("vram", "cpu"))
+    assert early["FC.1"] == whole(HomeUse("vram", "cpu"))
     assert dict(zip(prefill.rows, prefill.stretches[0].parts, strict=True))["FC.1"] == whole(INNER)
     assert decode.embedding == whole(HOME) and decode.head == whole(INNER)
 
@@ -135,9 +135,9 @@ def test_parts_of_weights_and_of_work_are_cut_where_either_changes() -> None:
     )
     strip = strips(plan)[0]
     assert strip.stretches[0].parts[strip.rows.index("FC.0")] == (
-        Part(0.0, 0.5, HOME),
-        Part(0.5, 0.75, Use("vram", "cpu")),
-        Part(0.75, 1.0, INNER),
+        UnitPart(0.0, 0.5, HOME),
+        UnitPart(0.5, 0.75, HomeUse("vram", "cpu")),
+        UnitPart(0.75, 1.0, INNER),
     )
 
 
@@ -155,7 +155,7 @@ def test_what_is_streamed_is_striped_in_the_colour_of_where_it_goes() -> None:
 
 def test_devices_of_one_memory_are_told_apart() -> None:
     look = Look(load_hardware("m4max-128gb", None))
-    processor, accelerator = Use("unified", "cpu"), Use("unified", "metal")
+    processor, accelerator = HomeUse("unified", "cpu"), HomeUse("unified", "metal")
     assert look.stripes(processor) not in (None, look.colour("unified")) and look.stripes(accelerator) is None
 
 

@@ -15,7 +15,7 @@ from plans import make_hardware
 from shapes import small_model
 from splits import with_storage
 
-from helmsman.analysis.plots.blocks import Block, Chart, Row, chart, layer_period
+from helmsman.analysis.plots.blocks import Chart, ChartRow, ChartSpan, chart, layer_period
 from helmsman.analysis.plots.gantt import Heading, gantt
 from helmsman.analysis.plots.picture import image, image_format, ink_on, lighter
 from helmsman.analysis.plots.split_curve import Names, split_curve
@@ -25,7 +25,7 @@ from helmsman.cli import sim as helm_sim
 from helmsman.lowering.lower import lower
 from helmsman.planner.strategies.op_split.layer_table import chunked
 from helmsman.planner.strategies.op_split.search import SearchOptions, search
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.trace import Span
@@ -185,8 +185,8 @@ def test_any_chart_is_readable(seed: int) -> None:
             layer = dice.choice((4, 5, 6))
             name, batch = dice.choice(("LN.0", "Output", "Scores", "pin KV")), dice.choice((None, 0, 11))
             chunk = dice.choice((None, (3584, 28672)))
-            track.append(Block(start, now, name, chunk, batch, layer, "Output", layer == 5))
-        rows.append(Row(f"row {number}", (tuple(track),)))
+            track.append(ChartSpan(start, now, name, chunk, batch, layer, "Output", layer == 5))
+        rows.append(ChartRow(f"row {number}", (tuple(track),)))
     figure = gantt(Chart(tuple(rows), 0.1, range(5, 6)), Heading("a long label " * 30, "many blocks"))
     check_readable(figure)
     assert len(figure.axes[0].texts) > 20
@@ -238,9 +238,9 @@ def test_letters_are_readable_on_every_colour() -> None:
     assert lighter("#000000", 0.5) == "#808080" and lighter("#FFFFFF") == "#FFFFFF"
 
 
-def units(chunks: int = 1) -> list[Piece]:
+def units(chunks: int = 1) -> list[DivisionPiece]:
     """Units of the published layer; every operation in so many chunks."""
-    return [Piece(op, k, k + 1, chunks) for op in PAPER_OPS for k in range(chunks)]
+    return [DivisionPiece(op, k, k + 1, chunks) for op in PAPER_OPS for k in range(chunks)]
 
 
 def test_the_curve_is_the_search() -> None:

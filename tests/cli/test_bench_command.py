@@ -16,7 +16,7 @@ from two_cpus import TWO_CPUS
 
 from helmsman.cli.bench import main
 from helmsman.executor._kernels import isa
-from helmsman.executor.bench import Runner
+from helmsman.executor.bench import BenchRunner
 from helmsman.executor.bench import tests_of as combined
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -158,6 +158,6 @@ def test_a_model_and_a_machine_make_a_plan(
 def test_a_clock_that_stands_still_measures_nothing(
     bench: Bench_, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Runner, "seconds", lambda runner, test: 0.0)
+    monkeypatch.setattr(BenchRunner, "seconds", lambda runner, test: 0.0)
     assert bench("-p", "2", "-n", "0", "-r", "1") == 6
     assert "the clock stood still while pp2 was measured; measure again" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.plan import LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.service.generation import Generator
-from helmsman.service.jobs import Served
+from helmsman.service.jobs import ServedModel
 from helmsman.service.open_generator import open_generator
 from helmsman.service.server import address, listen, serving
 
@@ -43,7 +43,7 @@ async def answers(generator: Generator) -> tuple[list[list[int]], list[list[int]
     listener = listen("127.0.0.1", 0)
     url = address(listener)
     async with (
-        serving(listener, generator, Served(MODEL.name, MODEL.vocab), OPTIONS) as service,
+        serving(listener, generator, ServedModel(MODEL.name, MODEL.vocab), OPTIONS) as service,
         ClientSession() as client,
     ):
 

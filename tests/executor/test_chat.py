@@ -14,7 +14,7 @@ from plans import make_plan
 from shapes import small_model
 from two_cpus import TWO_CPUS
 
-from helmsman.executor.chat import Chat, Reply, Speaking
+from helmsman.executor.chat import Chat, ChatReply, Speaking
 from helmsman.executor.chat_template import ChatTemplate, open_template
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -96,7 +96,7 @@ def windowed() -> Plan:
     return make_paged_plan(MODEL, 2, workload=WORK)
 
 
-def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) -> Iterator[tuple[str, Reply | None]]:
+def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) -> Iterator[tuple[str, ChatReply | None]]:
     """What each reply told as it grew, and the reply."""
     speaking = {"sampling": Sampling(0.5), "seed": 3, "output_tokens": 9, "stops": (), "ends": (), **how}
     source = "{% for m in messages %}{{ '<' + m.content + '>' if m.role == 'user' else m.content }}{% endfor %}"

@@ -18,7 +18,7 @@ from splits import make_frame
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.measure import spans_of
-from helmsman.executor.passes import Pass, passes_of
+from helmsman.executor.passes import PhasePass, passes_of
 from helmsman.executor.stage import divides
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import FFN_OPS
@@ -69,7 +69,7 @@ def outcome(checkpoint: Path, plan: Plan) -> tuple[Any, Any, Generation]:
         return np.array(made.tokens), engine.logits(tokens[:, :53], prompt=50), made
 
 
-def halves_shared(found: Pass) -> set[tuple[int | None, bool]]:
+def halves_shared(found: PhasePass) -> set[tuple[int | None, bool]]:
     devices = defaultdict(set)
     for use in found.uses.values():
         if use.layer is not None:

@@ -26,8 +26,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use
 from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.accelerate import Accelerate
-from helmsman.planner.strategies.engines.question import Engine as Software
 from helmsman.planner.strategies.engines.question import EngineQuestion
+from helmsman.planner.strategies.engines.question import EngineRules as Software
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping

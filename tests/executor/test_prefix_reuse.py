@@ -10,10 +10,10 @@ from virtual_serving import VOCABULARY, VirtualEngine, content
 
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Asked, Ended
+from helmsman.executor.serving.request import Ended, RequestOptions
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
-from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests
@@ -51,7 +51,7 @@ class Served:
         self.prompts[number], self.made[number], self.left[number] = prompt, [], self.random.randint(1, 30)
         hashes = HASHES(prompt)
         self.scheduler.add(number, len(prompt), self.left[number], self.random.choice([0, 0, 1]), hashes)
-        self.engine.add(number, Asked(prompt, self.left[number]), hashes)
+        self.engine.add(number, RequestOptions(prompt, self.left[number]), hashes)
 
     def leave(self) -> None:
         number = self.random.choice(list(self.left))
@@ -77,7 +77,7 @@ class Served:
         for number in ended:
             self.end(number)
 
-    def note(self, made: Decision) -> None:
+    def note(self, made: SchedulingDecision) -> None:
         self.seen["evicted"] += len(made.evicted)
         self.seen["reused"] += sum(each.past for each in made.prefill if not self.engine.running[each.id].cached)
         moved = (self.engine.running[number] for number in (*made.swap_out, *made.preempted))
@@ -150,7 +150,7 @@ def test_as_much_is_reused_as_is_simulated(policy: str) -> None:
     scheduler, ends = Scheduler(cost, LIMITS, policy, options, LIMITS.block), SimpleQueue[Ended]()
     loop, found = ServingLoop(VirtualEngine(LIMITS), scheduler, hashes=HASHES), []
     for prompt, output in zip(prompts, outputs, strict=True):
-        loop.submit(Asked(prompt, output), lambda _: None, ends.put)
+        loop.submit(RequestOptions(prompt, output), lambda _: None, ends.put)
         found.append(ends.get(timeout=60))
     state = loop.state
     loop.close()
@@ -169,7 +169,7 @@ def test_all_at_once_reuse_what_is_simulated() -> None:
     scheduler, engine = Scheduler(cost, LIMITS, "gpu-only", options, LIMITS.block), VirtualEngine(LIMITS)
     for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         scheduler.add(number, len(prompt), output, hashes=HASHES(prompt))
-        engine.add(number, Asked(prompt, output), HASHES(prompt))
+        engine.add(number, RequestOptions(prompt, output), HASHES(prompt))
     left, reused = dict(enumerate(outputs)), dict[int, int]()
     while (made := scheduler.decide()) is not None:
         for chunk in made.prefill:

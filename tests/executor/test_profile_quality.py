@@ -10,7 +10,7 @@ from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.prompts import FEW_ROWS, GEMM_SHAPE, Round, rates_of
-from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
+from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, MeasuredPoint, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
@@ -49,7 +49,9 @@ class Machine:
         self.slept += seconds
         self._pass(seconds, working=False)
 
-    def point(self, name: str, kept: dict, seconds: float = 0.5, group: str = "all", spread=lambda _: 0.0) -> Point:
+    def point(
+        self, name: str, kept: dict, seconds: float = 0.5, group: str = "all", spread=lambda _: 0.0
+    ) -> MeasuredPoint:
         def run() -> str:
             self.ran.append(name)
             self._pass(seconds, working=True)
@@ -58,7 +60,7 @@ class Machine:
         def keep(samples: str, share: float) -> None:
             kept[name] = samples, share
 
-        return Point(group, run, keep, spread)
+        return MeasuredPoint(group, run, keep, spread)
 
     def _pass(self, seconds: float, working: bool) -> None:
         start, end = self.seconds, self.seconds + seconds
@@ -119,7 +121,7 @@ def test_a_point_whose_samples_lie_apart_is_measured_again():
     assert kept == {"a": ("a#3", 0.0), "b": ("b#1", 0.0)}
 
 
-def slow_in_spell(machine: Machine, spell: tuple[float, float], kept: dict, seconds: float = 0.5) -> Point:
+def slow_in_spell(machine: Machine, spell: tuple[float, float], kept: dict, seconds: float = 0.5) -> MeasuredPoint:
     """A point of several visits whose rate is half in a spell of which nothing is to be seen: nobody takes processor
     time, and within a visit all is steady."""
 
@@ -132,7 +134,7 @@ def slow_in_spell(machine: Machine, spell: tuple[float, float], kept: dict, seco
     def keep(samples: list[float], share: float) -> None:
         kept["rates"] = samples, share
 
-    return Point("rates", lambda: more([]), keep, more=more)
+    return MeasuredPoint("rates", lambda: more([]), keep, more=more)
 
 
 @pytest.mark.parametrize("spell", [(0.0, 0.6), (0.6, 1.6), (2.0, 2.4), (9.0, 9.5)])

@@ -22,7 +22,7 @@ from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_times import restated
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.executor.profile.quality import Watch
-from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.question import LayerQuestion
 from helmsman.executor.profile.samples import Left
 from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
 from helmsman.executor.profile.table_devices import with_turning
@@ -44,7 +44,7 @@ from helmsman.schemas.operation_table import required
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload
 
-QUESTION = Question(LAYER, batch=2, context=100)
+QUESTION = LayerQuestion(LAYER, batch=2, context=100)
 SOURCE = Source(kind="measured", where="a test", date="2026-01-01", tool="test")
 
 
@@ -241,7 +241,7 @@ def test_a_disturbed_part_is_measured_again(monkeypatch):
 
 
 def test_a_layer_of_learned_positions_and_biases_is_measured():
-    found = extended(place(), measure_table(place(), Question(OPT_LAYER, context=40, kv_format="bf16")), SOURCE)
+    found = extended(place(), measure_table(place(), LayerQuestion(OPT_LAYER, context=40, kv_format="bf16")), SOURCE)
     made = found.tables[0]
     assert made.row("gate") is None and made.row("append").transfer is None
     assert made.kv_format == "bf16" and made.row("up").host.value > 0
@@ -256,7 +256,7 @@ def test_every_part_is_told_of():
 
 
 def test_an_empty_cache_moves_nothing():
-    found = extended(place(), measure_table(place(), Question(LAYER, context=1)), SOURCE).tables[0]
+    found = extended(place(), measure_table(place(), LayerQuestion(LAYER, context=1)), SOURCE).tables[0]
     assert found.row("scores").transfer is None and found.row("wv").decompress is None
     assert found.row("scores").host.value > 0
 

@@ -13,7 +13,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.storage import Storage
 from helmsman.executor.weights.checkpoint import Checkpoint
-from helmsman.executor.weights.store import Store
+from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.memory import memory_use
 from helmsman.schemas.formats import StoredFormat, size_of
@@ -50,7 +50,7 @@ def load_into(home: BoundedMemory, checkpoint: Path, fmt: StoredFormat) -> int:
     """Every matrix of the plan of all-CPU weights in `fmt`, in its home; bytes read."""
     read: list[int] = []
     plan = make_plan(MODEL, weights=fmt, workload=WORK)
-    store = Store(plan, Checkpoint.open(checkpoint, MODEL), {"dram": home}, Storage({}, {}), read.append)
+    store = WeightLoader(plan, Checkpoint.open(checkpoint, MODEL), {"dram": home}, Storage({}, {}), read.append)
     for tensor in tensors(MODEL):
         if len(tensor.shape) > 1:
             (piece,) = store.pieces(tensor)

@@ -10,7 +10,7 @@ import pytest
 from control_groups import limited_group
 
 from helmsman.executor.machine import Machine
-from helmsman.executor.room import RESERVE, Group, System, capacity, check_room, limits, room
+from helmsman.executor.room import RESERVE, ControlGroup, System, capacity, check_room, limits, room
 from helmsman.schemas.errors import HardwareUnavailableError
 
 GIB = 2**30
@@ -41,7 +41,7 @@ def test_files_in_memory_are_no_use(system: Callable[..., System]) -> None:
     """The second version of control groups, and the first, in which all below a group is `total`."""
     stat = f"anon 1\ninactive_file {GIB}\nactive_file {GIB // 2}\nshmem 7\n"
     found = system({"a/b/memory.max": 4 * GIB, "a/b/memory.current": 3 * GIB, "a/b/memory.stat": stat})
-    assert limits(found) == [Group(4 * GIB, 3 * GIB // 2)]
+    assert limits(found) == [ControlGroup(4 * GIB, 3 * GIB // 2)]
     assert (capacity(found), room(found)) == (4 * GIB, 5 * GIB // 2)
     old = f"inactive_file 1\ntotal_inactive_file {GIB}\ntotal_active_file 0\n"
     names = {"limit_in_bytes": 2 * GIB, "usage_in_bytes": 3 * GIB // 2, "stat": old}

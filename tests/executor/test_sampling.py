@@ -27,7 +27,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, run_once
 from helmsman.executor.sampling import Sampler, Sampling, chooser, distribution
 from helmsman.executor.stopping import StoppedStream, before_stop
-from helmsman.executor.text import Stream, Text
+from helmsman.executor.text import Text, TextStream
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 
@@ -162,7 +162,7 @@ def test_tokens_that_never_become_text_are_not_decoded_for_ever(text: Text, toke
             decoded.append(len(tokens))
             return text.decode(tokens)
 
-    stream = Stream(Counting(Tokenizer.from_str(tokenizer_json(MODEL))))
+    stream = TextStream(Counting(Tokenizer.from_str(tokenizer_json(MODEL))))
     shown = "".join(stream.push(token) for _ in range(100))
     assert max(decoded) < 20 and shown == ("\N{REPLACEMENT CHARACTER}" * len(shown) if token == 0xFF else "")
     assert stream.push(byte_ids(MODEL)[ord("a")]).endswith("a")
@@ -174,7 +174,7 @@ def test_a_stream_shows_what_decoding_all_at_once_does(text: Text, seed: int) ->
     random, ids = Random(seed), byte_ids(MODEL)
     parts = ["a", "\u00e9", "\u20ac", "\U0001f680", "\N{REPLACEMENT CHARACTER}"]
     written = b"".join(random.choice([part.encode() for part in parts] + [b"\xff"]) for _ in range(60)) + b"a"
-    stream = Stream(text)
+    stream = TextStream(text)
     shown = "".join(stream.push(ids[byte]) for byte in written)
     assert shown == text.decode([ids[byte] for byte in written])
 

@@ -19,11 +19,11 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.sampling import Sampling
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.runner import Seconds, Stepped
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.serving.runner import IterationSeconds, Stepped
 from helmsman.planner.kv_budget import limits_of
 from helmsman.planner.replica import ReplicaOptions, replica_of
-from helmsman.scheduler.decision import Chunk, Decision, Home, Kind
+from helmsman.scheduler.decision import Chunk, Home, Kind, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
@@ -92,9 +92,9 @@ class Whims:
         self.made: dict[int, list[int]] = {number: whim.made for number, whim in self.requests.items()}
         self.kinds: set[str] = set()
         for number, prompt in enumerate(prompts):
-            engine.add(number, Asked(prompt, OUTPUT))
+            engine.add(number, RequestOptions(prompt, OUTPUT))
 
-    def decide(self) -> Decision:
+    def decide(self) -> SchedulingDecision:
         self.free = {home: total - used for home, (used, total) in self.engine.occupancy.items()}
         kind: Kind = self.random.choice(get_args(Kind))
         preempted = self._some(0.05, [n for n, whim in self.requests.items() if whim.done])
@@ -107,9 +107,9 @@ class Whims:
         cut = self.random.randint(0, len(cpu)) if kind == "pipelined" else len(cpu)
         cpu = () if kind == "gpu-only" else cpu
         self.kinds.add(kind)
-        return Decision(kind, chunks, gpu, cpu[:cut], cpu[cut:], out, back, preempted)
+        return SchedulingDecision(kind, chunks, gpu, cpu[:cut], cpu[cut:], out, back, preempted)
 
-    def learn(self, decision: Decision, stepped: Stepped) -> None:
+    def learn(self, decision: SchedulingDecision, stepped: Stepped) -> None:
         for chunk in decision.prefill:
             self.requests[chunk.id].done += chunk.tokens
         begun = {chunk.id for chunk in decision.prefill}
@@ -217,10 +217,13 @@ def test_one_device_plays_the_accelerator(checkpoints: Checkpoints) -> None:
     with ServingEngine.load(plan, directory, Machine.this(), LIMITS) as engine:
         assert set(engine.occupancy) == {"gpu"}
         for number, prompt in enumerate(prompts):
-            engine.add(number, Asked(prompt, OUTPUT))
+            engine.add(number, RequestOptions(prompt, OUTPUT))
         everybody = tuple(range(len(prompts)))
         chunks = tuple(Chunk(number, len(prompts[number]), 0, "gpu") for number in everybody)
-        steps = [Decision("gpu-only", chunks), *[Decision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1)]
+        steps = [
+            SchedulingDecision("gpu-only", chunks),
+            *[SchedulingDecision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1),
+        ]
         made = [engine.step(step).tokens for step in steps]
     alone = Alone("qwen3", directory)
     for number in everybody:
@@ -229,15 +232,20 @@ def test_one_device_plays_the_accelerator(checkpoints: Checkpoints) -> None:
 
 
 def test_requests_are_sampled_each_for_itself(checkpoints: Checkpoints) -> None:
-    warm = Asked([3, 5, 8], OUTPUT, Sampling(temperature=2.0), seed=7)
+    warm = RequestOptions([3, 5, 8], OUTPUT, Sampling(temperature=2.0), seed=7)
     made = []
     with serving(checkpoints) as engine:
         for others in (0, 3):
             for number in range(others + 1):
-                engine.add(number, warm if number == 0 else Asked([number] * 9, OUTPUT, Sampling(temperature=1.0)))
+                engine.add(
+                    number, warm if number == 0 else RequestOptions([number] * 9, OUTPUT, Sampling(temperature=1.0))
+                )
             everybody = tuple(range(others + 1))
             chunks = tuple(Chunk(n, 3 if n == 0 else 9, 0, "gpu") for n in everybody)
-            steps = [Decision("gpu-only", chunks), *[Decision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1)]
+            steps = [
+                SchedulingDecision("gpu-only", chunks),
+                *[SchedulingDecision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1),
+            ]
             made.append([engine.step(step).tokens[0] for step in steps])
             engine.reset()
     assert made[0] == made[1], "the same seed, whoever else is served"
@@ -249,8 +257,11 @@ def test_what_is_barred_does_not_come_early(checkpoints: Checkpoints) -> None:
     prompt, alone = [3, 5, 8], Alone("qwen3", checkpoints("qwen3")).engine
 
     def made(engine: ServingEngine, **asked: Any) -> list[int]:
-        engine.add(0, Asked(prompt, OUTPUT, **asked))
-        steps = [Decision("gpu-only", (Chunk(0, 3, 0, "gpu"),)), *[Decision("gpu-only", decode0_gpu=(0,))] * 5]
+        engine.add(0, RequestOptions(prompt, OUTPUT, **asked))
+        steps = [
+            SchedulingDecision("gpu-only", (Chunk(0, 3, 0, "gpu"),)),
+            *[SchedulingDecision("gpu-only", decode0_gpu=(0,))] * 5,
+        ]
         found = [engine.step(step).tokens[0] for step in steps]
         engine.release(0)
         return found
@@ -266,16 +277,16 @@ def test_what_is_barred_does_not_come_early(checkpoints: Checkpoints) -> None:
     assert min(drawn[:4]) >= 500
 
 
-def timed_parts(engine: ServingEngine) -> tuple[Seconds, Seconds, Seconds]:
+def timed_parts(engine: ServingEngine) -> tuple[IterationSeconds, IterationSeconds, IterationSeconds]:
     """Of a prompt at each home, a decode at each in two sub-batches, and both moved: what took time, and only that."""
-    engine.add(0, Asked([1, 2, 3], 5))
-    engine.add(1, Asked([1, 2, 3], 5))
-    first = engine.step(Decision("gpu-only", (Chunk(0, 3, 0, "gpu"), Chunk(1, 3, 0, "cpu")))).seconds
+    engine.add(0, RequestOptions([1, 2, 3], 5))
+    engine.add(1, RequestOptions([1, 2, 3], 5))
+    first = engine.step(SchedulingDecision("gpu-only", (Chunk(0, 3, 0, "gpu"), Chunk(1, 3, 0, "cpu")))).seconds
     assert min(first.linear[0], first.ends, first.gpu_attention, first.swap_out) > 0
     assert first.cpu_attention == first.to_host == first.swap_in == first.linear[1] == 0
-    second = engine.step(Decision("pipelined", (), (0,), (), (1,))).seconds
+    second = engine.step(SchedulingDecision("pipelined", (), (0,), (), (1,))).seconds
     assert min(*second.linear, second.cpu_attention, second.to_host, second.to_device) > 0
-    third = engine.step(Decision("gpu-only", swap_out=(0,), swap_in=(1,))).seconds
+    third = engine.step(SchedulingDecision("gpu-only", swap_out=(0,), swap_in=(1,))).seconds
     return first, second, third
 
 
@@ -289,11 +300,11 @@ def test_parts_of_an_iteration_are_timed(checkpoints: Checkpoints) -> None:
 def test_depths_are_assumed_without_their_prompts(checkpoints: Checkpoints) -> None:
     with serving(checkpoints) as engine:
         for number in range(3):
-            engine.add(number, Asked([1] * 40, OUTPUT))
+            engine.add(number, RequestOptions([1] * 40, OUTPUT))
         engine.assume({0: "gpu", 1: "cpu", 2: "cpu"})
         engine.check_integrity()
         assert engine.occupancy == {"gpu": (3, 16), "cpu": (6, 20)}
-        made = engine.step(Decision("pipelined", decode0_gpu=(0,), decode0_cpu=(1,), decode1_cpu=(2,))).tokens
+        made = engine.step(SchedulingDecision("pipelined", decode0_gpu=(0,), decode0_cpu=(1,), decode1_cpu=(2,))).tokens
         assert made.keys() == {0, 1, 2}
 
 
@@ -301,12 +312,12 @@ def test_a_cohort_joins_passes_that_are_full(checkpoints: Checkpoints) -> None:
     """Its rows have room of their own beside as many tokens as a pass may have."""
     with serving(checkpoints) as engine:
         for number in range(3):
-            engine.add(number, Asked([1 + number] * 80, OUTPUT))
-        engine.add(3, Asked([1] * (LIMITS.batch_tokens + 1), 1))
+            engine.add(number, RequestOptions([1 + number] * 80, OUTPUT))
+        engine.add(3, RequestOptions([1] * (LIMITS.batch_tokens + 1), 1))
         everybody = (0, 1, 2)
         engine.assume(dict.fromkeys(everybody, "cpu"))
-        full = Decision("deferred", (Chunk(3, LIMITS.batch_tokens, 0, "gpu"),), (), everybody)
-        steps = [full, *[Decision("deferred", (), (), everybody)] * 3]
+        full = SchedulingDecision("deferred", (Chunk(3, LIMITS.batch_tokens, 0, "gpu"),), (), everybody)
+        steps = [full, *[SchedulingDecision("deferred", (), (), everybody)] * 3]
         made = [engine.step(step).tokens.keys() for step in steps]
         assert made == [set(), set(), set(), set(everybody)]
 
@@ -315,13 +326,13 @@ def test_requests_begin_while_a_cohort_is_under_way(checkpoints: Checkpoints) ->
     """Each takes as many passes as layers and one, whoever began before; what has no place begins when there is one."""
     with serving(checkpoints) as engine:
         for number in range(5):
-            engine.add(number, Asked([1 + number] * 20, OUTPUT))
-        engine.add(5, Asked([1] * 20, 30))
+            engine.add(number, RequestOptions([1 + number] * 20, OUTPUT))
+        engine.add(5, RequestOptions([1] * 20, 30))
         engine.assume({**dict.fromkeys(range(5), "cpu"), 5: "gpu"})
         came = {}
         for step in range(9):
             asked = tuple(n for n in range(min(step + 1, 5)) if n not in came)
-            made = engine.step(Decision("deferred", (), (5,), asked)).tokens
+            made = engine.step(SchedulingDecision("deferred", (), (5,), asked)).tokens
             engine._deferred.wait() if engine._deferred else None
             came |= {number: step for number in made if number != 5}
         assert came == {0: 3, 1: 4, 2: 5, 3: 7, 4: 7}
@@ -331,12 +342,12 @@ def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
     canary = Canary()
     with serving(checkpoints) as engine:
         first = canary.run(engine)
-        engine.add(0, Asked([1, 2, 3], 5))
-        engine.step(Decision("deferred", (Chunk(0, 3, 0, "cpu"),)))
-        engine.step(Decision("deferred", (), (), (0,)))
-        engine.add(1, Asked([1, 2, 3], 5))
-        engine.step(Decision("deferred", (Chunk(1, 3, 0, "cpu"),)))
-        engine.step(Decision("deferred", (), (), (0, 1)))
+        engine.add(0, RequestOptions([1, 2, 3], 5))
+        engine.step(SchedulingDecision("deferred", (Chunk(0, 3, 0, "cpu"),)))
+        engine.step(SchedulingDecision("deferred", (), (), (0,)))
+        engine.add(1, RequestOptions([1, 2, 3], 5))
+        engine.step(SchedulingDecision("deferred", (Chunk(1, 3, 0, "cpu"),)))
+        engine.step(SchedulingDecision("deferred", (), (), (0, 1)))
         engine.reset()
         engine.check_integrity()
         assert canary.run(engine) == first
@@ -345,24 +356,24 @@ def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
 def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
     with serving(checkpoints) as engine:
         for asked, error, place in (
-            (Asked([], 1), UsageError, "nothing to do"),
-            (Asked([1], 0), UsageError, "nothing to do"),
-            (Asked([1] * 90, 7), UsageError, "exceed the plan's context"),
-            (Asked([523], 1), BadInputError, "vocabulary"),
+            (RequestOptions([], 1), UsageError, "nothing to do"),
+            (RequestOptions([1], 0), UsageError, "nothing to do"),
+            (RequestOptions([1] * 90, 7), UsageError, "exceed the plan's context"),
+            (RequestOptions([523], 1), BadInputError, "vocabulary"),
         ):
             with pytest.raises(error, match=place):
                 engine.check_asked(asked)
         for number in range(4):
-            engine.add(number, Asked([1] * 80, 9))
-        engine.step(Decision("gpu-only", (Chunk(0, 80, 0, "gpu"),)))
-        engine.step(Decision("gpu-only", (Chunk(1, 80, 0, "gpu"),)))
-        engine.step(Decision("gpu-only", (Chunk(2, 80, 0, "gpu"),)))
+            engine.add(number, RequestOptions([1] * 80, 9))
+        engine.step(SchedulingDecision("gpu-only", (Chunk(0, 80, 0, "gpu"),)))
+        engine.step(SchedulingDecision("gpu-only", (Chunk(1, 80, 0, "gpu"),)))
+        engine.step(SchedulingDecision("gpu-only", (Chunk(2, 80, 0, "gpu"),)))
         with pytest.raises(InfeasibleError, match="blocks where 1"):
-            engine.step(Decision("gpu-only", (Chunk(3, 80, 0, "gpu"),)))
+            engine.step(SchedulingDecision("gpu-only", (Chunk(3, 80, 0, "gpu"),)))
         engine.reset()
     small = Limits(gpu_tokens=32, cpu_tokens=0, batch_tokens=32, sequences=2)
     with serving(checkpoints, limits=small) as engine, pytest.raises(UsageError, match="room in no cache"):
-        engine.check_asked(Asked([1] * 30, 9))
+        engine.check_asked(RequestOptions([1] * 30, 9))
 
 
 @pytest.mark.parametrize(("cpu_tokens", "cohorts"), [(0, 1), (320, 1), (320, 5)])
@@ -389,14 +400,14 @@ def test_the_accelerator_never_waits_for_a_cohort(checkpoints: Checkpoints, tmp_
     slow = plan_of("qwen3", hardware=make_hardware(latency=20e-3))
     with ServingEngine.load(slow, checkpoints("qwen3"), Machine.this(), LIMITS) as engine:
         for number, home in enumerate(get_args(Home)):
-            engine.add(number, Asked([1, 2, 3], 20))
-            engine.step(Decision("gpu-only", (Chunk(number, 3, 0, home),)))
-        waiting = engine.step(Decision("simple", (), (0,), (1,))).seconds.total
+            engine.add(number, RequestOptions([1, 2, 3], 20))
+            engine.step(SchedulingDecision("gpu-only", (Chunk(number, 3, 0, home),)))
+        waiting = engine.step(SchedulingDecision("simple", (), (0,), (1,))).seconds.total
         assert waiting > 3 * 2 * 20e-3, "both ways, in each of three layers"
         host = engine._lanes[1]
         assert host is not None
         host.read(file, 0, here, 0, 4096, wait=[go_on])
-        going_on = [engine.step(Decision("deferred", (), (0,), (1,))) for _ in range(5)]
+        going_on = [engine.step(SchedulingDecision("deferred", (), (0,), (1,))) for _ in range(5)]
         assert [set(each.tokens) for each in going_on] == [{0}] * 5
         CopyEngine(1e9, 0.0, -1).submit(there, 0, here, 0, 64, done=go_on)
         engine.reset()

@@ -8,9 +8,9 @@ import pytest
 from tests.support.virtual_serving import NO_SECONDS
 
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Asked, Ended
+from helmsman.executor.serving.request import Ended, RequestOptions
 from helmsman.executor.serving.runner import PassSums, Stepped
-from helmsman.scheduler.decision import Chunk, Decision
+from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 
 
@@ -19,26 +19,26 @@ class Counting:
     what its passes raise."""
 
     def __init__(self) -> None:
-        self.asked: dict[int, Asked] = {}
+        self.asked: dict[int, RequestOptions] = {}
         self.made: dict[int, int] = {}
         self.broken: Exception | None = None
         self.shift = 0
 
-    def check_asked(self, asked: Asked) -> None:
+    def check_asked(self, asked: RequestOptions) -> None:
         if len(asked.prompt) > 10:
             raise UsageError("too long", field="prompt", value=len(asked.prompt))
 
-    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
         self.asked[request], self.made[request] = asked, 0
 
-    def step(self, decision: Decision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> Stepped:
         if self.broken is not None:
             raise self.broken
         ids = [*(chunk.id for chunk in decision.prefill), *decision.decode0_gpu, *decision.decode1_cpu]
         tokens = {request: self.next(self.asked[request], request) for request in ids}
         return Stepped(tokens, set(decision.decode1_cpu), NO_SECONDS)
 
-    def next(self, asked: Asked, request: int) -> int:
+    def next(self, asked: RequestOptions, request: int) -> int:
         self.made[request] += 1
         token = sum(asked.prompt) + self.made[request] + self.shift
         early = self.made[request] <= asked.min_tokens
@@ -70,14 +70,14 @@ class Turns:
     def reset(self) -> None:
         self.new, self.running = [], []
 
-    def decide(self) -> Decision | None:
+    def decide(self) -> SchedulingDecision | None:
         if not self.new and not self.running:
             return None
         chunks = tuple(Chunk(request, prompt, 0, "gpu") for request, prompt in self.new)
         gpu, cpu = (tuple(request for request in self.running if request % 2 == side) for side in (0, 1))
         self.running += [request for request, _ in self.new]
         self.new = []
-        return Decision("pipelined", chunks, gpu, (), cpu)
+        return SchedulingDecision("pipelined", chunks, gpu, (), cpu)
 
     @property
     def pass_sums(self) -> tuple[PassSums, PassSums]:
@@ -123,7 +123,7 @@ def serving(engine: Counting) -> Iterator[ServingLoop]:
     loop.close()
 
 
-def submit(loop: ServingLoop, client: Client, asked: Asked) -> None:
+def submit(loop: ServingLoop, client: Client, asked: RequestOptions) -> None:
     loop.submit(asked, client.on_token, client.on_end)
 
 
@@ -131,7 +131,7 @@ def test_requests_get_their_tokens_in_order_and_end_once() -> None:
     engine, clients = Counting(), [Client() for _ in range(6)]
     with serving(engine) as loop:
         for number, client in enumerate(clients):
-            submit(loop, client, Asked([10 * number], number + 1))
+            submit(loop, client, RequestOptions([10 * number], number + 1))
         ends = [client.result() for client in clients]
     for number, (client, end) in enumerate(zip(clients, ends, strict=True)):
         assert client.tokens == [10 * number + k for k in range(1, number + 2)]
@@ -145,7 +145,7 @@ def test_tokens_and_clients_end_requests() -> None:
     with serving(Counting()) as loop:
         clients = [Client(), Client(), Client(), Client(fails=True)]
         for client, ends in zip(clients, ({7}, {7, 3}, set[int](), {7}), strict=True):
-            submit(loop, client, Asked([0], 9, ends=ends))
+            submit(loop, client, RequestOptions([0], 9, ends=ends))
         assert [client.result().reason for client in clients] == ["stop", "stop", "length", "cancelled"]
     assert [len(client.tokens) for client in clients] == [7, 3, 9, 1]
 
@@ -153,9 +153,9 @@ def test_tokens_and_clients_end_requests() -> None:
 def test_what_the_scheduler_refuses_fails_alone() -> None:
     engine, before, refused, after = Counting(), Client(), Client(), Client()
     with serving(engine) as loop:
-        submit(loop, before, Asked([1], 50))
-        submit(loop, refused, Asked([1], 50, priority=-1))
-        submit(loop, after, Asked([1], 50))
+        submit(loop, before, RequestOptions([1], 50))
+        submit(loop, refused, RequestOptions([1], 50, priority=-1))
+        submit(loop, after, RequestOptions([1], 50))
         end = refused.result()
         assert (end.status, end.reason, end.error) == ("failed", "refused", "no such priority")
         assert before.result().produced == after.result().produced == 50
@@ -166,18 +166,18 @@ def test_what_the_scheduler_refuses_fails_alone() -> None:
 def test_what_the_engine_has_no_memory_for_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, before, refused, after = Counting(), Client(), Client(), Client()
 
-    def full(request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+    def full(request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
         raise MemoryError
 
     with serving(engine) as loop:
-        submit(loop, before, Asked([1], 10**9))
+        submit(loop, before, RequestOptions([1], 10**9))
         assert before.begun.wait(60)
         with monkeypatch.context() as patch:
             patch.setattr(engine, "add", full)
-            submit(loop, refused, Asked([1], 50))
+            submit(loop, refused, RequestOptions([1], 50))
             end = refused.result()
         assert (end.status, end.reason, end.produced, end.error) == ("failed", "refused", 0, "MemoryError")
-        submit(loop, after, Asked([1], 50))
+        submit(loop, after, RequestOptions([1], 50))
         assert after.result().produced == 50
         assert loop.state.healthy and loop.state.running == 1
 
@@ -185,8 +185,8 @@ def test_what_the_engine_has_no_memory_for_is_refused_alone(monkeypatch: pytest.
 def test_a_cancelled_request_ends_and_others_go_on() -> None:
     with serving(Counting()) as loop:
         gone, other = Client(), Client()
-        handle = loop.submit(Asked([1], 10**9), gone.on_token, gone.on_end)
-        submit(loop, other, Asked([1], 50))
+        handle = loop.submit(RequestOptions([1], 10**9), gone.on_token, gone.on_end)
+        submit(loop, other, RequestOptions([1], 50))
         assert gone.begun.wait(60)
         loop.cancel(handle)
         loop.cancel(handle)
@@ -197,35 +197,35 @@ def test_a_cancelled_request_ends_and_others_go_on() -> None:
 
 def test_what_can_never_run_is_refused_at_once() -> None:
     with serving(Counting()) as loop, pytest.raises(UsageError, match="too long"):
-        submit(loop, Client(), Asked(list(range(11)), 1))
+        submit(loop, Client(), RequestOptions(list(range(11)), 1))
 
 
 def test_nothing_is_served_after_a_fault_until_the_canary_passes() -> None:
     engine, client = Counting(), Client()
     with serving(engine) as loop:
-        submit(loop, client, Asked([1], 10**9))
+        submit(loop, client, RequestOptions([1], 10**9))
         assert client.begun.wait(60)
         engine.broken = RuntimeError("the bus fell off")
         end = client.result()
         assert (end.status, end.error) == ("failed", "the bus fell off")
         assert not loop.state.healthy
         with pytest.raises(HardwareUnavailableError, match="bus fell off"):
-            submit(loop, Client(), Asked([1], 1))
+            submit(loop, Client(), RequestOptions([1], 1))
         assert not loop.check()
         engine.broken, engine.shift = None, 1
         assert not loop.check(), "it computes again, but something else"
         engine.shift = 0
         assert loop.check()
-        submit(loop, after := Client(), Asked([1], 2))
+        submit(loop, after := Client(), RequestOptions([1], 2))
         assert after.result().status == "finished"
 
 
 def test_closing_cancels_what_runs() -> None:
     client = Client()
     loop = ServingLoop(Counting(), Turns())
-    submit(loop, client, Asked([1], 10**9))
+    submit(loop, client, RequestOptions([1], 10**9))
     loop.close()
     assert client.result().reason == "cancelled"
     assert not loop.check()
     with pytest.raises(HardwareUnavailableError, match="closing"):
-        submit(loop, Client(), Asked([1], 1))
+        submit(loop, Client(), RequestOptions([1], 1))

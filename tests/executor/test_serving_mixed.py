@@ -25,10 +25,10 @@ from helmsman.executor._kernels import DiskFile
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import Stepped
 from helmsman.scheduler._scheduling import Scheduler
-from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.scheduler.limits import HOST_ORDERS
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import HelmError
@@ -69,7 +69,7 @@ class Mixed:
         self.prompts[number], self.made[number], self.left[number] = prompt, [], output
         hashes = HASHES(prompt)
         self.scheduler.add(number, len(prompt), output, self.random.choice([0, 0, 1]), hashes)
-        self.engine.add(number, Asked(prompt, output), hashes)
+        self.engine.add(number, RequestOptions(prompt, output), hashes)
 
     def leave(self, number: int) -> None:
         self.seen["cancelled"] += 1
@@ -106,7 +106,7 @@ class Mixed:
             self.made[number].append(token)
             self.left[number] -= 1
 
-    def note(self, made: Decision) -> None:
+    def note(self, made: SchedulingDecision) -> None:
         self.seen[made.kind] += 1
         self.seen["moved"] += len(made.swap_out) + len(made.swap_in)
         self.seen["preempted"] += len(made.preempted)

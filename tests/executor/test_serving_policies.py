@@ -14,7 +14,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Asked, Ended
+from helmsman.executor.serving.request import Ended, RequestOptions
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
@@ -72,7 +72,7 @@ class Client:
         self.done = Event()
 
     def submit(self, loop: ServingLoop) -> None:
-        loop.submit(Asked(self.prompt, OUTPUT), self.on_token, self.on_end)
+        loop.submit(RequestOptions(self.prompt, OUTPUT), self.on_token, self.on_end)
 
     def on_token(self, token: int) -> None:
         self.made.append(token)
@@ -92,11 +92,11 @@ def serve_all(engine: ServingEngine, scheduler: Scheduler, clients: list[Client]
     def come() -> None:
         for client in clients:
             client.submit(loop)
-        gone = loop.submit(Asked([1] * 40, 50), lambda _: None, lambda _: None)
+        gone = loop.submit(RequestOptions([1] * 40, 50), lambda _: None, lambda _: None)
         clients[0].then = lambda: loop.cancel(gone)
 
     try:
-        loop.submit(Asked([2], 1), lambda _: None, lambda _: come())
+        loop.submit(RequestOptions([2], 1), lambda _: None, lambda _: come())
         assert all(client.done.wait(PATIENCE_S) for client in clients)
     finally:
         loop.close()

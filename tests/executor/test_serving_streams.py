@@ -17,10 +17,10 @@ from helmsman.executor._kernels import Arena, DiskFile, StreamedWeights
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.request import RequestOptions
 from helmsman.planner.kv_budget import limits_of
 from helmsman.planner.replica import ReplicaOptions, replica_of
-from helmsman.scheduler.decision import Chunk, Decision, Home, Kind
+from helmsman.scheduler.decision import Chunk, Home, Kind, SchedulingDecision
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import KvRule, LayerRange, Plan, Residence, Schedule, Select
@@ -89,9 +89,12 @@ def test_logits_are_those_of_resident_weights(checkpoints: Checkpoints, fmt: Sto
     for plan in (resident, streamed(resident, "one stage ahead", [Select()]), streamed(resident)):
         with serving(checkpoints, plan) as engine:
             for number, home in enumerate(get_args(Home)):
-                engine.add(number, Asked([5, 8, 13, 21 + number], OUTPUT))
-                engine.step(Decision("gpu-only", (Chunk(number, 4, 0, home),)))
-            steps = [Decision("simple", (), (0,), (1,)), Decision("pipelined", (), (0,), (), (1,))] * 3
+                engine.add(number, RequestOptions([5, 8, 13, 21 + number], OUTPUT))
+                engine.step(SchedulingDecision("gpu-only", (Chunk(number, 4, 0, home),)))
+            steps = [
+                SchedulingDecision("simple", (), (0,), (1,)),
+                SchedulingDecision("pipelined", (), (0,), (), (1,)),
+            ] * 3
             made = [engine.step(step).tokens for step in steps]
             found.append((made, np.asarray(engine._seating.stages[0].logits()).tobytes()))
     assert found[0] == found[1] == found[2]
@@ -116,11 +119,11 @@ def test_waiting_for_weights_is_part_of_what_the_accelerator_takes(checkpoints: 
     """A latency for each of an operation's vectors and matrices, which nothing hides."""
     slow = plan_of("qwen3", hardware=make_hardware(latency=1e-3))
     with serving(checkpoints, streamed(slow)) as engine:
-        engine.add(0, Asked([1, 2, 3], 5))
-        seconds = engine.step(Decision("gpu-only", (Chunk(0, 3, 0, "gpu"),))).seconds
+        engine.add(0, RequestOptions([1, 2, 3], 5))
+        seconds = engine.step(SchedulingDecision("gpu-only", (Chunk(0, 3, 0, "gpu"),))).seconds
         assert 2 * 11e-3 <= seconds.weights <= seconds.linear[0] < seconds.total and not seconds.link
-        engine.step(Decision("gpu-only"))
-        idle = engine.step(Decision("gpu-only")).seconds
+        engine.step(SchedulingDecision("gpu-only"))
+        idle = engine.step(SchedulingDecision("gpu-only")).seconds
         assert not idle.weights, "nothing comes for nobody"
 
 
@@ -130,10 +133,10 @@ def test_what_fails_is_forgotten(checkpoints: Checkpoints, tmp_path: Path) -> No
     (tmp_path / "nothing").write_bytes(b"")
     with serving(checkpoints, streamed(plan_of("qwen3"), "one stage ahead")) as engine:
         first = Canary().run(engine)
-        engine.add(0, Asked([1, 2, 3], 5))
+        engine.add(0, RequestOptions([1, 2, 3], 5))
         engine._lanes[0].read(nothing, 0, engine._seating.gpu.buffer, 0, 4096)
         with pytest.raises(OSError, match="nothing"):
-            engine.step(Decision("gpu-only", (Chunk(0, 3, 0, "gpu"),)))
+            engine.step(SchedulingDecision("gpu-only", (Chunk(0, 3, 0, "gpu"),)))
         engine.reset()
         engine.check_integrity()
         assert Canary().run(engine) == first

@@ -35,14 +35,14 @@ from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.torch_device.cohort import TorchCohort
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.planner.native_room import fitted
 from helmsman.scheduler._scheduling import Scheduler
-from helmsman.scheduler.decision import Chunk, Decision
+from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
@@ -93,10 +93,13 @@ def test_without_a_host_all_is_there(checkpoints: Checkpoints, there: Machine) -
     with serving(checkpoints, there, limits=replace(LIMITS, cpu_tokens=0)) as engine:
         assert set(engine.occupancy) == {"gpu"}
         for number, prompt in enumerate(prompts):
-            engine.add(number, Asked(prompt, OUTPUT))
+            engine.add(number, RequestOptions(prompt, OUTPUT))
         everybody = tuple(range(len(prompts)))
         chunks = tuple(Chunk(number, len(prompts[number]), 0, "gpu") for number in everybody)
-        steps = [Decision("gpu-only", chunks), *[Decision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1)]
+        steps = [
+            SchedulingDecision("gpu-only", chunks),
+            *[SchedulingDecision("gpu-only", decode0_gpu=everybody)] * (OUTPUT - 1),
+        ]
         made = [engine.step(step).tokens for step in steps]
     alone = Alone("qwen3", checkpoints("qwen3"))
     assert sum(alone.check(prompts[n], [step[n] for step in made]) for n in everybody) >= 0.98 * 4 * OUTPUT
@@ -131,9 +134,9 @@ def test_parts_of_an_iteration_are_timed(checkpoints: Checkpoints, there: Machin
 def test_a_cohort_goes_on_by_a_layer(checkpoints: Checkpoints, there: Machine) -> None:
     """Its token takes a pass more than there are layers, where passes have nothing else to do but wait for it."""
     with serving(checkpoints, there) as engine:
-        engine.add(0, Asked([1, 2, 3], 5))
-        engine.step(Decision("deferred", (Chunk(0, 3, 0, "cpu"),)))
-        steps = [engine.step(Decision("deferred", (), (), (0,))) for _ in range(8)]
+        engine.add(0, RequestOptions([1, 2, 3], 5))
+        engine.step(SchedulingDecision("deferred", (Chunk(0, 3, 0, "cpu"),)))
+        steps = [engine.step(SchedulingDecision("deferred", (), (), (0,))) for _ in range(8)]
     assert [len(step.tokens) for step in steps] == [0, 0, 0, 1] * 2, "three layers"
     assert [step.on_cpu for step in steps[3::4]] == [{0}] * 2
 
@@ -143,11 +146,11 @@ def test_cohorts_of_several_sizes_are_under_way(checkpoints: Checkpoints, there:
     many, few, prompts = (0, 1, 2), (3, 4), prompts_of(3, 5)
     with serving(checkpoints, there) as engine:
         for number, prompt in enumerate(prompts):
-            engine.add(number, Asked(prompt, OUTPUT))
+            engine.add(number, RequestOptions(prompt, OUTPUT))
         chunks = (Chunk(number, len(prompt), 0, "cpu") for number, prompt in enumerate(prompts))
-        first = engine.step(Decision("gpu-only", tuple(chunks))).tokens
+        first = engine.step(SchedulingDecision("gpu-only", tuple(chunks))).tokens
         asked = (many, *[many + few] * 3, few)
-        steps = [engine.step(Decision("deferred", (), (), each)).tokens for each in asked]
+        steps = [engine.step(SchedulingDecision("deferred", (), (), each)).tokens for each in asked]
     assert [tuple(step) for step in steps] == [(), (), (), many, few]
     alone, second = Alone("qwen3", checkpoints("qwen3")), {**steps[3], **steps[4]}
     assert sum(alone.check(prompts[number], [first[number], second[number]]) for number in second) == 10
@@ -164,11 +167,11 @@ def test_what_fails_is_raised_and_forgotten(
 
     with serving(checkpoints, there) as engine:
         first = canary.run(engine)
-        engine.add(0, Asked([1, 2, 3], 5))
-        engine.step(Decision("gpu-only", (Chunk(0, 3, 0, "cpu"),)))
+        engine.add(0, RequestOptions([1, 2, 3], 5))
+        engine.step(SchedulingDecision("gpu-only", (Chunk(0, 3, 0, "cpu"),)))
         with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="the device is gone"):
             patched.setattr(place, name, broken)
-            engine.step(Decision("simple", decode0_cpu=(0,)))
+            engine.step(SchedulingDecision("simple", decode0_cpu=(0,)))
         engine.reset()
         engine.check_integrity()
         assert canary.run(engine) == first
@@ -180,9 +183,9 @@ def test_what_fails_on_a_cohorts_way_back_is_raised(
     """Which has a lane of its own; afterwards it is forgotten."""
 
     def token(engine: ServingEngine) -> int:
-        engine.add(0, Asked([1, 2, 3], 5))
-        engine.step(Decision("deferred", (Chunk(0, 3, 0, "cpu"),)))
-        steps = [engine.step(Decision("deferred", (), (), (0,))) for _ in range(4)]
+        engine.add(0, RequestOptions([1, 2, 3], 5))
+        engine.step(SchedulingDecision("deferred", (Chunk(0, 3, 0, "cpu"),)))
+        steps = [engine.step(SchedulingDecision("deferred", (), (), (0,))) for _ in range(4)]
         return steps[-1].tokens[0]
 
     def broken(*_: Any) -> None:
@@ -251,12 +254,12 @@ def moved_about(plan: Plan, checkpoint: Path, machine: Machine) -> list[dict[int
     """Tokens of two requests, which change their homes on the way."""
     with ServingEngine.load(plan, checkpoint, machine, LIMITS) as engine:
         for number, prompt in enumerate(prompts_of(3, 2)):
-            engine.add(number, Asked(prompt, OUTPUT))
+            engine.add(number, RequestOptions(prompt, OUTPUT))
         first, other = (len(prompt) for prompt in prompts_of(3, 2))
         steps = [
-            Decision("gpu-only", (Chunk(0, first, 0, "gpu"), Chunk(1, other, 0, "cpu"))),
-            Decision("simple", decode0_gpu=(0,), decode0_cpu=(1,)),
-            Decision("pipelined", decode0_gpu=(1,), decode1_cpu=(0,), swap_out=(0,), swap_in=(1,)),
-            Decision("pipelined", decode0_gpu=(1,), decode0_cpu=(0,)),
+            SchedulingDecision("gpu-only", (Chunk(0, first, 0, "gpu"), Chunk(1, other, 0, "cpu"))),
+            SchedulingDecision("simple", decode0_gpu=(0,), decode0_cpu=(1,)),
+            SchedulingDecision("pipelined", decode0_gpu=(1,), decode1_cpu=(0,), swap_out=(0,), swap_in=(1,)),
+            SchedulingDecision("pipelined", decode0_gpu=(1,), decode0_cpu=(0,)),
         ]
         return [dict(engine.step(step).tokens) for step in steps]

@@ -20,7 +20,7 @@ from helmsman.executor._kernels import (
     q4_row_size,
     unpack,
 )
-from helmsman.executor.moves import Expansion
+from helmsman.executor.moves import ExpansionMove
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.codes import pack_codes, unpack_codes
 from helmsman.executor.torch_device.expansion import expand
@@ -120,7 +120,7 @@ def test_groups_become_the_panels_of_the_host(fmt: Any) -> None:
     decompress(Pool([0]), buffer, expected, fmt, rows, columns)
     source: Any = TorchBuffer(seen(buffer))
     target: Any = TorchBuffer(seen(found))
-    expand(Expansion(source, target, fmt, rows, columns))
+    expand(ExpansionMove(source, target, fmt, rows, columns))
     assert torch.equal(seen(found), seen(expected))
 
 

@@ -7,7 +7,7 @@ from itertools import takewhile
 import pytest
 from questions import asked
 
-from helmsman.planner.best_batches import MOST_BATCHES, Answer, BestBatches, Division, Refusal
+from helmsman.planner.best_batches import MOST_BATCHES, BatchDivision, BestBatches, DividedPlan, Refusal
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import decide as decide_split
@@ -31,7 +31,7 @@ def machine_of(rng):
             return Refusal(most if says else None)
         work = division.sequences * each + max(0, division.batch - knee) * worse
         seconds = once + work * overlap ** (division.batches > 1)
-        return Answer(division.sequences / seconds, once + 0.7 * division.sequences * each)
+        return DividedPlan(division.sequences / seconds, once + 0.7 * division.sequences * each)
 
     return ask
 
@@ -43,8 +43,8 @@ def test_the_best_of_all_batches_is_found(seed):
     ask, batches = machine_of(rng), rng.choice([1, 2, 3])
     found = BestBatches(ask, 1, batches=batches)
     best = found.best()
-    every = {Division(batches, batch): ask(Division(batches, batch)) for batch in range(1, 11)}
-    rates = {each: answer.rate for each, answer in every.items() if isinstance(answer, Answer)}
+    every = {BatchDivision(batches, batch): ask(BatchDivision(batches, batch)) for batch in range(1, 11)}
+    rates = {each: answer.rate for each, answer in every.items() if isinstance(answer, DividedPlan)}
     if not rates:
         assert best is None
         return
@@ -60,9 +60,9 @@ def test_no_division_considered_is_better(seed):
     best = found.best()
     assert len(times) == len(set(times))
     for each in found.considered():
-        answer = ask(Division(each.batches, each.batch))
+        answer = ask(BatchDivision(each.batches, each.batch))
         assert isinstance(answer, Refusal) == (each.verdict == "no-plan")
-        if isinstance(answer, Answer):
+        if isinstance(answer, DividedPlan):
             assert answer.rate <= min(each.rate, ask(best).rate) * (1 + 1e-9)
     assert {each.batches for each in found.considered()} <= {1 << power for power in range(MOST_BATCHES.bit_length())}
 
@@ -70,21 +70,23 @@ def test_no_division_considered_is_better(seed):
 def test_the_number_of_batches_alone():
     rates = {1: 1.0, 2: 1.5, 3: 1.9, 4: 1.8, 5: 1.7, 6: 1.6, 7: 1.5, 8: 1.4}
     found = BestBatches(
-        lambda each: Answer(rates[each.batches], 1e-9) if each.sequences <= 24 else Refusal(), 8, batch=3
+        lambda each: DividedPlan(rates[each.batches], 1e-9) if each.sequences <= 24 else Refusal(), 8, batch=3
     )
-    assert found.best() == Division(batches=3, batch=3)
+    assert found.best() == BatchDivision(batches=3, batch=3)
 
 
 def test_batches_that_only_take_turns_are_not_multiplied():
-    found = BestBatches(lambda each: Answer(each.batch, 1.0, each.batches > 1) if each.batch < 9 else Refusal(8), 1)
-    assert found.best() == Division(batches=1, batch=8)
+    found = BestBatches(
+        lambda each: DividedPlan(each.batch, 1.0, each.batches > 1) if each.batch < 9 else Refusal(8), 1
+    )
+    assert found.best() == BatchDivision(batches=1, batch=8)
     assert max(each.batches for each in found.considered()) == 2
 
 
 def test_what_is_slow_for_few_is_not_asked_about():
     """One sequence takes a second at least, so four make 4 tokens/s at most: less than 32 are known to make."""
     seen = []
-    found = BestBatches(lambda each: seen.append(each.batch) or Answer(each.batch / 4, 1.0), 1, batches=1)
+    found = BestBatches(lambda each: seen.append(each.batch) or DividedPlan(each.batch / 4, 1.0), 1, batches=1)
     found.best()
     left = {each.batch for each in found.considered() if each.verdict == "left-out"}
     assert {2, 4, 8} <= left and not left & set(seen)
@@ -107,15 +109,15 @@ def test_against_every_batch_of_a_small_machine(strategy, dram):
             return Refusal(error.largest_batch)
         seconds = plan.predicted.prefill.seconds.mid + 63 * plan.predicted.decode.seconds.mid
         least = plan.predicted.prefill.lower_bound + 63 * plan.predicted.decode.lower_bound
-        return Answer(work.batch * 64 / seconds, least)
+        return DividedPlan(work.batch * 64 / seconds, least)
 
     found = BestBatches(ask, 64, batches=1)
     best = found.best()
-    every = (found.asked.get(Division(1, batch)) or ask(Division(1, batch)) for batch in range(1, 13))
-    rates = [answer.rate for answer in takewhile(lambda each: isinstance(each, Answer), every)]
+    every = (found.asked.get(BatchDivision(1, batch)) or ask(BatchDivision(1, batch)) for batch in range(1, 13))
+    rates = [answer.rate for answer in takewhile(lambda each: isinstance(each, DividedPlan), every)]
     assert 3 <= len(rates) < 12
     assert found.asked[best].rate == max(rates)
-    assert all(rate <= found.at_most(Division(1, batch)) for batch, rate in enumerate(rates, start=1))
+    assert all(rate <= found.at_most(BatchDivision(1, batch)) for batch, rate in enumerate(rates, start=1))
 
 
 def decided(strategy, question):

@@ -15,7 +15,7 @@ from helmsman.planner.strategies.flexgen_lp import FlexGenLp, divisions
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.linear_program import best_shares
 from helmsman.planner.strategies.offload.place import Keeping
-from helmsman.planner.strategies.offload.policy import SHARES, Form, Policies, Room
+from helmsman.planner.strategies.offload.policy import SHARES, Form, Policies, PolicyRoom
 from helmsman.planner.strategies.offload.policy_prices import Prices
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
@@ -38,7 +38,7 @@ def random_policies(seed: int) -> Policies:
     rooms = []
     for tier in ("storage", "host", "accelerator"):
         sizes = {share: rng.uniform(1, 8) * 1e9 for share in SHARES if share[1] == tier}
-        rooms.append(Room(rng.uniform(4e9, 30e9), Form(1e9, sizes)))
+        rooms.append(PolicyRoom(rng.uniform(4e9, 30e9), Form(1e9, sizes)))
     terms = [tuple(some(scale) for _ in range(rng.randint(1, 5))) for scale in (0.5, 0.02)]
     allowed = SHARES if rng.random() < 0.5 else rng.sample(SHARES, 8)
     kinds = [{tier for kind, tier in allowed if kind == each} for each in ("weights", "cache", "hidden")]
@@ -63,7 +63,7 @@ def test_no_point_of_a_grid_is_better(seed):
 
 def test_two_programs_solved_by_hand():
     """Half of the weights fit; then the link's share of them balances the work that caches away from here cost."""
-    weights = Room(5.0, Form(0.0, {("weights", "accelerator"): 10.0}))
+    weights = PolicyRoom(5.0, Form(0.0, {("weights", "accelerator"): 10.0}))
     link = Form(0.0, {("weights", "host"): 2.0})
     allowed = frozenset(
         {("weights", "host"), ("weights", "accelerator"), ("cache", "accelerator"), ("hidden", "accelerator")}

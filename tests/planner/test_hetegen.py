@@ -12,7 +12,7 @@ from helmsman.planner.accept import accept
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.hetegen import HeteGen, shared_matrices
 from helmsman.planner.strategies.streaming.divided_rows import Division, place
-from helmsman.planner.strategies.streaming.shared_rows import Line, Shared
+from helmsman.planner.strategies.streaming.shared_rows import RowCost, Shared
 from helmsman.scheduler.iteration import PHASES, prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
@@ -21,8 +21,8 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 def test_the_closed_form_is_the_best_of_all_panels(seed):
     rng = random.Random(seed)
     rows = PANEL * rng.randint(1, 60) + rng.choice([0, 0, 5])
-    lines = [Line(rng.choice([0, rng.uniform(0, 1e-4)]), rng.uniform(1e-8, 1e-6)) for _ in range(2)]
-    shared = Shared(rows, *lines, Line(0, 1e-9), rng.choice([0, rng.uniform(-2e-4, 2e-4)]))
+    lines = [RowCost(rng.choice([0, rng.uniform(0, 1e-4)]), rng.uniform(1e-8, 1e-6)) for _ in range(2)]
+    shared = Shared(rows, *lines, RowCost(0, 1e-9), rng.choice([0, rng.uniform(-2e-4, 2e-4)]))
     panels = {*range(0, rows, PANEL), rows}
     assert shared.brought in panels
     assert shared.seconds(shared.brought) <= min(map(shared.seconds, panels)) * (1 + 1e-9)

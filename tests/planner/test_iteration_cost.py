@@ -13,20 +13,20 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
-from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch
 from helmsman.timing.handovers import without_time_between
 
 GIB = 2**30
 
 
-def _decode(sequences: int, context: int) -> tuple[Iteration, Work]:
-    work = Work(tokens=sequences, outputs=sequences, gpu_kv=sequences * context)
+def _decode(sequences: int, context: int) -> tuple[Iteration, PassWork]:
+    work = PassWork(tokens=sequences, outputs=sequences, gpu_kv=sequences * context)
     return Iteration(1, "decode", sequences, 1, context), work
 
 
-def _prompt(tokens: int) -> tuple[Iteration, Work]:
-    work = Work(tokens=tokens, outputs=1, pairs=tokens * (tokens + 1) // 2, prompt_kv=tokens)
+def _prompt(tokens: int) -> tuple[Iteration, PassWork]:
+    work = PassWork(tokens=tokens, outputs=1, pairs=tokens * (tokens + 1) // 2, prompt_kv=tokens)
     return Iteration(0, "prefill", 1, tokens, tokens), work
 
 

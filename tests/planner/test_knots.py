@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from helmsman.planner.knots import Table, straight
+from helmsman.planner.knots import KnotTable, straight
 
 MOST = 3000
 
@@ -24,19 +24,21 @@ def _roofline(rng: Random):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_line_is_within_a_hundredth_of_its_model_everywhere(seed: int) -> None:
     seconds = _roofline(Random(seed))
-    line = Table(seconds).fitted(MOST)
+    line = KnotTable(seconds).fitted(MOST)
     assert line(0) == 0 and len(line.x) < 200
     assert max(abs(line(things) / seconds(things) - 1) for things in range(1, MOST + 1)) < 0.01
 
 
 def test_places_are_what_the_line_is_over() -> None:
-    pairs = Table(lambda tokens: 2.0 * tokens * (tokens + 1), lambda tokens: tokens * (tokens + 1) // 2).fitted(1000)
+    pairs = KnotTable(lambda tokens: 2.0 * tokens * (tokens + 1), lambda tokens: tokens * (tokens + 1) // 2).fitted(
+        1000
+    )
     assert len(pairs.x) <= 12
     assert pairs(777 * 778 // 2) == pytest.approx(2 * 777 * 778)
 
 
 def test_fewer_take_no_longer_than_more() -> None:
-    line = Table({1: 5.0, 2: 3.0, 3: 4.0, 4: 9.0, 5: 2.0, 6: 7.0}.__getitem__).fitted(6)
+    line = KnotTable({1: 5.0, 2: 3.0, 3: 4.0, 4: 9.0, 5: 2.0, 6: 7.0}.__getitem__).fitted(6)
     assert [line(things) for things in range(7)] == [0, 2, 2, 2, 2, 2, 7]
 
 

@@ -12,7 +12,7 @@ from splits import make_frame, with_storage
 
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.strategies.op_split.feasible import ENDS, Room
+from helmsman.planner.strategies.op_split.feasible import ENDS, SplitRoom
 from helmsman.planner.strategies.op_split.search import search
 from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
@@ -65,8 +65,8 @@ def test_bytes_are_those_of_the_placement(case, hardware) -> None:
         assert {name: int(size[0]) for name, size in counted.items()} == uses, (start, stop, compressed, stored, ends)
 
 
-def make_room(frame: Frame, chunks: dict[str, int] | None = None, **layout) -> Room:
-    return Room(frame, Layout(frame.units(chunks or {}), 0, 0, storage=("nvme0", "nvme1"), **layout))
+def make_room(frame: Frame, chunks: dict[str, int] | None = None, **layout) -> SplitRoom:
+    return SplitRoom(frame, Layout(frame.units(chunks or {}), 0, 0, storage=("nvme0", "nvme1"), **layout))
 
 
 def as_asked(template: Layout, start: int, stop: int, compressed: bool, stored: tuple[str, ...], ends) -> Layout:

@@ -12,7 +12,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
-from helmsman.planner.strategies.op_split.interference import Beside, delayed
+from helmsman.planner.strategies.op_split.interference import BesideLinks, delayed
 from helmsman.planner.strategies.op_split.pipeline import Section
 from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
@@ -61,7 +61,7 @@ def section(work: float) -> Section:
 def test_work_beside_a_busy_link(batches: int, busy: float) -> None:
     """min((1 + f) D, D + f / (1 + f) S), per batch of those that share the seconds S."""
     f, work = 0.5, 2.0
-    beside = Beside(section((1 + f) * work), np.full(2, busy), np.array([(1 + f) * work * batches, 0.0]))
+    beside = BesideLinks(section((1 + f) * work), np.full(2, busy), np.array([(1 + f) * work * batches, 0.0]))
     found = delayed(section(work), [beside], batches)
     expected = min((1 + f) * work, work + f / (1 + f) * busy / batches)
     for name in ("host", "accelerator", "ready", "weights_ready", "caches_ready", "weights_work", "caches_work"):

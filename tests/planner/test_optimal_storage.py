@@ -26,7 +26,7 @@ from helmsman.planner.strategies.optimal.shadow_prices import priced
 from helmsman.planner.strategies.optimal.stored_blocks import needs_store
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.strategies.streaming.store import Store, store_of
+from helmsman.planner.strategies.streaming.store import WeightStore, store_of
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Hardware
 
@@ -130,7 +130,7 @@ def test_other_memories_that_no_device_works_in():
     stored = [rule for rule in accept(decision.plan).residence if rule.memory == "cxl"]
     assert stored and {rule.path for rule in stored} == {"pinned"} and "<-cxl" in decision.plan.label
     machine = found.frame.roles
-    assert store_of(machine) == Store(("cxl",), (), "pinned")
+    assert store_of(machine) == WeightStore(("cxl",), (), "pinned")
     assert store_of(machine, home="cxl").asked and store_of(machine, home="vram") is None
     assert store_of(machine, home="dram") is None and store_of(machine, "bounce") is None
     room = question("a100-cxl-asic", dram=1000)

@@ -17,11 +17,11 @@ from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.optimal.turn_stages import TurnStages
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.strategies.streaming.store import Store
+from helmsman.planner.strategies.streaming.store import WeightStore
 
 STEP, BOTH = Aim("decode step", {"decode": 1.0}), Aim("request", {"prefill": 1.0, "decode": 127.0})
 
-STORE = Store(("nvme0",), (1.0,), "direct", asked=True)
+STORE = WeightStore(("nvme0",), (1.0,), "direct", asked=True)
 
 
 def drawn(optimal: Optimal, chance: random.Random) -> tuple[Assignment, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.memory import memory_use
 from helmsman.planner.pipeline_parallel import elsewhere_bytes, in_rounds, stage_layers
 from helmsman.planner.replica import ReplicaOptions, replica_of
-from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 
@@ -69,7 +69,7 @@ def test_a_round_is_as_many_slots_as_stages_of_a_part_of_the_requests() -> None:
     one = replica_cost(PLAN, ReplicaOptions(tensor_parallel=1, pipeline_parallel=2)).cost
     layer = one.linear(16) + one.gpu_attention(16_000)  # of micro-batches of 8 requests and 8,000 tokens
     for cost, count in ((four, 4), (eight, 8)):
-        work = Work(tokens=8 * count, outputs=8 * count, gpu_kv=8000 * count)
+        work = PassWork(tokens=8 * count, outputs=8 * count, gpu_kv=8000 * count)
         slot = 80 / count * layer + one.ends(16) / 2
         assert gpu_only_seconds(cost, work) == pytest.approx(count * slot, rel=0.003)
         assert cost.stages == count and cost.layers == 80
@@ -80,7 +80,7 @@ def test_a_round_is_as_many_slots_as_stages_of_a_part_of_the_requests() -> None:
 def test_a_round_has_what_each_request_costs_once_in_every_layer() -> None:
     """Four micro-batches of 16 requests pass through 8 layers each, one slot after the other."""
     bare = replica_cost(layer_split("Llama-3.1-8B", "h100x2-hgx")).cost
-    work = Work(tokens=64, outputs=64, gpu_requests=64, gpu_kv=64_000)
+    work = PassWork(tokens=64, outputs=64, gpu_requests=64, gpu_kv=64_000)
     free, costly = (
         gpu_only_seconds(in_rounds(replace(bare, gpu_request=request), (8,) * 4, lambda _: 0.0), work)
         for request in (0.0, 1e-5)
@@ -97,7 +97,7 @@ def test_joins_are_of_each_micro_batch() -> None:
 def test_uneven_stages_wait_for_the_longest_and_the_last_has_its_head_in_the_wait() -> None:
     three, two = (replica_cost(PLAN, ReplicaOptions(pipeline_parallel=count)).cost for count in (3, 2))
     layer, ends = two.linear(16) + two.gpu_attention(16_000), two.ends(16) / 2
-    work = Work(tokens=24, outputs=24, gpu_kv=24_000)
+    work = PassWork(tokens=24, outputs=24, gpu_kv=24_000)
     expected = 3 * max(27 * layer, 26 * layer + ends)
     assert gpu_only_seconds(three, work) == pytest.approx(expected, rel=0.003)
 

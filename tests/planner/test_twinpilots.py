@@ -9,7 +9,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.accept import accept
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.streaming.whole_blocks import place, runs
-from helmsman.planner.strategies.twinpilots import Counts, TwinPilots, spread
+from helmsman.planner.strategies.twinpilots import RoleCounts, TwinPilots, spread
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
@@ -38,7 +38,7 @@ def test_no_order_at_all_is_simulated_faster(model, machine, room, end):
 @pytest.mark.parametrize("streamed", range(13))
 @pytest.mark.parametrize("pinned", [0, 3, 8])
 def test_an_order_has_every_block_and_spreads_what_is_streamed(pinned, streamed):
-    counts = Counts(pinned, streamed, 10)
+    counts = RoleCounts(pinned, streamed, 10)
     order = spread(counts)
     assert [order.count(role) for role in ROLES] == [pinned, streamed, 10]
     places = [-1, *(place for place, role in enumerate(order) if role == "streamed")]
@@ -65,7 +65,7 @@ def test_counts_fill_the_accelerator():
     for counts in list(TwinPilots(question).candidates())[1:13]:
         assert question.fits(place(question.frame, spread(counts), counts.end))
         if counts.host > 1:
-            more = Counts(counts.pinned + 1, counts.streamed, counts.host - 1, counts.end)
+            more = RoleCounts(counts.pinned + 1, counts.streamed, counts.host - 1, counts.end)
             assert not question.fits(place(question.frame, spread(more), more.end))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import Work, deferred_iterations, deferred_seconds
+from helmsman.scheduler.iteration_times import PassWork, deferred_iterations, deferred_seconds
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
@@ -41,10 +41,10 @@ def test_a_token_takes_as_many_passes_as_layers_and_one(slower: float) -> None:
     found = _scheduling.simulate(requests.columns(), cost, COST, LIMITS, "apex", options, check=True)
     assert (found["status"] == FINISHED).all()
     assert found["cpu_tokens"].tolist() == [0, *[1] * ON_HOST]
-    once = deferred_seconds(cost, Work(tokens=1, outputs=1), [ON_HOST])
-    passes = deferred_iterations(cost, once, Work(cpu_requests=ON_HOST, cpu_kv=18 * ON_HOST))
+    once = deferred_seconds(cost, PassWork(tokens=1, outputs=1), [ON_HOST])
+    passes = deferred_iterations(cost, once, PassWork(cpu_requests=ON_HOST, cpu_kv=18 * ON_HOST))
     assert passes == (LAYERS if slower == 1.0 else 2 * LAYERS) + 1
-    last = deferred_seconds(cost, Work(tokens=1, outputs=1), [ON_HOST], ON_HOST)
+    last = deferred_seconds(cost, PassWork(tokens=1, outputs=1), [ON_HOST], ON_HOST)
     assert last == once + 0.5 * ON_HOST
     on_host = found["itl_on_cpu"] == 1
     assert found["itl_weight"][on_host].tolist() == [ON_HOST]
@@ -151,6 +151,6 @@ def test_eighty_layers_on_eight_accelerators_wait_an_eighth_as_long() -> None:
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_uneven_stages_end_a_token_with_the_round_that_has_its_last_slot(stages: int) -> None:
-    cohort, cost = Work(cpu_requests=1, cpu_kv=18), replace(COST, layers=32, stages=stages)
+    cohort, cost = PassWork(cpu_requests=1, cpu_kv=18), replace(COST, layers=32, stages=stages)
     assert deferred_iterations(cost, 32.0, cohort) == -(-32 // stages) + 1
     assert _waits(32, stages) == pytest.approx(-(-32 // stages) / 32)

@@ -8,7 +8,7 @@ import pytest
 from serving_cases import all_gaps, random_case, random_cost
 
 from helmsman.scheduler import _scheduling
-from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.requests import make_requests
@@ -69,8 +69,8 @@ def test_a_request_alone_takes_what_its_passes_take_one_by_one(seed: int) -> Non
     found = _scheduling.simulate(
         requests.columns(), cost, cost, limits, "gpu-only", {"preemption": "recompute"}, check=True
     )
-    passes = [Work(prompt, 1, pairs=prompt * (prompt + 1) // 2, prompt_kv=prompt)]
-    passes += [Work(1, 1, gpu_requests=1, gpu_kv=prompt + step) for step in range(1, output)]
+    passes = [PassWork(prompt, 1, pairs=prompt * (prompt + 1) // 2, prompt_kv=prompt)]
+    passes += [PassWork(1, 1, gpu_requests=1, gpu_kv=prompt + step) for step in range(1, output)]
     seconds = [gpu_only_seconds(cost, work) for work in passes]
     assert found["jumps"][0] == 1 and found["passes"].sum() == output
     assert found["finish_s"][0] == pytest.approx(1.5 + sum(seconds), rel=1e-12)

@@ -6,7 +6,7 @@ import pytest
 
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.iteration_times import (
-    Work,
+    PassWork,
     contention,
     deferred_iterations,
     deferred_seconds,
@@ -37,35 +37,35 @@ COST = IterationCost(
 
 
 def test_gpu_only_is_a_sum_and_swaps_go_beside_it() -> None:
-    work = Work(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
+    work = PassWork(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
     assert gpu_only_seconds(COST, work) == 2 * (6 + 3 + 1) + 2
     assert gpu_only_seconds(COST, replace(work, prompt_kv=100)) == 2 * (6 + 3 + 2) + 2
     assert gpu_only_seconds(COST, replace(work, swap_out=10)) == 22
     assert gpu_only_seconds(COST, replace(work, swap_in=10)) == 40
-    assert gpu_only_seconds(COST, Work()) == 0
+    assert gpu_only_seconds(COST, PassWork()) == 0
 
 
 def test_simple_offloading_hides_nothing() -> None:
-    work = Work(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
+    work = PassWork(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
     assert simple_seconds(COST, work) == 2 * (4 + 1.5 + 12) + 2
 
 
-_FIRST = Work(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
+_FIRST = PassWork(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "layer"),
     [
-        (_FIRST, Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4), 6 + (4 + 3 + 1)),
-        (_FIRST, Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=10), 4 + 0.75 + 11),
+        (_FIRST, PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4), 6 + (4 + 3 + 1)),
+        (_FIRST, PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=10), 4 + 0.75 + 11),
         (
             replace(_FIRST, cpu_requests=2, cpu_kv=10),
-            Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4),
+            PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4),
             6 + (0.75 + 11),
         ),
     ],
 )
-def test_a_pipelined_layer_takes_its_longest_cycle(first: Work, second: Work, layer: float) -> None:
+def test_a_pipelined_layer_takes_its_longest_cycle(first: PassWork, second: PassWork, layer: float) -> None:
     assert pipelined_seconds(COST, first, second) == 2 * layer + 2 + 1
 
 
@@ -73,7 +73,7 @@ def test_what_both_sides_read_of_one_memory_takes_longer() -> None:
     """Of 10 seconds of the first half on the accelerator it reads for 4 + 3; the host's 4, of which it reads for 3, lie
     within them."""
     shared = replace(COST, shared_device=0.5, shared_host=0.25)
-    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
+    second = PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
     assert pipelined_seconds(COST, _FIRST, second) == 2 * (10 + 4) + 3
     both = 3 * 7 / 10
     assert contention(shared, 7, 10, 3, 4) == pytest.approx((1 + 0.5 * both / 10, 1 + 0.25 * both / 4))
@@ -83,7 +83,7 @@ def test_what_both_sides_read_of_one_memory_takes_longer() -> None:
 def test_a_long_attention_waits_for_the_other_half_s_reads_alone() -> None:
     """Its own linear stage comes before it, so it is not slowed by that."""
     shared = replace(COST, shared_device=0.5, shared_host=0.25)
-    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=30)
+    second = PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=30)
     assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (4 + 0.75 + 31 + 0.25 * 7 * 30 / 31) + 3)
 
 
@@ -92,14 +92,14 @@ def test_who_works_alone_is_slowed_by_nobody() -> None:
     assert (
         contention(shared, 7, 10, 0, 0) == contention(shared, 0, 0, 4, 4) == contention(shared, 7, 10, 0, 4) == (1, 1)
     )
-    alone = Work(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
+    alone = PassWork(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
     assert simple_seconds(shared, alone) == simple_seconds(COST, alone)
 
 
 def test_each_half_that_the_host_attends_to_begins_with_a_join() -> None:
     """What is busy all the time begins later by it; what waits anyway does not."""
     joined = replace(COST, join_device=1.0, join_host=2.0)
-    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
+    second = PassWork(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
     assert pipelined_seconds(joined, _FIRST, second) == pipelined_seconds(COST, _FIRST, second) + 2 * 1
     away = replace(_FIRST, cpu_requests=2, cpu_kv=40)
     host = 2 * (41 + 4 + 2 * 2) + 3
@@ -107,25 +107,27 @@ def test_each_half_that_the_host_attends_to_begins_with_a_join() -> None:
 
 
 def test_requests_cost_the_accelerator_beside_their_bytes() -> None:
-    work = Work(tokens=15, outputs=4, gpu_requests=4, gpu_kv=30)
+    work = PassWork(tokens=15, outputs=4, gpu_requests=4, gpu_kv=30)
     assert gpu_only_seconds(replace(COST, gpu_request=0.25), work) == gpu_only_seconds(COST, work) + 2 * 4 * 0.25
 
 
 def test_attention_on_the_host_slows_the_pass_beside_it() -> None:
-    shared, work = replace(COST, shared_device=0.5, shared_host=0.25), Work(tokens=10, outputs=10, gpu_kv=30)
-    assert deferred_seconds(shared, work, [10], cohorts=Work(cpu_kv=100)) == pytest.approx(23 * (1 + 0.5 * 7 / 11.5))
+    shared, work = replace(COST, shared_device=0.5, shared_host=0.25), PassWork(tokens=10, outputs=10, gpu_kv=30)
+    assert deferred_seconds(shared, work, [10], cohorts=PassWork(cpu_kv=100)) == pytest.approx(
+        23 * (1 + 0.5 * 7 / 11.5)
+    )
 
 
 def test_a_pipeline_takes_no_less_than_its_link() -> None:
-    first, second = Work(tokens=1, outputs=1, swap_out=100), Work(tokens=1, outputs=1, cpu_requests=1, cpu_kv=1)
+    first, second = PassWork(tokens=1, outputs=1, swap_out=100), PassWork(tokens=1, outputs=1, cpu_requests=1, cpu_kv=1)
     assert pipelined_seconds(COST, first, second) == 2 * (100 + 0.25)
 
 
 def test_deferred_requests_join_one_layer_and_take_a_token_in_one_iteration_more_than_layers() -> None:
-    work = Work(tokens=10, outputs=10, gpu_kv=30)
+    work = PassWork(tokens=10, outputs=10, gpu_kv=30)
     assert deferred_seconds(COST, work, []) == gpu_only_seconds(COST, work) == 2 * (4 + 3) + 5
     assert deferred_seconds(COST, work, [10]) == 19 + 4
     assert deferred_seconds(COST, work, [10, 10]) == 19 + 8
-    cohort = Work(cpu_requests=8, cpu_kv=26)
+    cohort = PassWork(cpu_requests=8, cpu_kv=26)
     assert deferred_iterations(COST, 33.0, cohort) == 3
     assert deferred_iterations(COST, 32.9, cohort) == 5

@@ -9,8 +9,8 @@ from hybrid_cases import random_cost, random_limits
 
 from helmsman.scheduler._scheduling import Scheduler, simulate
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.decision import Decision
-from helmsman.scheduler.iteration_times import Work, gpu_only_seconds, pipelined_seconds, simple_seconds
+from helmsman.scheduler.decision import SchedulingDecision
+from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds, pipelined_seconds, simple_seconds
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
 
@@ -31,17 +31,20 @@ class Followed:
     read_again: int = 0
     at_host: int = 0
 
-    def seconds(self, made: Decision) -> float:
+    def seconds(self, made: SchedulingDecision) -> float:
         """What the pass takes, by the closed forms; it has been made then."""
         for request in made.preempted:
             had = self.cached.pop(request)
             self.prompts[request] = had + 1 if had >= self.prompts[request] else self.prompts[request]
-        first = Work(
+        first = PassWork(
             swap_out=sum(self.cached[request] for request in made.swap_out),
             swap_in=sum(self.cached[request] for request in made.swap_in),
         )
         self.left, self.returned = self.left + first.swap_out, self.returned + first.swap_in
-        counts = dict.fromkeys(Work.__dataclass_fields__, 0) | {"swap_out": first.swap_out, "swap_in": first.swap_in}
+        counts = dict.fromkeys(PassWork.__dataclass_fields__, 0) | {
+            "swap_out": first.swap_out,
+            "swap_in": first.swap_in,
+        }
         for chunk in made.prefill:
             self._prompt(counts, chunk.id, chunk.tokens, chunk.past, chunk.home == "cpu")
         for request in made.decode0_gpu:
@@ -49,10 +52,10 @@ class Followed:
         self._at_host(counts, made.decode0_cpu)
         if made.kind != "pipelined":
             seconds = simple_seconds if made.kind == "simple" else gpu_only_seconds
-            return seconds(self.cost, Work(**counts))
+            return seconds(self.cost, PassWork(**counts))
         second = dict.fromkeys(counts, 0)
         self._at_host(second, made.decode1_cpu)
-        return pipelined_seconds(self.cost, Work(**counts), Work(**second))
+        return pipelined_seconds(self.cost, PassWork(**counts), PassWork(**second))
 
     def _prompt(self, counts: dict[str, int], request: int, tokens: int, past: int, leaves: bool) -> None:
         assert self.cached.get(request, 0) == past

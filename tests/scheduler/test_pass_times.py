@@ -11,7 +11,7 @@ from serving_cases import random_cost
 from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.iteration_times import (
-    Work,
+    PassWork,
     cpu_attention,
     deferred_seconds,
     gpu_only_seconds,
@@ -19,13 +19,13 @@ from helmsman.scheduler.iteration_times import (
     simple_seconds,
 )
 
-NONE = Work()
+NONE = PassWork()
 
 
-def _on_gpu(chance: Random) -> Work:
+def _on_gpu(chance: Random) -> PassWork:
     rows, prompts = chance.randint(0, 60), chance.choice([0, 0, chance.randint(1, 900)])
     past = chance.choice([0, chance.randint(0, 900)]) if prompts else 0
-    return Work(
+    return PassWork(
         tokens=rows + prompts,
         outputs=rows,
         gpu_requests=rows,
@@ -37,22 +37,26 @@ def _on_gpu(chance: Random) -> Work:
     )
 
 
-def _with_host(chance: Random, work: Work) -> Work:
+def _with_host(chance: Random, work: PassWork) -> PassWork:
     rows = chance.randint(0, 60)
-    return _plus(work, Work(rows, rows, cpu_requests=rows, cpu_kv=rows * chance.randint(1, 400)))
+    return _plus(work, PassWork(rows, rows, cpu_requests=rows, cpu_kv=rows * chance.randint(1, 400)))
 
 
-def _plus(one: Work, other: Work) -> Work:
-    return Work(*(getattr(one, name) + getattr(other, name) for name in Work.__slots__))
+def _plus(one: PassWork, other: PassWork) -> PassWork:
+    return PassWork(*(getattr(one, name) + getattr(other, name) for name in PassWork.__slots__))
 
 
 def _seconds(
-    cost: IterationCost, kind: str, first: Work, second: Work = NONE, joining: Sequence[tuple[int, Work]] = ()
+    cost: IterationCost,
+    kind: str,
+    first: PassWork,
+    second: PassWork = NONE,
+    joining: Sequence[tuple[int, PassWork]] = (),
 ) -> float:
     return pass_times(cost, kind, first, second, joining)[0]
 
 
-def _sum(works: Iterable[Work]) -> Work:
+def _sum(works: Iterable[PassWork]) -> PassWork:
     return reduce(_plus, works, NONE)
 
 
@@ -73,8 +77,8 @@ def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
     assert _seconds(cost, "deferred", alone, NONE, [(0, cohort)]) == pytest.approx(
         deferred_seconds(cost, alone, [cohort.tokens], cohorts=cohort), rel=1e-12
     )
-    yielding = _plus(alone, Work(outputs=cohort.outputs))
-    assert _seconds(cost, "deferred", yielding, NONE, [(cost.layers, Work(tokens=cohort.tokens))]) == pytest.approx(
+    yielding = _plus(alone, PassWork(outputs=cohort.outputs))
+    assert _seconds(cost, "deferred", yielding, NONE, [(cost.layers, PassWork(tokens=cohort.tokens))]) == pytest.approx(
         deferred_seconds(cost, alone, [cohort.tokens], cohort.outputs), rel=1e-12
     )
 
@@ -119,4 +123,4 @@ def test_each_side_works_as_long_as_its_own_stages_take() -> None:
     assert seconds >= max(device, cpu, link)
     deferred = pass_times(cost, "deferred", first, NONE, [(0, second)])
     assert deferred[2] == pytest.approx(cost.cpu_attention(second.cpu_kv) + cost.cpu_request * second.cpu_requests)
-    assert pass_times(cost, "deferred", first, NONE, [(cost.layers, Work(tokens=second.tokens))])[2] == 0.0
+    assert pass_times(cost, "deferred", first, NONE, [(cost.layers, PassWork(tokens=second.tokens))])[2] == 0.0

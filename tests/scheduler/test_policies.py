@@ -3,7 +3,7 @@
 import pytest
 from serving_cases import random_case
 
-from helmsman.scheduler.policies import POLICIES, Number, Whole, checked_options
+from helmsman.scheduler.policies import POLICIES, Number, WholeNumber, checked_options
 from helmsman.schemas.errors import UsageError
 
 
@@ -49,5 +49,5 @@ def test_what_there_is_not_is_refused(policy: str, given: dict[str, str], remedy
 
 
 def test_ranges_are_inclusive() -> None:
-    assert Whole(1, 0, 5, "").parse("5") == 5
+    assert WholeNumber(1, 0, 5, "").parse("5") == 5
     assert Number(1.0, 0.0, 5.0, "").parse("0") == 0.0

@@ -11,8 +11,8 @@ from serving_cases import random_case, random_cost
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.decision import Decision
-from helmsman.scheduler.iteration_times import Work
+from helmsman.scheduler.decision import SchedulingDecision
+from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import make_requests
@@ -33,10 +33,10 @@ class Runner:
         self.cached = dict.fromkeys(self.prompt, 0)
         self.made = dict.fromkeys(self.prompt, 0)
 
-    def work(self, made: Decision) -> Work:
+    def work(self, made: SchedulingDecision) -> PassWork:
         """What a pass on the accelerator alone has to do."""
         ends = sum(chunk.past + chunk.tokens == self.to_cache(chunk.id) for chunk in made.prefill)
-        return Work(
+        return PassWork(
             tokens=len(made.decode0_gpu) + sum(chunk.tokens for chunk in made.prefill),
             outputs=len(made.decode0_gpu) + ends,
             gpu_requests=len(made.decode0_gpu),
@@ -48,7 +48,7 @@ class Runner:
     def to_cache(self, request: int) -> int:
         return self.prompt[request] + self.made[request]
 
-    def run(self, made: Decision) -> list[int]:
+    def run(self, made: SchedulingDecision) -> list[int]:
         """Who yields a token."""
         for each in made.preempted:
             self.cached[each] = 0
@@ -65,7 +65,7 @@ class Runner:
         return yields
 
 
-def _decisions(scheduler: Scheduler) -> Iterator[Decision]:
+def _decisions(scheduler: Scheduler) -> Iterator[SchedulingDecision]:
     while (made := scheduler.decide()) is not None:
         yield made
 
@@ -78,7 +78,7 @@ def test_passes_are_those_of_the_simulation() -> None:
         scheduler.add(request, prompt, output)
     finish, preempted = np.full(40, np.nan), 0
     for made in _decisions(scheduler):
-        seconds = _scheduling.pass_times(cost, made.kind, runner.work(made), Work(), [])[0]
+        seconds = _scheduling.pass_times(cost, made.kind, runner.work(made), PassWork(), [])[0]
         now, preempted = now + seconds, preempted + len(made.preempted)
         for each in runner.run(made):
             finish[each] = now
@@ -100,7 +100,7 @@ def test_seconds_of_observed_passes_are_summed_as_priced_and_as_they_took() -> N
     for count, made in enumerate(_decisions(scheduler)):
         work = runner.work(made)
         if count % 2:
-            priced += _scheduling.pass_times(cost, made.kind, work, Work(), [])[:3]
+            priced += _scheduling.pass_times(cost, made.kind, work, PassWork(), [])[:3]
             scheduler.observe(2.0, 1.0, 0.5)
         runner.run(made)
         scheduler.commit(3.0)

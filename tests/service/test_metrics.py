@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from helmsman.service.generation import Load
 from helmsman.service.load.pass_prices import parse_passes
-from helmsman.service.metrics import Metrics, Outcome
+from helmsman.service.metrics import Metrics, RequestOutcome
 
 VLLM = {
     "vllm:num_requests_running": "gauge",
@@ -45,7 +45,7 @@ def values(text: bytes) -> dict[str, float]:
 
 def test_names_are_those_of_vllm_and_opentelemetry() -> None:
     metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32))
-    metrics.ended("chat", Outcome("stop", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
+    metrics.ended("chat", RequestOutcome("stop", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
     families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
     assert {name: families[name].type for name in VLLM | OTEL} == VLLM | OTEL
     labels = families["gen_ai_server_request_duration_seconds"].samples[0].labels
@@ -64,9 +64,9 @@ def test_seconds_of_passes_are_told_as_priced_and_as_measured() -> None:
 
 def test_what_is_counted() -> None:
     metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32))
-    metrics.ended("chat", Outcome("length", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
-    metrics.ended("chat", Outcome("stop", 10, 1, latency_s=0.3, first_s=0.2, last_s=0.2))
-    metrics.ended("chat", Outcome("abort", 10, 3, latency_s=9.0, first_s=0.2, last_s=1.0))
+    metrics.ended("chat", RequestOutcome("length", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
+    metrics.ended("chat", RequestOutcome("stop", 10, 1, latency_s=0.3, first_s=0.2, last_s=0.2))
+    metrics.ended("chat", RequestOutcome("abort", 10, 3, latency_s=9.0, first_s=0.2, last_s=1.0))
     metrics.gap(0.5)
     found = values(metrics.text())
     assert found["vllm:request_success_total"] == 3 and found["vllm:generation_tokens_total"] == 9

@@ -7,7 +7,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.breakdown import Breakdown, Rows
+from helmsman.simulator.breakdown import Breakdown, BreakdownSum
 from helmsman.simulator.replay import replay_stream
 from helmsman.simulator.stream import simulate
 from helmsman.timing.handovers import Handovers
@@ -29,7 +29,7 @@ def test_every_task_is_in_its_row(
     tasks += [task("q", "acc", 0, ("vram",)), task("down", "cpu", 0, ("dram",))]
     chain = [each._replace(deps=(i - 1,) if i else ()) for i, each in enumerate(tasks)]
     seconds = {each.id: float(2**i) for i, each in enumerate(chain)}
-    rows = Rows(machine)
+    rows = BreakdownSum(machine)
     done = replay_stream(chain, lambda t: seconds[t.id], machine, rows.add)
     found = rows.breakdown(done.shares)
     assert found == Breakdown(compute=32, decompression=16, cache=2, weights=1, cpu=64, other=12, idle=79)

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import pytest
 
-from helmsman.simulator.curve import EXACT_STEPS, Curve, chosen_steps
+from helmsman.simulator.curve import EXACT_STEPS, StepCurve, chosen_steps
 
 
 def test_few_steps_are_all_simulated() -> None:
@@ -25,7 +25,7 @@ def test_sums_and_quantiles_equal_those_of_every_step(seed: int) -> None:
     last = rng.randint(1, 400)
     steps = tuple(sorted({1, last, *(rng.randint(1, last) for _ in range(rng.randint(0, 9)))}))
     values = tuple(rng.choice([1.0, rng.uniform(0, 5)]) for _ in steps)
-    curve = Curve(steps, values)
+    curve = StepCurve(steps, values)
     every = np.interp(np.arange(1, last + 1), steps, values)
     assert curve.total() == pytest.approx(every.sum(), rel=1e-12)
     for q in (0.0, 0.1, 0.5, 0.9, 0.99, 1.0):

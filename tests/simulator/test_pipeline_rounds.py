@@ -17,7 +17,7 @@ from helmsman.planner.pipeline_parallel import stage_layers
 from helmsman.planner.replica import ReplicaOptions
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.iteration_times import (
-    Work,
+    PassWork,
     cpu_attention,
     deferred_iterations,
     deferred_seconds,
@@ -56,10 +56,10 @@ class Pipeline:
         return (self.replayed(passes).makespan - self.replayed(passes[:half]).makespan) / (ROUNDS / 2)
 
 
-def together(batches: Iterable[SubBatch]) -> Work:
+def together(batches: Iterable[SubBatch]) -> PassWork:
     """The work of a round."""
     each = [work_of(batch) for batch in batches]
-    return Work(**{field.name: sum(getattr(work, field.name) for work in each) for field in fields(Work)})
+    return PassWork(**{field.name: sum(getattr(work, field.name) for work in each) for field in fields(PassWork)})
 
 
 def contexts(chance: Random, least: int, most: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from helmsman.lowering.serving import lower_serving
 from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.iteration_times import (
-    Work,
+    PassWork,
     cpu_attention,
     deferred_iterations,
     deferred_seconds,
@@ -175,7 +175,7 @@ def test_several_cohorts_cost_a_pass_a_linear_stage_each(seed: int) -> None:
     members, cohorts = SubBatch(gpu=(40,) * 9), random_cohorts(chance)
     made = replayed(ServingIteration(1, "deferred", (members,), cohorts=cohorts), cost)
     joining = [(each.layer, work_of(SubBatch(cpu=each.contexts))) for each in cohorts]
-    seconds, _, cpu, _ = pass_times(cost, "deferred", work_of(members), Work(), joining)
+    seconds, _, cpu, _ = pass_times(cost, "deferred", work_of(members), PassWork(), joining)
     assert pass_seconds(made) == pytest.approx(seconds)
     assert seconds == pytest.approx(deferred_seconds(cost, work_of(members), [len(each.contexts) for each in cohorts]))
     assert made.busy["cpu"] == pytest.approx(cpu)

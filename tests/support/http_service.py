@@ -20,7 +20,7 @@ from helmsman.executor.checkpoint.tokenizer import tokenizer_json
 from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 from helmsman.service.admission import Bounds
-from helmsman.service.jobs import Served
+from helmsman.service.jobs import ServedModel
 from helmsman.service.server import address, listen, serving
 from helmsman.service.service import Options, Service
 
@@ -34,11 +34,11 @@ def byte_text() -> Text:
     return Text(Tokenizer.from_str(tokenizer_json(MODEL)))
 
 
-def served(**changes: Any) -> Served:
+def served(**changes: Any) -> ServedModel:
     """What is served by default; whoever has it closes its template."""
     source = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
     template = Renderer(ChatTemplate(source, {}, "here", own=True))
-    return replace(Served("tiny", MODEL.vocab, MODEL.eos, byte_text(), template), **changes)
+    return replace(ServedModel("tiny", MODEL.vocab, MODEL.eos, byte_text(), template), **changes)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.machine import Machine
-from helmsman.executor.moves import UNLIMITED, Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
+from helmsman.executor.moves import UNLIMITED, ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.weights.conversion import Rows
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware import Device as DeviceRecord
@@ -201,7 +201,7 @@ class RelayedDevice:
     def release(self) -> None:
         """Nothing was page-locked."""
 
-    def expanding(self, queue: parts.Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+    def expanding(self, queue: parts.Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
         mine = parts.of_kind(queue, RelayedQueue).far
         there = replace(part, source=far(part.source), target=far(part.target))
         if isinstance(there, Turn):

@@ -8,7 +8,7 @@ from plans import figure, make_hardware, make_plan
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import Work
+from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.serving_iteration import PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -31,9 +31,9 @@ def serving_plan(layers: int, on_cpu: int = 0) -> Plan:
     return make_plan(model, on_cpu, hardware=wide(make_hardware()))
 
 
-def work_of(batch: SubBatch, swap_out: int = 0, swap_in: int = 0) -> Work:
+def work_of(batch: SubBatch, swap_out: int = 0, swap_in: int = 0) -> PassWork:
     """What a sub-batch has to do, as closed forms count it."""
-    return Work(
+    return PassWork(
         tokens=batch.tokens,
         outputs=batch.outputs,
         gpu_requests=len(batch.gpu),

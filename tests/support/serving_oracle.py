@@ -9,7 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.requests import Requests
 from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED, Gaps, Served, ServedInfo
@@ -148,7 +148,7 @@ class Replica:
         done = [each for each in prompts if each.cached + chunks[each.number] == each.to_cache]
         self.now += gpu_only_seconds(
             self.cost,
-            Work(
+            PassWork(
                 tokens=len(decodes) + sum(chunks.values()),
                 outputs=len(decodes) + len(done),
                 gpu_requests=len(decodes),

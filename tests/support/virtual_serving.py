@@ -13,34 +13,34 @@ from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.homes import Homes
-from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.runner import Seconds, Stepped
-from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.serving.runner import IterationSeconds, Stepped
+from helmsman.executor.serving.running import ActiveRequest
 from helmsman.executor.serving.seating import Seating
-from helmsman.scheduler.decision import Decision, Home
+from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 
-NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
+NO_SECONDS = IterationSeconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
 VOCABULARY = 50
 _ROW = 8
 
-Clock = Callable[[Decision, Stepped], Seconds]
+Clock = Callable[[SchedulingDecision, Stepped], IterationSeconds]
 """What a pass is said to have taken."""
 
 
-def real_seconds(_: Decision, stepped: Stepped) -> Seconds:
+def real_seconds(_: SchedulingDecision, stepped: Stepped) -> IterationSeconds:
     """What was measured."""
     return stepped.seconds
 
 
-def virtual_seconds(decision: Decision, _: Stepped) -> Seconds:
+def virtual_seconds(decision: SchedulingDecision, _: Stepped) -> IterationSeconds:
     """By what was decided alone: a pass of 1 ms and 20 us for each row; each row of the host 50 us there and 5 us on
     the link."""
     on_cpu = len(decision.decode0_cpu) + len(decision.decode1_cpu)
     rows = sum(chunk.tokens for chunk in decision.prefill) + len(decision.decode0_gpu) + on_cpu
     linear, host, link = 1e-3 + 20e-6 * rows, 50e-6 * on_cpu, 5e-6 * on_cpu
     waits = host + link if decision.kind == "simple" else 0.0
-    return Seconds(linear + waits, (linear, 0.0), 0.0, 0.0, host, link / 2, link / 2, 0.0, 0.0, 0.0)
+    return IterationSeconds(linear + waits, (linear, 0.0), 0.0, 0.0, host, link / 2, link / 2, 0.0, 0.0, 0.0)
 
 
 class VirtualTime:
@@ -60,7 +60,7 @@ class VirtualTime:
         """Seconds of all passes so far."""
         return self._now
 
-    def step(self, decision: Decision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> Stepped:
         stepped = self._engine.step(decision)
         landed(self._engine)
         seconds = virtual_seconds(decision, stepped)
@@ -91,13 +91,13 @@ class VirtualEngine:
         caches = {home: BlockCache(None, 1, 1, count, _ROW) for home, count in rows.items()}
         self.homes = Homes(cast(Seating, SimpleNamespace(**caches)), limits.block, None)
         self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, ActiveRequest] = {}
 
-    def check_asked(self, asked: Asked) -> None:
+    def check_asked(self, asked: RequestOptions) -> None:
         """All are taken."""
 
-    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
-        self.running[request] = Running.of(request, asked, hashes)
+    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
+        self.running[request] = ActiveRequest.of(request, asked, hashes)
 
     def release(self, request: int) -> None:
         self.homes.free(self.running.pop(request))
@@ -115,7 +115,7 @@ class VirtualEngine:
         """Blocks that can be had in either cache."""
         return tuple(total - used for used, total in self.homes.occupancy.values())
 
-    def step(self, decision: Decision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> Stepped:
         self.homes.begin()
         batches = Batches(self.homes, self.running, None)
         batches.fill(decision)
@@ -136,7 +136,7 @@ class VirtualEngine:
         for to, begin, size in pieces:
             there[to // _ROW : (to + size) // _ROW] = here[begin // _ROW : (begin + size) // _ROW]
 
-    def _append(self, running: Running, tokens: int) -> None:
+    def _append(self, running: ActiveRequest, tokens: int) -> None:
         """What is cached is its own; what is not yet is written."""
         total = running.cached + tokens
         runs = self.homes.pools[running.home].runs(running.table, total)

@@ -24,7 +24,7 @@ from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
 
-class Engine(Protocol):
+class EngineRules(Protocol):
     """What an engine adds: its name, where it puts things, and what a user of it would change."""
 
     @property
@@ -51,7 +51,7 @@ class EngineQuestion:
     machine's record, so that only placements are compared."""
 
     asked: Frame
-    engine: Engine
+    engine: EngineRules
     cost_options: CostOptions
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
@@ -118,7 +118,7 @@ def _as_found(hardware: Hardware) -> Hardware:
 
 
 def decide_as_engine(
-    request: PlanRequest[Any], frame: Frame, engine: Engine, table: Path | None, same_software: bool
+    request: PlanRequest[Any], frame: Frame, engine: EngineRules, table: Path | None, same_software: bool
 ) -> Decision:
     """Return the plan of `engine` for a request framed with the user's `table`; `same_software`: priced with the launch
     times of the machine's record."""

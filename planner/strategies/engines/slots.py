@@ -22,7 +22,7 @@ MOST_RULES = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class SlotSplit:
     """The last `slots` of a model on the accelerator, but for what `overrides` put elsewhere; `op_offload`: products of
     many tokens are computed there even so."""
 
@@ -66,7 +66,7 @@ class Split:
                 yield side, LayerRange(start=start, stop=stop)
 
 
-def place(split: Split) -> Placement:
+def place(split: SlotSplit) -> Placement:
     """The rules. Raises UsageError where overrides lead to more than a plan can have."""
     frame, residence, compute = split.frame, tuple(_residence(split)), tuple(_compute(split))
     if max(len(residence), len(compute)) > MOST_RULES:
@@ -86,7 +86,7 @@ def place(split: Split) -> Placement:
     )
 
 
-def _residence(split: Split) -> Iterator[Residence]:
+def _residence(split: SlotSplit) -> Iterator[Residence]:
     """Weights in host memory are mapped from their file, hence pageable."""
     frame = split.frame
     for tensor, layers, side in _moved(split):
@@ -97,7 +97,7 @@ def _residence(split: Split) -> Iterator[Residence]:
         yield home(frame, split.device(side).memory, layers=(span.start, span.stop), path="pageable")
 
 
-def _compute(split: Split) -> Iterator[ComputeRule]:
+def _compute(split: SlotSplit) -> Iterator[ComputeRule]:
     yield from _offloaded(split)
     for tensor, layers, side in _moved(split):
         if tensor.name == f"{tensor.op}.weight":
@@ -110,11 +110,11 @@ def _compute(split: Split) -> Iterator[ComputeRule]:
         yield ComputeRule(select=Select(layers=span), device=split.device(side).name)
 
 
-def _ends(split: Split) -> tuple[tuple[str, Side], ...]:
+def _ends(split: SlotSplit) -> tuple[tuple[str, Side], ...]:
     return ("embedding", "host"), ("positions", "host"), ("final_norm", split.output), ("head", split.output)
 
 
-def _moved(split: Split) -> Iterator[tuple[Tensor, tuple[int, int] | None, Side]]:
+def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, Side]]:
     """Tensors that overrides put elsewhere, with the blocks in which they do."""
     if not split.overrides:
         return
@@ -128,7 +128,7 @@ def _moved(split: Split) -> Iterator[tuple[Tensor, tuple[int, int] | None, Side]
             yield from ((tensor, layers, side) for layers in stretches(elsewhere))
 
 
-def _offloaded(split: Split) -> Iterator[ComputeRule]:
+def _offloaded(split: SlotSplit) -> Iterator[ComputeRule]:
     """Large products of weights in host memory, in the phases that have them."""
     roles, work = split.frame.roles, split.frame.workload
     if not split.op_offload or not roles.separate or split.device("host") != roles.host:
@@ -141,7 +141,7 @@ def _offloaded(split: Split) -> Iterator[ComputeRule]:
                 yield from _taken(split, tensor, phase)
 
 
-def _taken(split: Split, tensor: Tensor, phase: Literal["prefill", "decode"]) -> Iterator[ComputeRule]:
+def _taken(split: SlotSplit, tensor: Tensor, phase: Literal["prefill", "decode"]) -> Iterator[ComputeRule]:
     name = split.frame.accelerator.name
     for start, stop in stretches(side == "host" for side in split.sides(tensor)):
         select = Select(names=tensor.op, layers=LayerRange(start=start, stop=stop))

@@ -50,7 +50,7 @@ def form(constant: float = 0.0, *parts: tuple[Kind, Iterable[Tier], float]) -> F
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class PolicyRoom:
     """Bytes that a memory has, and those a policy takes."""
 
     available: float
@@ -69,7 +69,7 @@ class Policies:
     decode: tuple[Form, ...]
     blocks: int
     steps: int
-    rooms: tuple[Room, ...]
+    rooms: tuple[PolicyRoom, ...]
     allowed: frozenset[Share]
     sequences: int
 
@@ -93,7 +93,7 @@ class Policies:
     def tightened(self, parts: Sequence[float]) -> "Policies":
         """With only so large a part, by room, of what a memory has beside what every policy takes."""
         rooms = [
-            Room(_between(each.used.constant, each.available, part), each.used)
+            PolicyRoom(_between(each.used.constant, each.available, part), each.used)
             for each, part in zip(self.rooms, parts, strict=True)
         ]
         return Policies(self.prefill, self.decode, self.blocks, self.steps, tuple(rooms), self.allowed, self.sequences)

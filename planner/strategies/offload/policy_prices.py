@@ -17,7 +17,7 @@ from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
-from helmsman.planner.strategies.offload.policy import SHARES, Form, Kind, Policies, Room, form
+from helmsman.planner.strategies.offload.policy import SHARES, Form, Kind, Policies, PolicyRoom, form
 from helmsman.planner.strategies.offload.sublayers import sublayers
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.table_prices import table_prices
@@ -126,7 +126,7 @@ class Prices:
         )
         return self._costs.price(task).mid / _PROBE
 
-    def _rooms(self) -> Iterator[Room]:
+    def _rooms(self) -> Iterator[PolicyRoom]:
         """What each tier's memory has, and what it holds: of every block, and while one is worked on."""
         model, frame = self.frame.model, self.frame
         weights = model.layers * self._block + self._ends
@@ -143,7 +143,7 @@ class Prices:
             if tier == "accelerator":
                 batch = depth * cache / model.layers / frame.workload.batches
                 parts += [("weights", _AWAY, coming), ("cache", () if self.keeping.delegate else ("host",), batch)]
-            yield Room(frame.roles.hardware.memory(name).available, form(buffers.get(name, 0), *parts))
+            yield PolicyRoom(frame.roles.hardware.memory(name).available, form(buffers.get(name, 0), *parts))
 
     def _states(self, tokens: int, width: int) -> int:
         """Bytes of activations of all sequences."""

@@ -5,10 +5,10 @@ Masks are bool (chunks + 1, chunks + 1) by the first chunk and the one after the
 import numpy as np
 
 from helmsman.planner.strategies.op_split.options import Mask
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 
 
-def leaving_one_part(units: tuple[Piece, ...]) -> Mask:
+def leaving_one_part(units: tuple[DivisionPiece, ...]) -> Mask:
     """The ranges that do not leave the host the first and the last chunks of one operation, of which a device computes
     one part."""
     ops = np.array([unit.op for unit in units])
@@ -17,7 +17,7 @@ def leaving_one_part(units: tuple[Piece, ...]) -> Mask:
     return np.asarray((start == 0) | (stop == len(units)) | (start >= stop) | (before != after))
 
 
-def attention_together(units: tuple[Piece, ...]) -> Mask:
+def attention_together(units: tuple[DivisionPiece, ...]) -> Mask:
     """The ranges that part none of K, attention and V from the others: on cached activations what passes between them
     is as wide as the model for every head, which the closed form does not count."""
     names = [unit.op for unit in units]

@@ -6,15 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.planner.strategies.op_split.clock import Stream
+from helmsman.planner.strategies.op_split.clock import StreamedSeconds
 from helmsman.planner.strategies.op_split.contention import Pool
-from helmsman.planner.strategies.op_split.interference import Beside, delayed, part
+from helmsman.planner.strategies.op_split.interference import BesideLinks, delayed, part
 from helmsman.planner.strategies.op_split.layer_table import COLUMNS, LayerTable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import (
     Indices,
     Items,
-    Lanes,
+    LaneSeconds,
     Seconds,
     Section,
     apart,
@@ -47,7 +47,7 @@ class Candidates:
         self._columns = {name: np.array(getattr(table, name)) for name in COLUMNS}
         self._check_feasible()
 
-    def lanes(self, section: Section) -> Lanes:
+    def lanes(self, section: Section) -> LaneSeconds:
         """The lanes of a section, whether it fits or not.
 
         Lanes do not wait for each other's memories here, nor for more than one batch where nothing overlaps: L is at
@@ -64,7 +64,9 @@ class Candidates:
             return np.asarray(self._feasible(start, stop, compressed, stored), dtype=np.bool_)
         return np.asarray(self._feasible, dtype=np.bool_)[start, stop]
 
-    def shared(self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]) -> Lanes:
+    def shared(
+        self, rows: Indices, section: Section, lanes: LaneSeconds, compressed: bool, stored: tuple[str, ...]
+    ) -> LaneSeconds:
         """`lanes` with what memories and links must work, and the expansion that storage slows: L is at most that of
         `delayed`."""
         if self._options.ideal:
@@ -79,8 +81,8 @@ class Candidates:
         return replace(lanes, total=total)
 
     def delayed(
-        self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
-    ) -> Lanes:
+        self, rows: Indices, section: Section, lanes: LaneSeconds, compressed: bool, stored: tuple[str, ...]
+    ) -> LaneSeconds:
         """`shared` lanes with the rest that delays them: busy links where anything overlaps, and turns of batches where
         nothing does. That costs more to find out, so it is for candidates that those do not rule out."""
         options, total = self._options, lanes.total
@@ -106,7 +108,7 @@ class Candidates:
         beside = chained(self._beside(rows, section, compressed, stored), self.batches)
         return np.maximum(0.0, beside.total - chained(section, self.batches).total)
 
-    def streams(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> dict[str, Stream | None]:
+    def streams(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> dict[str, StreamedSeconds | None]:
         """What is streamed for every step of a layer."""
         assert self._options.flow is not None
         streams = Streams(self._columns, self._ops, compressed, stored)
@@ -119,7 +121,7 @@ class Candidates:
         for links, worst in self._slower.items():
             if busy[links].any():
                 section = worst.section(rows, compressed, stored, plain.storage)
-                beside.append(Beside(section, busy[links], worst._unpacking_work(rows, compressed, stored)))
+                beside.append(BesideLinks(section, busy[links], worst._unpacking_work(rows, compressed, stored)))
         return delayed(plain, beside, self.batches)
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.planner.strategies.op_split.dataflow import Dataflow, Step, Wire
+from helmsman.planner.strategies.op_split.dataflow import Dataflow, DataflowStep, Wire
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
 
 Side = Literal["host", "accelerator"]
@@ -21,7 +21,7 @@ _OTHER: dict[Side, Side] = {"host": "accelerator", "accelerator": "host"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class SidePart:
     """The part of an operation that one side does: `share` of it, 0 where it does nothing, `there` where it does."""
 
     side: Side
@@ -30,7 +30,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stream:
+class StreamedSeconds:
     """What an operation's part on the accelerator waits for, seconds per range: weights (once) and caches (per batch),
     over the link and expanded; weights from storage, before they come over the link."""
 
@@ -48,14 +48,14 @@ class _Value:
     `kept`: when new keys and values are in the cache on the host."""
 
     size: int
-    made: list[tuple[Part, Seconds]]
+    made: list[tuple[SidePart, Seconds]]
     at: dict[Side, Seconds]
     here: dict[Side, Mask]
     kept: Seconds | None = None
 
 
 @dataclass(eq=False)
-class Clock:
+class LayerEstimate:
     """The state of all lanes for the ranges [start, stop); `ahead`: by so many layers streams come before their use,
     None: each follows the operation before; `end`: when the last operation of a layer ended.
 
@@ -90,7 +90,7 @@ class Clock:
         busy = np.maximum.reduce([self.none, *self.free.values()]) > self.end
         return np.asarray(busy | (np.sum(parts, axis=0) > 1))
 
-    def step(self, step: Step, batch: int, stream: Stream | None) -> None:
+    def step(self, step: DataflowStep, batch: int, stream: StreamedSeconds | None) -> None:
         """One operation of one batch, with what is `stream`ed for it."""
         made = [(part, self._part(step, part, batch, stream)) for part in self.parts[step.name] if part.there.any()]
         value = self._value(step.size, made)
@@ -105,13 +105,13 @@ class Clock:
         value = self._value(last.size, [(part, self.none) for part in self.parts[last.name]])
         self.values |= {(batch, name): value for name in last.names}
 
-    def _value(self, size: int, made: list[tuple[Part, Seconds]]) -> _Value:
+    def _value(self, size: int, made: list[tuple[SidePart, Seconds]]) -> _Value:
         nowhere = np.zeros(len(self.none), dtype=np.bool_)
         return _Value(
             size, made, {"host": self.none, "accelerator": self.none}, {"host": nowhere, "accelerator": nowhere}
         )
 
-    def _part(self, step: Step, part: Part, batch: int, stream: Stream | None) -> Seconds:
+    def _part(self, step: DataflowStep, part: SidePart, batch: int, stream: StreamedSeconds | None) -> Seconds:
         ready = self.none
         for name in step.inputs:
             if (batch, name) in self.values:
@@ -129,14 +129,14 @@ class Clock:
             self._note(batch, stream, np.where(part.there, end, 0.0))
         return end
 
-    def _note(self, batch: int, stream: Stream | None, end: Seconds) -> None:
+    def _note(self, batch: int, stream: StreamedSeconds | None, end: Seconds) -> None:
         """What later layers and batches wait for where streams run ahead."""
         place = self.layer, batch
         self.worked[place] = np.maximum(self.worked.get(place, self.none), end)
         if stream is not None:
             self.used[self.layer] = np.maximum(self.used.get(self.layer, self.none), end)
 
-    def _brought(self, value: _Value, reader: Part) -> Seconds:
+    def _brought(self, value: _Value, reader: SidePart) -> Seconds:
         """When `value` is where `reader` is; it crosses the first time it is read there."""
         side = reader.side
         fresh = reader.there & ~value.here[side]
@@ -146,7 +146,7 @@ class Clock:
             value.here[side] = value.here[side] | fresh
         return value.at[side]
 
-    def _arrival(self, value: _Value, part: Part, end: Seconds, side: Side, fresh: Mask) -> Seconds:
+    def _arrival(self, value: _Value, part: SidePart, end: Seconds, side: Side, fresh: Mask) -> Seconds:
         """When a part of `value` is on `side`, 0 where there is no such part."""
         moving = fresh & part.there
         if part.side == side or not moving.any():
@@ -168,7 +168,7 @@ class Clock:
             return "into" if self.flow.overlap else "link", self.flow.into
         return "back" if self.flow.overlap else "link back", self.flow.back
 
-    def _written(self, size: int, made: list[tuple[Part, Seconds]]) -> _Value:
+    def _written(self, size: int, made: list[tuple[SidePart, Seconds]]) -> _Value:
         """New keys and values: the cache is kept on the host."""
         value = self._value(size, made)
         away = [(part, end) for part, end in made if part.side == "accelerator"]
@@ -178,7 +178,7 @@ class Clock:
             self.crossed["host"] = self.crossed["host"] + np.where(part.there, size, 0.0)
         return value
 
-    def _streamed(self, stream: Stream, batch: int, there: Mask) -> Seconds:
+    def _streamed(self, stream: StreamedSeconds, batch: int, there: Mask) -> Seconds:
         """When what is streamed has come and is expanded."""
         ready = self.none
         if batch == 0:
@@ -221,7 +221,7 @@ class Clock:
         return np.asarray(end)
 
 
-def parts_of(step: Step, start: Indices, stop: Indices) -> tuple[Part, Part, Part]:
+def parts_of(step: DataflowStep, start: Indices, stop: Indices) -> tuple[SidePart, SidePart, SidePart]:
     """What the host does before, what the accelerator does, and what the host does after it; a host that does
     everything does it at once."""
     edges, count = np.array(step.edges), len(step.edges) - 1
@@ -229,5 +229,5 @@ def parts_of(step: Step, start: Indices, stop: Indices) -> tuple[Part, Part, Par
     inside = until > before
     shares = (np.where(inside, before, 1.0), np.where(inside, until - before, 0.0), np.where(inside, 1.0 - until, 0.0))
     sides: tuple[Side, ...] = ("host", "accelerator", "host")
-    first, middle, last = (Part(side, share, share > 0) for side, share in zip(sides, shares, strict=True))
+    first, middle, last = (SidePart(side, share, share > 0) for side, share in zip(sides, shares, strict=True))
     return first, middle, last

@@ -10,7 +10,7 @@ from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.ops import Formats
 from helmsman.lowering.variants import reorders, varied_ops
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.hardware import Link
 
@@ -24,7 +24,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DataflowStep:
     """One operation of a layer for one batch.
 
     `names`: under which its output is read; `inputs`: what it reads; `size`: bytes of its output; `written`: bytes of
@@ -51,7 +51,7 @@ class Dataflow:
     pass by what is streamed, which comes `prefetch` layers ahead if it does; `reshape`: new keys and values are read
     where they were made, not from the cache."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[DataflowStep, ...]
     into: Wire
     back: Wire
     overlap: bool
@@ -60,7 +60,7 @@ class Dataflow:
 
 
 def dataflow(
-    frame: Frame, units: tuple[Piece, ...], host: Mapping[str, float], accelerator: Mapping[str, float]
+    frame: Frame, units: tuple[DivisionPiece, ...], host: Mapping[str, float], accelerator: Mapping[str, float]
 ) -> Dataflow:
     """The dataflow of a layer's mean decode step; `host`, `accelerator`: seconds of every operation there, by name."""
     into, back = activation_links(frame)
@@ -69,7 +69,7 @@ def dataflow(
     ops = varied_ops(frame.model, 0, iteration, formats, frame.form == "divided", frame.cache)
     reordered, place = reorders(frame.cache, iteration), _places(units)
     steps = tuple(
-        Step(
+        DataflowStep(
             name=op.name,
             names=names_of(op.name),
             inputs=inputs_of(op.name, reordered),
@@ -99,7 +99,7 @@ def _wire(link: Link) -> Wire:
     return Wire(link.latency.value, link.bandwidth.value)
 
 
-def _places(units: tuple[Piece, ...]) -> Callable[[str], tuple[int, tuple[float, ...]]]:
+def _places(units: tuple[DivisionPiece, ...]) -> Callable[[str], tuple[int, tuple[float, ...]]]:
     """By operation its first unit and its edges; the cache is written where the last of V is computed."""
     ops = [unit.op for unit in units]
 

@@ -16,7 +16,7 @@ from helmsman.planner.buffers import STOPS
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
+from helmsman.planner.strategies.op_split.op_bytes import CACHES, ChunkedOperation, OpBytes
 from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
@@ -35,7 +35,7 @@ class _Blocks:
 
 
 @dataclass(frozen=True)
-class Room:
+class SplitRoom:
     """Bytes of the splits of `frame` into the units of `layout`, which says how a compressed split is compressed, and
     how what is stored comes from storage."""
 
@@ -122,7 +122,7 @@ class Room:
     def _ops(self) -> dict[tuple[str, bool, bool], OpBytes]:
         """The tables of every operation, compressed or not, stored or not."""
         configurations = product(self._first, (False, True), (False, True))
-        return {each: Operation(self.frame, self.layout, *each).bytes for each in configurations}
+        return {each: ChunkedOperation(self.frame, self.layout, *each).bytes for each in configurations}
 
     @cached_property
     def _always(self) -> dict[Ends, bool]:

@@ -28,7 +28,7 @@ _DOUBT = 0.05
 the model, and what first and last layers wait for, are a smaller part."""
 
 
-class Finalist(NamedTuple):
+class SplitFinalist(NamedTuple):
     """A split, its seconds of the objective, and the question in whose terms it is."""
 
     split: Split
@@ -49,7 +49,7 @@ def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], 
     return tuple(split for split, _ in _ordered(found))[:least]
 
 
-def in_order(finalists: Iterable[Finalist]) -> tuple[Finalist, ...]:
+def in_order(finalists: Iterable[SplitFinalist]) -> tuple[SplitFinalist, ...]:
     """The fastest first; equal ones stay in their order."""
     return tuple(each for each, _ in _ordered([(each, each.seconds) for each in finalists]))
 

@@ -12,7 +12,7 @@ import numpy as np
 from helmsman.planner.strategies.op_split.candidates import Candidates
 from helmsman.planner.strategies.op_split.dataflow import Dataflow
 from helmsman.planner.strategies.op_split.options import Mask
-from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds
+from helmsman.planner.strategies.op_split.pipeline import Indices, LaneSeconds, Seconds
 from helmsman.planner.strategies.op_split.steady import period
 from helmsman.planner.strategies.op_split.streams import mixed
 
@@ -32,7 +32,7 @@ class _Configured:
 def follow(
     candidates: Candidates,
     flow: Dataflow,
-    lanes: Lanes,
+    lanes: LaneSeconds,
     compressed: Mask,
     set_index: Indices,
     sets: Sequence[tuple[str, ...]],

@@ -18,7 +18,7 @@ from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
 from helmsman.planner.strategies.op_split.layer_table import LayerTable
 from helmsman.planner.strategies.op_split.pipeline import Seconds, Section
-from helmsman.planner.strategies.streaming.work import Work
+from helmsman.planner.strategies.streaming.work import LayerWork
 from helmsman.schemas.hardware import lane_owner
 from helmsman.timing.interference import streaming
 
@@ -35,7 +35,7 @@ class Delays:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Beside:
+class BesideLinks:
     """Candidates beside links of one kind that never rest, what those are really `busy` for, and the seconds that all
     `unpacking` takes beside them; per layer, of all batches."""
 
@@ -44,7 +44,7 @@ class Beside:
     unpacking: Seconds
 
 
-def layer_delays(costs: CostModel, table: LayerTable, work: Work) -> Delays | None:
+def layer_delays(costs: CostModel, table: LayerTable, work: LayerWork) -> Delays | None:
     """What busy links make of `table`; None where no link of the machine delays anything."""
     slowed = costs.slowed()
     if slowed is None or all(link.slows is None and link.interrupts is None for link in costs.hardware.links):
@@ -74,7 +74,7 @@ def _with(
     return replace(table, **longer)
 
 
-def delayed(plain: Section, beside: Sequence[Beside], batches: int) -> Section:
+def delayed(plain: Section, beside: Sequence[BesideLinks], batches: int) -> Section:
     """`plain` with what the links cost it."""
     host, accelerator = plain.host, plain.accelerator
     ready, weights_ready, caches_ready = plain.ready, plain.weights_ready, plain.caches_ready

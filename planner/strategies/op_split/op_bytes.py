@@ -12,7 +12,7 @@ from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.partial_keys import partial_keys
 from helmsman.planner.strategies.op_split.pipeline import Indices
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.formats import KeptFormat, StoredFormat, rows_size, size_of
 from helmsman.schemas.plan import Path
@@ -42,7 +42,7 @@ class OpBytes:
 
 
 @dataclass(frozen=True)
-class Operation:
+class ChunkedOperation:
     """The chunks of operation `op` under one configuration; `layout` says how a compressed split is compressed, and
     how what is stored comes from storage."""
 
@@ -151,7 +151,7 @@ class Operation:
         return size_of(rows * self._columns, fmt or self.frame.weights)
 
     @cached_property
-    def _chunks(self) -> tuple[Piece, ...]:
+    def _chunks(self) -> tuple[DivisionPiece, ...]:
         return tuple(unit for unit in self.layout.units if unit.op == self.op)
 
     @cached_property

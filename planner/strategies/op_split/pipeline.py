@@ -60,7 +60,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lanes:
+class LaneSeconds:
     """Seconds per layer by lane, of all batches, and of the layer (`total`); one entry per candidate."""
 
     cpu: Seconds
@@ -81,16 +81,16 @@ class Items:
     unpack_caches: Seconds
 
 
-def printed(section: Section, batches: int) -> Lanes:
+def printed(section: Section, batches: int) -> LaneSeconds:
     """L = max(CPU, H2D, DC, S2D), eq. 10, with H2D by eq. 14 for several batches."""
     cpu = batches * section.host
     h2d = section.weights + batches * section.caches + (batches - 1) * section.accelerator
     unpack = section.ready if batches == 1 else _unpack_batches(section, batches)
     total = _longest(cpu, h2d, unpack, section.storage)
-    return Lanes(cpu, h2d, unpack, section.storage, batches * section.accelerator, total)
+    return LaneSeconds(cpu, h2d, unpack, section.storage, batches * section.accelerator, total)
 
 
-def chained(section: Section, batches: int) -> Lanes:
+def chained(section: Section, batches: int) -> LaneSeconds:
     """L', the period of the dependent chain (E-PARK-05)."""
     cpu, gpu = batches * section.host, batches * section.accelerator
     if batches == 1:
@@ -98,15 +98,15 @@ def chained(section: Section, batches: int) -> Lanes:
     else:
         h2d, unpack = _link_period(section, batches), _unpack_period(section, batches)
     total = _longest(cpu, section.chain, gpu, batches * section.crossing, h2d, unpack, section.storage)
-    return Lanes(cpu, h2d, unpack, section.storage, gpu, total)
+    return LaneSeconds(cpu, h2d, unpack, section.storage, gpu, total)
 
 
-def apart(section: Section, batches: int) -> Lanes:
+def apart(section: Section, batches: int) -> LaneSeconds:
     """Each lane by itself, whatever waits for what: no schedule is faster."""
     cpu, gpu = batches * section.host, batches * section.accelerator
     h2d = section.weights + batches * section.caches
     unpack = section.weights_work + batches * section.caches_work
-    return Lanes(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
+    return LaneSeconds(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
 
 
 class Slotted(Protocol):

@@ -13,16 +13,16 @@ from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked, divided
 from helmsman.planner.strategies.op_split.layer_table import layer_table as of_operations
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.strategies.streaming.work import Work
+from helmsman.planner.strategies.streaming.work import LayerWork
 from helmsman.planner.stripes import parallel
 from helmsman.schemas.hardware import Hardware
 
 Price = Callable[[Task], float]
 
 
-def layer_table(hardware: Hardware, costs: CostModel, units: tuple[Piece, ...], work: Work) -> LayerTable:
+def layer_table(hardware: Hardware, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> LayerTable:
     """The table of one layer in the mean decode step of one batch, divided into `units`."""
     price = _median(costs)
     found = work.columns(price)
@@ -32,7 +32,7 @@ def layer_table(hardware: Hardware, costs: CostModel, units: tuple[Piece, ...], 
     return chunked(whole_table, {op: shares for op, shares in parts.items() if len(shares) > 1})
 
 
-def layer_dataflow(frame: Frame, costs: CostModel, units: tuple[Piece, ...], work: Work) -> Dataflow:
+def layer_dataflow(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> Dataflow:
     """What crosses between the units of one layer, by the same prices."""
     return dataflow(frame, units, _seconds(costs, work.here), _seconds(costs, work.there))
 
@@ -45,7 +45,7 @@ def _seconds(costs: CostModel, tasks: list[Task]) -> dict[str, float]:
     return found
 
 
-def layer_pools(frame: Frame, costs: CostModel, units: tuple[Piece, ...], work: Work) -> tuple[Pool, ...]:
+def layer_pools(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> tuple[Pool, ...]:
     """The memories and links that tasks of several lanes draw on, and for how long each unit needs them."""
     price, pools, shares = _median(costs), costs.pools, list(_fractions(units).values())
     into, back = (pools.per_byte(link) for link in activation_links(frame))
@@ -67,7 +67,7 @@ def _together(hardware: Hardware, price: Price, tasks: list[Task]) -> float:
     return parallel(hardware, [(task.resource, price(task), task.bytes) for task in tasks])
 
 
-def _fractions(units: tuple[Piece, ...]) -> dict[str, list[float]]:
+def _fractions(units: tuple[DivisionPiece, ...]) -> dict[str, list[float]]:
     """The shares of the chunks of every operation."""
     shares: dict[str, list[float]] = {}
     for unit in units:

@@ -11,7 +11,7 @@ import numpy as np
 from helmsman.lowering.tensors import linears
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.schemas.model import Model
 
 
@@ -33,7 +33,7 @@ class PromptForm:
         return np.asarray(self.none + share * (all_streamed - self.none))
 
 
-def elements(model: Model, units: Sequence[Piece]) -> list[int]:
+def elements(model: Model, units: Sequence[DivisionPiece]) -> list[int]:
     """Elements that the weights of every unit have; 0 where it has none."""
     sizes = {op: rows * columns for op, rows, columns, _ in linears(model)}
     return [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in units]

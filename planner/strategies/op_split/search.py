@@ -19,7 +19,7 @@ from helmsman.planner.strategies.op_split.candidates import Candidates
 from helmsman.planner.strategies.op_split.follow import follow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
-from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, Section, taken
+from helmsman.planner.strategies.op_split.pipeline import Indices, LaneSeconds, Seconds, Section, taken
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 
 TIE = 1e-12
@@ -55,7 +55,7 @@ class SplitSearch:
 
     start: Indices
     stop: Indices
-    lanes: Lanes
+    lanes: LaneSeconds
     compressed: Mask
     set_index: Indices
     sets: tuple[tuple[str, ...], ...]
@@ -133,7 +133,7 @@ class _Best:
     def __init__(self, candidates: Candidates) -> None:
         count = len(candidates.start)
         self.candidates = candidates
-        self.lanes = Lanes(*(np.full(count, np.inf) for _ in range(6)))
+        self.lanes = LaneSeconds(*(np.full(count, np.inf) for _ in range(6)))
         self.compressed = np.zeros(count, dtype=np.bool_)
         self.set_index = np.zeros(count, dtype=np.int64)
         self.sets: list[tuple[str, ...]] = []
@@ -151,7 +151,7 @@ class _Best:
         self.sets.append(stored)
 
     def _compare(
-        self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
+        self, rows: Indices, section: Section, lanes: LaneSeconds, compressed: bool, stored: tuple[str, ...]
     ) -> None:
         """Take what fits and is still better with all that delays it."""
         lanes = self.candidates.shared(rows, section, lanes, compressed, stored)
@@ -163,14 +163,14 @@ class _Best:
             better = _better(lanes, self.lanes, rows)
             self._take(rows[better], taken(lanes, better), compressed)
 
-    def _take(self, rows: Indices, lanes: Lanes, compressed: bool) -> None:
-        for name in Lanes.__slots__:
+    def _take(self, rows: Indices, lanes: LaneSeconds, compressed: bool) -> None:
+        for name in LaneSeconds.__slots__:
             getattr(self.lanes, name)[rows] = getattr(lanes, name)
         self.compressed[rows] = compressed
         self.set_index[rows] = len(self.sets)
 
 
-def _better(new: Lanes, old: Lanes, rows: Indices) -> Mask:
+def _better(new: LaneSeconds, old: LaneSeconds, rows: Indices) -> Mask:
     """Where `new` comes before the entries `rows` of `old` by (L, |CPU - H2D|, S2D)."""
     total = old.total[rows]
     better = new.total < total * (1 - TIE)
@@ -180,7 +180,7 @@ def _better(new: Lanes, old: Lanes, rows: Indices) -> Mask:
     return np.asarray(better)
 
 
-def _narrower(new: Lanes, old: Lanes) -> Mask:
+def _narrower(new: LaneSeconds, old: LaneSeconds) -> Mask:
     """Of splits with equal L: where `new` comes before `old` by (|CPU - H2D|, S2D)."""
     near, skew, skew_old = TIE * old.total, np.abs(new.cpu - new.h2d), np.abs(old.cpu - old.h2d)
     fewer = (skew < skew_old - near) | ((skew <= skew_old + near) & (new.s2d < old.s2d - near))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.planner.strategies.op_split.clock import Clock, Mask, Stream
+from helmsman.planner.strategies.op_split.clock import LayerEstimate, Mask, StreamedSeconds
 from helmsman.planner.strategies.op_split.dataflow import Dataflow
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds, taken
 
@@ -18,7 +18,7 @@ _AHEAD = 2
 MOST_BATCHES = 4
 """So many batches are followed; each more adds what the last of these did."""
 
-Streamed = Mapping[str, Stream | None]
+Streamed = Mapping[str, StreamedSeconds | None]
 """By step, what is streamed for it in every range; None for nothing in any."""
 
 
@@ -50,7 +50,7 @@ def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
 
 def _crossed(flow: Dataflow, start: Indices, stop: Indices, layers: int) -> tuple[Crossings, Mask]:
     """The last of so many layers, and where the next one would not be like it."""
-    clock = Clock(flow, start, stop)
+    clock = LayerEstimate(flow, start, stop)
     clock.begin(0)
     ends = [clock.end]
     for _ in range(layers):
@@ -89,11 +89,11 @@ def _followed(
         rows = np.arange(len(start)) if first is None else np.flatnonzero(leaving == first)
         turn = 0 if first is None else int(first)
         here = {name: None if each is None else taken(each, rows) for name, each in streams.items()}
-        seconds[rows] = _turns(Clock(flow, start[rows], stop[rows], ahead), here, batches, turn)
+        seconds[rows] = _turns(LayerEstimate(flow, start[rows], stop[rows], ahead), here, batches, turn)
     return seconds
 
 
-def _turns(clock: Clock, streams: Streamed, batches: int, first: int) -> Seconds:
+def _turns(clock: LayerEstimate, streams: Streamed, batches: int, first: int) -> Seconds:
     """A turn of a batch: the operations from `first` on, then those before it in the next layer."""
     flow, ends = clock.flow, []
     for batch in range(batches):
@@ -110,7 +110,7 @@ def _turns(clock: Clock, streams: Streamed, batches: int, first: int) -> Seconds
 
 def departure(flow: Dataflow, start: Indices, stop: Indices) -> Indices:
     """The first operation that is not wholly on the side where the layer ends; 0 if there is none."""
-    clock = Clock(flow, start, stop)
+    clock = LayerEstimate(flow, start, stop)
     _, middle, last = clock.parts[flow.steps[-1].name]
     away = ~last.there & middle.there
     found = [

@@ -18,9 +18,9 @@ from helmsman.planner.objective import objective_seconds, phase_weights, weighte
 from helmsman.planner.predict import phase_seconds, predict
 from helmsman.planner.strategies.op_split.allowed_ranges import attention_together, leaving_one_part
 from helmsman.planner.strategies.op_split.candidates import ranges
-from helmsman.planner.strategies.op_split.feasible import Room
+from helmsman.planner.strategies.op_split.feasible import SplitRoom
 from helmsman.planner.strategies.op_split.finalists import (
-    Finalist,
+    SplitFinalist,
     by_prediction,
     end_seconds,
     fewer_chunks,
@@ -36,9 +36,9 @@ from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
 from helmsman.planner.strategies.op_split.prompts import PromptForm, elements, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
-from helmsman.planner.strategies.streaming.division import Piece, joined
+from helmsman.planner.strategies.streaming.division import DivisionPiece, joined
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
-from helmsman.planner.strategies.streaming.work import Work, layer_work
+from helmsman.planner.strategies.streaming.work import LayerWork, layer_work
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase
@@ -94,7 +94,7 @@ class OpSplit:
         return self._decision(recorded)
 
     @cached_property
-    def finalists(self) -> tuple[Finalist, ...]:
+    def finalists(self) -> tuple[SplitFinalist, ...]:
         """The fastest splits that fit, of every configuration that may be chosen, by their seconds of the objective,
         best first.
 
@@ -103,9 +103,9 @@ class OpSplit:
         proposed as well."""
         if self.options.printed:
             splits = dict.fromkeys((*self.fitting.ranked(1 + SHOWN), *self._for_prompts))
-            return in_order(Finalist(split, self._whole(split), self) for split in splits)
+            return in_order(SplitFinalist(split, self._whole(split), self) for split in splits)
         return in_order(
-            Finalist(split, asked._whole(split), asked)
+            SplitFinalist(split, asked._whole(split), asked)
             for asked, split in self._candidates.values()
             if not (self.frame.formats and asked._missing(asked.layout(split)))
         )
@@ -219,9 +219,9 @@ class OpSplit:
         return self._allowed[start, stop] & self.room.fits(start, stop, compressed, stored)
 
     @cached_property
-    def room(self) -> Room:
+    def room(self) -> SplitRoom:
         """The bytes of all splits."""
-        return Room(self.frame, self._arranged(0, 0, True, tuple(storable(self.table))))
+        return SplitRoom(self.frame, self._arranged(0, 0, True, tuple(storable(self.table))))
 
     @cached_property
     def search_options(self) -> SearchOptions:
@@ -252,7 +252,7 @@ class OpSplit:
         return layer_table(self.frame.roles.hardware, self.costs, self.units, self._work)
 
     @cached_property
-    def _work(self) -> Work:
+    def _work(self) -> LayerWork:
         weights_q4, cache_q4 = self._compressed
         return layer_work(self.frame, self._from_storage, weights_q4, cache_q4, self.options.pinning)
 
@@ -291,7 +291,7 @@ class OpSplit:
         return CostModel(self.frame.roles.hardware, self.cost_options, table_prices(place(self.frame, every)))
 
     @cached_property
-    def units(self) -> tuple[Piece, ...]:
+    def units(self) -> tuple[DivisionPiece, ...]:
         """The units of a layer."""
         check_separate(self.frame.roles, "op-split")
         return self.frame.units(self.options.chunks)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.planner.strategies.op_split.clock import Stream
-from helmsman.planner.strategies.op_split.dataflow import Step
+from helmsman.planner.strategies.op_split.clock import StreamedSeconds
+from helmsman.planner.strategies.op_split.dataflow import DataflowStep
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds, prefix
 
 
@@ -20,7 +20,7 @@ class Streams:
     compressed: bool
     stored: tuple[str, ...]
 
-    def __call__(self, step: Step, start: Indices, stop: Indices) -> Stream | None:
+    def __call__(self, step: DataflowStep, start: Indices, stop: Indices) -> StreamedSeconds | None:
         """What is streamed for a step in the ranges [start, stop); None for nothing."""
         if step.name not in self.ops:
             return None
@@ -33,13 +33,13 @@ class Streams:
             "caches": self._sums(f"cache{suffix}", step, start, stop),
             "caches_work": self._sums("decompress_cache" if self.compressed else None, step, start, stop),
         }
-        return Stream(**sums) if any(each.any() for each in sums.values()) else None
+        return StreamedSeconds(**sums) if any(each.any() for each in sums.values()) else None
 
-    def of(self, steps: Iterable[Step], start: Indices, stop: Indices) -> dict[str, Stream | None]:
+    def of(self, steps: Iterable[DataflowStep], start: Indices, stop: Indices) -> dict[str, StreamedSeconds | None]:
         """By step, what is streamed for it."""
         return {step.name: self(step, start, stop) for step in steps}
 
-    def _sums(self, column: str | None, step: Step, start: Indices, stop: Indices) -> Seconds:
+    def _sums(self, column: str | None, step: DataflowStep, start: Indices, stop: Indices) -> Seconds:
         if column is None:
             return np.zeros(len(start))
         first, count = step.first, self.ops.count(step.name)
@@ -48,15 +48,17 @@ class Streams:
         return np.asarray(sums[np.maximum(a, b)] - sums[a])
 
 
-def mixed(count: int, parts: Iterable[tuple[Indices, Mapping[str, Stream | None]]]) -> dict[str, Stream | None]:
+def mixed(
+    count: int, parts: Iterable[tuple[Indices, Mapping[str, StreamedSeconds | None]]]
+) -> dict[str, StreamedSeconds | None]:
     """The streams of `count` ranges of which some rows have one configuration, others another."""
-    found: dict[str, Stream | None] = {}
+    found: dict[str, StreamedSeconds | None] = {}
     for rows, streams in parts:
         for name, stream in streams.items():
             whole = found.setdefault(name, None)
             if stream is not None:
                 if whole is None:
-                    whole = found[name] = Stream(*(np.zeros(count) for _ in Stream.__slots__))
-                for column in Stream.__slots__:
+                    whole = found[name] = StreamedSeconds(*(np.zeros(count) for _ in StreamedSeconds.__slots__))
+                for column in StreamedSeconds.__slots__:
                     getattr(whole, column)[rows] = getattr(stream, column)
     return found

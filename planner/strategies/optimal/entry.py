@@ -15,7 +15,7 @@ from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.strategies.streaming.store import Store, store_of
+from helmsman.planner.strategies.streaming.store import WeightStore, store_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.plan import Plan
@@ -55,7 +55,7 @@ def _explanation(optimal: Optimal, plan: Plan) -> Explanation:
     return explanation(optimal, plan, tokens_of(optimal.question.objective, plan.workload))
 
 
-def _store(options: OptimalOptions, frame: Frame) -> Store | None:
+def _store(options: OptimalOptions, frame: Frame) -> WeightStore | None:
     """Where weights may live beside the host's memory: in memory `home`, or in storage by the path `nvme`.
 
     Raises UsageError where that leads nowhere."""

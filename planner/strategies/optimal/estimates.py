@@ -18,7 +18,7 @@ _LESS = 2e-4
 
 
 @dataclass(frozen=True)
-class Estimate:
+class OrderEstimate:
     """A composition and its blocks in order, and about how many `seconds` of the objective they take."""
 
     composition: Composition
@@ -40,14 +40,14 @@ class Estimates:
         """At most so many of one way, and of one and `resident`, by row, with `fewer` of that too."""
         return self.space.simple(self.ends, self.aim, resident, most, fewer)
 
-    def of(self, compositions: Sequence[Composition]) -> list[Estimate]:
+    def of(self, compositions: Sequence[Composition]) -> list[OrderEstimate]:
         """Return the estimates of compositions, each in its best order: the seconds to which it adds up, and those that
         its order adds to its phases."""
         counts = [self.space.counted(composition) for composition in compositions]
         orders = arranged_each(counts, self.track, self._buffers)
         return [self._estimated(one, order) for one, order in zip(compositions, orders, strict=True)]
 
-    def lined_up(self, estimate: Estimate) -> Estimate:
+    def lined_up(self, estimate: OrderEstimate) -> OrderEstimate:
         """The same in a better order, unless its order costs next to nothing."""
         if estimate.seconds <= estimate.composition.seconds * (1 + _LESS):
             return estimate
@@ -58,17 +58,17 @@ class Estimates:
     def _buffers(self) -> int:
         return 1 + self.space.prefetch
 
-    def _estimated(self, composition: Composition, found: Arranged) -> Estimate:
+    def _estimated(self, composition: Composition, found: Arranged) -> OrderEstimate:
         space = self.space
         lanes = self._room.room.ends + self._row(composition) @ space.ways.lanes
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
         own = max(weights.values())
         if self.track.turns is not None:  # whole passes
-            return Estimate(composition, found, max(composition.seconds, own * found.seconds))
+            return OrderEstimate(composition, found, max(composition.seconds, own * found.seconds))
         more = own * found.seconds + sum(
             weight * space.outside(lanes, self._room, number) for number, weight in enumerate(weights.values())
         )
-        return Estimate(composition, found, composition.seconds + max(0.0, more))
+        return OrderEstimate(composition, found, composition.seconds + max(0.0, more))
 
     def _row(self, composition: Composition) -> Numbers:
         found = np.zeros(len(self.space.names))

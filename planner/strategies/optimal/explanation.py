@@ -10,10 +10,10 @@ from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near
 from helmsman.planner.strategies.optimal.finalist import Finalist
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantities
-from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced
+from helmsman.planner.strategies.optimal.shadow_prices import PricedQuantity, Slope, priced
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.optimal.undone import Without, undone
-from helmsman.planner.strategies.streaming.store import Store
+from helmsman.planner.strategies.streaming.store import WeightStore
 from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -62,7 +62,7 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
     )
 
 
-def _store(best: Finalist) -> Store | None:
+def _store(best: Finalist) -> WeightStore | None:
     """Where a plan has weights beside host and accelerator, if it has."""
     return best.question.frame.store if any(way.stored for way in best.chosen.blocks) else None
 
@@ -100,7 +100,7 @@ def own(near: Near, solved: Solved, best: Finalist) -> Solved:
     return its if float(near.priced(its).sum()) <= solved.seconds * (1 + _SAME) else solved
 
 
-def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[Priced, ...]) -> Iterator[Phase]:
+def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[PricedQuantity, ...]) -> Iterator[Phase]:
     totals = near.priced(solved)
     for number, phase in enumerate(optimal.aim.phases):
         weight = optimal.aim.weights.get(phase, 0.0)
@@ -139,7 +139,7 @@ def _in_words(lane: str, hardware: Hardware) -> str:
     return pool.removeprefix("link ").removeprefix("lanes ")
 
 
-def _words(each: Priced) -> str:
+def _words(each: PricedQuantity) -> str:
     what = {"memory bandwidth": " bandwidth", "link bandwidth": " bandwidth", "cores": " cores"}
     return each.quantity.name + what.get(each.quantity.what, f" {each.quantity.what}")
 
@@ -150,12 +150,12 @@ def _parts(shares: Mapping[str, float]) -> tuple[Part, ...]:
     return tuple(Part(name=name, share=share) for name, share in order if abs(share) >= _VISIBLE)
 
 
-def _full(each: Priced, solved: Solved) -> bool:
+def _full(each: PricedQuantity, solved: Solved) -> bool:
     more = each.more.price if each.more is not None else 0.0
     return each.quantity.what == "capacity" and more * each.quantity.size > _FULL * solved.seconds
 
 
-def _price(each: Priced, worth: float) -> ShadowPrice:
+def _price(each: PricedQuantity, worth: float) -> ShadowPrice:
     """`worth`: tokens/s of a second."""
     unit = UNITS[each.quantity.what] * worth
     return ShadowPrice(

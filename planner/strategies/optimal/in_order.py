@@ -7,7 +7,7 @@ from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
-from helmsman.planner.strategies.optimal.estimates import Estimate, Estimates
+from helmsman.planner.strategies.optimal.estimates import Estimates, OrderEstimate
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.pace import Track
@@ -59,7 +59,7 @@ class InOrder:
                 return
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
-    def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Estimates]], beat: float) -> Iterator[Finalist]:
+    def _of_every_kind(self, estimates: Sequence[tuple[OrderEstimate, Estimates]], beat: float) -> Iterator[Finalist]:
         """The first of every kind of composition that may beat so many seconds, of batches in turns, as they are
         predicted: what kinds lose to busy links and shared memories is no part of their estimates."""
         kinds: dict[object, int] = {}
@@ -77,7 +77,7 @@ class InOrder:
     def _worse(self) -> float:
         return inf if quarters(self.question.frame) else _WORSE
 
-    def _kind(self, estimate: Estimate) -> object:
+    def _kind(self, estimate: OrderEstimate) -> object:
         """Who does what in most blocks, and about how many others live on the accelerator."""
         rows = Counter(estimate.arranged.rows)
         most = max(rows, key=lambda row: rows[row])
@@ -88,10 +88,12 @@ class InOrder:
         blocks = tuple(self.tracks.blocks.ways[row] for row in rows)
         return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
 
-    def _estimates(self, space: Compositions, found: Found, aim: Aim, beat: float) -> list[tuple[Estimate, Estimates]]:
+    def _estimates(
+        self, space: Compositions, found: Found, aim: Aim, beat: float
+    ) -> list[tuple[OrderEstimate, Estimates]]:
         """Return about how long compositions take in order, the least first; of batches in turns, of those that add up
         to less than `beat`."""
-        estimates: dict[tuple[Ends, object], tuple[Estimate, Estimates]] = {}
+        estimates: dict[tuple[Ends, object], tuple[OrderEstimate, Estimates]] = {}
         offered, most = self.aim.leading == "prefill", _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE
         for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if offered else ()))):
             near = Estimates(space, aim, ends, self._track(ends))
@@ -102,7 +104,7 @@ class InOrder:
                 estimates[ends, estimate.composition.counts] = estimate, near
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
 
-    def _lined_up(self, best: Sequence[tuple[Estimate, Estimates]]) -> Iterator[tuple[Estimate, Ends]]:
+    def _lined_up(self, best: Sequence[tuple[OrderEstimate, Estimates]]) -> Iterator[tuple[OrderEstimate, Ends]]:
         """The best few in their best order, and where their ends are; those of several accelerators that may take less
         than others do."""
         least = inf

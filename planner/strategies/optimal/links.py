@@ -29,7 +29,7 @@ _NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class CountedSeconds:
     """What seconds count where one of a link counts for a share: of an operation of the host by its place (`kept`), of
     anything that is not slowed (`idle`), and of transfers as a share of that by `level`."""
 
@@ -48,7 +48,7 @@ class Links:
     each: tuple[Link, ...]
     largest: Task
     working: tuple[Task, ...]
-    known: dict[float, Counts] = field(default_factory=dict, init=False, repr=False)
+    known: dict[float, CountedSeconds] = field(default_factory=dict, init=False, repr=False)
     others: dict[object, tuple[Numbers, Numbers]] = field(default_factory=dict, init=False, repr=False)
 
     def kept(self, task: Task, share: float) -> float:
@@ -106,13 +106,13 @@ class Links:
         found = np.concatenate([((1 - work) / links).min(axis=1), equal[one > every]])
         return np.asarray(np.minimum(found, 1 / self._moved[-1, large].sum(axis=1).max()))
 
-    def counts(self, share: float) -> Counts:
+    def counts(self, share: float) -> CountedSeconds:
         """What seconds count where one of a link counts for a `share`."""
         if share not in self.known:
             large = self._up_to(0)
             links = share * self._moved[:, large].sum(axis=2)
             kept = np.minimum(1.0, ((1 - links) / self._work[:, large]).min(axis=1))
-            self.known[share] = Counts(kept[:-1], float(kept[-1]), self._levels(share, kept))
+            self.known[share] = CountedSeconds(kept[:-1], float(kept[-1]), self._levels(share, kept))
         return self.known[share]
 
     def _levels(self, share: float, kept: Numbers) -> Numbers:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.streaming.store import Store
+from helmsman.planner.strategies.streaming.store import WeightStore
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
 from helmsman.schemas.storage import STORAGE
@@ -63,7 +63,7 @@ class Quantity:
         return device.name == self.name or device.name in hardware.device(self.name).excludes
 
 
-def quantities(roles: Roles, store: Store | None = None) -> Iterator[Quantity]:
+def quantities(roles: Roles, store: WeightStore | None = None) -> Iterator[Quantity]:
     """What host and accelerators have that a plan may lack: memories, links between host and them and from the `store`
     of a plan, arithmetic."""
     devices, home = [roles.host, *roles.accelerators], roles.host.memory

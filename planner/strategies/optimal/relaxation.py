@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from helmsman.planner.linear_program import Growing
+from helmsman.planner.linear_program import GrowingProgram
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ADDED, _OPTIMAL = 16, 1e-11
@@ -88,12 +88,12 @@ def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numb
     return Relaxed(bound, costs - least, memories, counts, shares)
 
 
-def _program(room: Room) -> Growing:
+def _program(room: Room) -> GrowingProgram:
     """The program without any ways: the seconds of every phase, which no lane exceeds. Rows are lanes, memories and the
     count of blocks."""
     phases = len(room.weights)
     upper = np.concatenate([-room.ends, room.free, [room.blocks]])
-    found = Growing(np.append(np.full(len(upper) - 1, -np.inf), room.blocks), upper)
+    found = GrowingProgram(np.append(np.full(len(upper) - 1, -np.inf), room.blocks), upper)
     of_phase = -(np.arange(phases)[:, None] == room.phase).astype(np.float64)
     found.add(room.weights, np.hstack([of_phase, np.zeros((phases, len(room.free) + 1))]))
     return found

@@ -29,7 +29,7 @@ class Slope:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedQuantity:
     """What a quantity is worth: `more` of it, `less` of it (None: then nothing fits). `shares`: of the seconds of each
     phase, the part that shrinks with it."""
 
@@ -46,13 +46,13 @@ class Priced:
         return not _agree(self.more.price, self.less.price, 0.0)
 
 
-def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None = None) -> Priced:
+def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None = None) -> PricedQuantity:
     """The worth of a quantity at a solution of `near`; `shown`: another solution, whose seconds are shared out."""
     both = near.with_more(quantity, 1 + _SMALL), near.with_more(quantity, 1 - _SMALL)
     slope = float(_change(both, solved).sum()) / quantity.size
     more, less = (_side(near, solved, quantity, slope, sign) for sign in (1, -1))
     shown = shown or solved
-    return Priced(quantity, more, less, tuple(_shares(near.priced(shown), _change(both, shown))))
+    return PricedQuantity(quantity, more, less, tuple(_shares(near.priced(shown), _change(both, shown))))
 
 
 def _change(both: tuple[Near, Near], solved: Solved) -> Numbers:

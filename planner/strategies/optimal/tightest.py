@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.costs import CostModel
-from helmsman.planner.linear_program import Whole, solve
+from helmsman.planner.linear_program import IntegerUnknowns, solve
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends
@@ -61,7 +61,7 @@ class Tightest:
         rows = np.vstack([asked[:, others].T, self._once, self._within])
         upper = np.concatenate([(room / scale)[others] - _TIGHTER, self._times, np.zeros(len(self._within))])
         lower = np.concatenate([np.full(others.sum(), -np.inf), self._times, np.full(len(self._within), -np.inf)])
-        found = solve(asked[:, column], rows, lower, upper, whole=Whole(len(asked), _NODES, _NEAR))
+        found = solve(asked[:, column], rows, lower, upper, whole=IntegerUnknowns(len(asked), _NODES, _NEAR))
         return None if found is None else self._assignment(found.unknowns.round().astype(int))
 
     def _assignment(self, chosen: Chosen) -> Assignment:

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from helmsman.lowering.streams import Ways as Routes
+from helmsman.lowering.streams import MemoryRoutes as Routes
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.following import Following
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN

@@ -13,7 +13,7 @@ Awaited = tuple[tuple[int, float], ...]
 """Numbers of tasks, each with the seconds of handing over after it."""
 
 
-class Timed(NamedTuple):
+class TimedTask(NamedTuple):
     """A task of a stage: the number of its lane, its seconds, and those of joining after the task before on that lane.
     It waits for tasks of its `own` stage, for outputs of the stage `before`, and for a buffer (`buffered`)."""
 
@@ -25,10 +25,10 @@ class Timed(NamedTuple):
     buffered: bool
 
 
-Tasks = tuple[Timed, ...]
+Tasks = tuple[TimedTask, ...]
 
 
-class Stage(NamedTuple):
+class TurnStage(NamedTuple):
     """The tasks of a block, or of an end of the model, by batch: those in the turn that ends the stage before (`head`),
     those in the turn after (`tail`), and those after all turns (`last`). Tasks are numbered in that order.
 
@@ -50,7 +50,7 @@ class _Under:
 
     __slots__ = ("before", "ends", "free", "outputs", "stage")
 
-    def __init__(self, stage: Stage, before: "_Under | None", free: float) -> None:
+    def __init__(self, stage: TurnStage, before: "_Under | None", free: float) -> None:
         self.stage, self.free = stage, free
         self.ends: list[float] = []
         self.before = before.ends if before is not None else []
@@ -82,7 +82,7 @@ class _Under:
         return max(self.ends[user] for user in self.stage.users)
 
 
-def followed(stages: Sequence[Stage], buffers: int, lanes: int) -> float:
+def followed(stages: Sequence[TurnStage], buffers: int, lanes: int) -> float:
     """Seconds until all tasks of the stages of a model are done, with `buffers` (two at least) on every accelerator for
     stages to which something comes."""
     free = [_NEVER] * lanes

@@ -19,7 +19,7 @@ from helmsman.planner.strategies.optimal.pace import HOST
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, Side, place, streaming
 from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.task_kinds import MOVING, brought
-from helmsman.planner.strategies.optimal.turn_clock import Stage, Timed, followed
+from helmsman.planner.strategies.optimal.turn_clock import TimedTask, TurnStage, followed
 from helmsman.scheduler.iteration import Phase
 
 _FILLING = 2
@@ -41,7 +41,7 @@ class TurnStages:
     blocks: AllBlocks
     phase: Phase
     lanes: dict[str, int] = field(default_factory=dict, init=False)
-    lowered: dict[tuple[object, ...], Stage] = field(default_factory=dict, init=False)
+    lowered: dict[tuple[object, ...], TurnStage] = field(default_factory=dict, init=False)
     streams: dict[frozenset[int], bool] = field(default_factory=dict, init=False)
     times: dict[tuple[Ends, tuple[int, ...], int], float] = field(default_factory=dict, init=False)
 
@@ -87,14 +87,14 @@ class TurnStages:
             found[side] = (numbers.get(begun[-1].resource, HOST),)
         return found
 
-    def _beginning(self, side: Side, streams: bool) -> Stage:
+    def _beginning(self, side: Side, streams: bool) -> TurnStage:
         key = "beginning", side, streams
         if key not in self.lowered:
             blocks = on_host(self.blocks.frame.model), *self._filling(0, streams)
             self.lowered[key] = self._stage(blocks, (side, "host"), _BEGINNING)
         return self.lowered[key]
 
-    def _block(self, row: int, left: Left, streams: bool) -> Stage:
+    def _block(self, row: int, left: Left, streams: bool) -> TurnStage:
         key = row, left, streams
         if key not in self.lowered:
             way = self.blocks.ways[row]
@@ -102,7 +102,7 @@ class TurnStages:
             self.lowered[key] = self._stage(blocks, ("host", "host"), len(blocks) - 1)
         return self.lowered[key]
 
-    def _output(self, ends: Ends, left: Left, streams: bool) -> Stage:
+    def _output(self, ends: Ends, left: Left, streams: bool) -> TurnStage:
         key = "output", ends, left, streams
         if key not in self.lowered:
             blocks = *self._filling(0, streams), self._leaving(left)
@@ -128,7 +128,7 @@ class TurnStages:
         placed = known(place(few, Assignment(blocks, *ends, self.blocks.shares)))
         return list(lower_turns(placed, self.blocks.members[0].iteration(self.phase)))
 
-    def _stage(self, blocks: tuple[BlockWay, ...], ends: Ends, number: int) -> Stage:
+    def _stage(self, blocks: tuple[BlockWay, ...], ends: Ends, number: int) -> TurnStage:
         """The stage of such a `number` of a model of such blocks."""
         turns = self._turns(blocks, ends)
         tasks, starts = tuple(chain.from_iterable(turns)), accumulate(map(len, turns), initial=0)
@@ -138,7 +138,9 @@ class TurnStages:
         own, places = [tasks[index] for index in mine], {index: place for place, index in enumerate(mine)}
         made = {earlier[place]: output for output, place in enumerate(_outputs([tasks[index] for index in earlier]))}
         batches = self.blocks.members[0].iteration(self.phase).batches
-        parts: dict[str, list[list[Timed]]] = {part: [[] for _ in range(batches)] for part in ("head", "tail", "last")}
+        parts: dict[str, list[list[TimedTask]]] = {
+            part: [[] for _ in range(batches)] for part in ("head", "tail", "last")
+        }
         for start, turn in zip(starts, turns, strict=False):
             inside = range(start, start + len(turn))
             ends_before = number - 1 in stages[inside.start : inside.stop]
@@ -149,7 +151,7 @@ class TurnStages:
                     parts[part][tasks[index].batch].append(self._timed(tasks, index, places, made))
         head, tail, last = (tuple(map(tuple, parts[part])) for part in ("head", "tail", "last"))
         thread = self.blocks.costs.between().thread
-        return Stage(
+        return TurnStage(
             head=head,
             tail=tail,
             last=tuple(chain.from_iterable(last)),
@@ -159,13 +161,15 @@ class TurnStages:
             launching=sum(thread.seconds(task, self._price(task)) for task in own) if thread.known else 0.0,
         )
 
-    def _timed(self, tasks: Sequence[Task], index: int, places: Mapping[int, int], made: Mapping[int, int]) -> Timed:
+    def _timed(
+        self, tasks: Sequence[Task], index: int, places: Mapping[int, int], made: Mapping[int, int]
+    ) -> TimedTask:
         """A task of a stage whose tasks have such `places`, and which may wait for what was `made` before. Lanes are
         queues: it waits for tasks before it on its own one anyway."""
         task, between = tasks[index], self.blocks.costs.between()
         deps = [dep for dep in task.deps if tasks[dep].resource != task.resource]
         after = {dep: between.after(tasks[dep].resource, task.resource) for dep in deps}
-        return Timed(
+        return TimedTask(
             lane=self.lanes.setdefault(task.resource, len(self.lanes)),
             seconds=self._price(task),
             join=between.join(task.resource) if deps else 0.0,

@@ -30,7 +30,7 @@ PAPER_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DivisionPiece:
     """Rows or heads start <= r < stop of an operation; `whole` when that is all of it."""
 
     op: str
@@ -55,11 +55,11 @@ def layer_operations(model: Model, form: Form = "divided") -> tuple[str, ...]:
     return ("norm1", "q", *attention[form], "o", "norm2", *gate, "up", "down")
 
 
-def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tuple[Piece, ...]:
+def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tuple[DivisionPiece, ...]:
     """Every unit of a layer, in order; `chunks`: into how many an operation is divided.
 
     Raises UsageError for an operation that cannot be divided, or into so many."""
-    found: list[Piece] = []
+    found: list[DivisionPiece] = []
     for op in layer_operations(model, form):
         axis, extent = op_extent(model, op)
         extent = extent if op in divisible(model, form) else 1
@@ -67,7 +67,7 @@ def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tupl
         _check(op, axis, extent, parts)
         grain = PANEL if axis == "rows" and parts > 1 else 1
         edges = [min(extent, grain * (-(-extent // grain) * k // parts)) for k in range(parts + 1)]
-        found += [Piece(op, a, b, extent) for a, b in pairwise(edges)]
+        found += [DivisionPiece(op, a, b, extent) for a, b in pairwise(edges)]
     return tuple(found)
 
 
@@ -104,11 +104,11 @@ def _check(op: str, axis: str, extent: int, parts: int) -> None:
         )
 
 
-def joined(units: tuple[Piece, ...]) -> tuple[Piece, ...]:
+def joined(units: tuple[DivisionPiece, ...]) -> tuple[DivisionPiece, ...]:
     """Neighbouring units of one operation as one piece."""
-    found: list[Piece] = []
+    found: list[DivisionPiece] = []
     for unit in units:
         if found and found[-1].op == unit.op:
-            unit = Piece(unit.op, found.pop().start, unit.stop, unit.extent)
+            unit = DivisionPiece(unit.op, found.pop().start, unit.stop, unit.extent)
         found.append(unit)
     return tuple(found)

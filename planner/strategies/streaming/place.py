@@ -7,8 +7,8 @@ from helmsman.lowering.caches import CACHE_OF
 from helmsman.lowering.ops import LINEAR_OPS, op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
-from helmsman.planner.strategies.streaming.store import Store
+from helmsman.planner.strategies.streaming.division import DivisionPiece, Form, joined, pieces
+from helmsman.planner.strategies.streaming.store import WeightStore
 from helmsman.planner.tensor_formats import Formats, exceptions
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.errors import UsageError
@@ -34,7 +34,7 @@ class Layout:
     they come; `pinning` of what is streamed from host memory; `ends`: where embedding and output live and run;
     `threads` of the host, if they were chosen."""
 
-    units: tuple[Piece, ...]
+    units: tuple[DivisionPiece, ...]
     start: int
     stop: int
     weights_q4: bool = False
@@ -48,7 +48,7 @@ class Layout:
     threads: int | None = None
 
     @property
-    def streamed(self) -> tuple[Piece, ...]:
+    def streamed(self) -> tuple[DivisionPiece, ...]:
         """The units on the accelerator."""
         return self.units[self.start : self.stop]
 
@@ -69,7 +69,7 @@ class Frame:
     reshape: bool = False
     cache: CacheUse = PLAIN
     fused: bool = False
-    store: Store | None = None
+    store: WeightStore | None = None
     quarters: tuple[Quarter, ...] = ()
     formats: Formats = field(default_factory=dict, hash=False)
 
@@ -78,7 +78,7 @@ class Frame:
         """How attention is computed."""
         return "reordered" if self.cache.holds == "activations" else "fused" if self.fused else "divided"
 
-    def units(self, chunks: dict[str, int]) -> tuple[Piece, ...]:
+    def units(self, chunks: dict[str, int]) -> tuple[DivisionPiece, ...]:
         """The units of a layer. Raises UsageError for a division that is not possible."""
         return pieces(self.model, chunks, self.form)
 
@@ -186,13 +186,13 @@ def label(frame: Frame, layout: Layout) -> str:
     return " ".join(parts)
 
 
-def _span(units: tuple[Piece, ...]) -> str:
+def _span(units: tuple[DivisionPiece, ...]) -> str:
     whole = joined(units)
     ends = [_name(whole[0]), _name(whole[-1])]
     return ends[0] if ends[0] == ends[1] else "..".join(ends)
 
 
-def _name(piece: Piece) -> str:
+def _name(piece: DivisionPiece) -> str:
     return piece.op if piece.whole else f"{piece.op}:{piece.start}-{piece.stop}"
 
 
@@ -200,7 +200,7 @@ def _blocks(frame: Frame, names: str, part: Part | None = None) -> Select:
     return Select(names=names, layers=LayerRange(start=0, stop=frame.model.layers), part=part)
 
 
-def _part(frame: Frame, piece: Piece) -> Part | None:
+def _part(frame: Frame, piece: DivisionPiece) -> Part | None:
     axis, _ = op_extent(frame.model, piece.op)
     return None if piece.whole else Part(axis=axis, start=piece.start, stop=piece.stop)
 
@@ -225,7 +225,7 @@ def vectors(frame: Frame) -> list[Residence]:
     ]
 
 
-def _weights(frame: Frame, layout: Layout, piece: Piece) -> Residence:
+def _weights(frame: Frame, layout: Layout, piece: DivisionPiece) -> Residence:
     select = _blocks(frame, f"{piece.op}.weight", _part(frame, piece))
     if piece.op in layout.stored:
         first, *others = layout.storage
@@ -247,7 +247,7 @@ def packed(frame: Frame, groups: bool, select: Select, memory: str, path: Path =
     return Residence(select=select, memory=memory, format="q4", path=path, expanded=frame.expanded)
 
 
-def _cache(frame: Frame, layout: Layout, piece: Piece) -> KvRule:
+def _cache(frame: Frame, layout: Layout, piece: DivisionPiece) -> KvRule:
     select = _blocks(frame, CACHE_OF[piece.op], _part(frame, piece))
     return packed_kv(frame, layout.cache_q4, select, frame.roles.host.memory, layout.pinning)
 
@@ -259,7 +259,7 @@ def packed_kv(frame: Frame, groups: bool, select: Select, memory: str, path: Pat
     return KvRule(select=select, memory=memory, format="q4", path=path, expanded=frame.expanded_kv)
 
 
-def _units(frame: Frame, streamed: tuple[Piece, ...]) -> list[ComputeRule]:
+def _units(frame: Frame, streamed: tuple[DivisionPiece, ...]) -> list[ComputeRule]:
     """Decode rules of the accelerator's units; the cache is written where the last of V is computed."""
     name = frame.accelerator.name
     rules = [ComputeRule(select=_blocks(frame, p.op, _part(frame, p)), device=name, phase="decode") for p in streamed]

@@ -11,7 +11,7 @@ from helmsman.timing.interference import speed
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RowCost:
     """Seconds for so many rows: `base` + `slope` x rows, none for none."""
 
     base: float
@@ -21,17 +21,17 @@ class Line:
         """Seconds of `rows`."""
         return max(0.0, self.base + self.slope * rows) if rows else 0.0
 
-    def times(self, factor: float) -> "Line":
+    def times(self, factor: float) -> "RowCost":
         """As many times as long."""
-        return Line(self.base * factor, self.slope * factor)
+        return RowCost(self.base * factor, self.slope * factor)
 
 
-def through(few: tuple[int, float], many: tuple[int, float]) -> Line:
+def through(few: tuple[int, float], many: tuple[int, float]) -> RowCost:
     """The line through two prices (rows, seconds); through the origin if they are of equally many rows."""
     if few[0] >= many[0]:
-        return Line(0.0, many[1] / many[0])
+        return RowCost(0.0, many[1] / many[0])
     slope = (many[1] - few[1]) / (many[0] - few[0])
-    return Line(many[1] - slope * many[0], slope)
+    return RowCost(many[1] - slope * many[0], slope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Shared:
     things to bring)."""
 
     rows: int
-    host: Line
-    link: Line
-    accelerator: Line
+    host: RowCost
+    link: RowCost
+    accelerator: RowCost
     slack: float = 0.0
 
     def seconds(self, brought: int) -> float:

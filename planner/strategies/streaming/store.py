@@ -13,7 +13,7 @@ StoragePath = Literal["direct", "bounce"]
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class WeightStore:
     """`memories` that hold a copy each of what is stored, `stripes` (the share of a transfer that each serves; none of
     one), and the `path` by which it comes. `asked`: whether somebody wants it used where everything fits without."""
 
@@ -28,7 +28,7 @@ class Store:
         return self.path == "bounce"
 
 
-def store_of(roles: Roles, path: StoragePath | None = None, home: str | None = None) -> Store | None:
+def store_of(roles: Roles, path: StoragePath | None = None, home: str | None = None) -> WeightStore | None:
     """The home that weights have beside the host's memory on a machine with one accelerator: memory `home`, else all
     storage, else the largest memory whose devices take no part. Storage is read by `path`: through host memory where
     that is possible unless another is asked for. None: there is none, or no way from it."""
@@ -41,12 +41,12 @@ def store_of(roles: Roles, path: StoragePath | None = None, home: str | None = N
         if names:
             target = _target(roles, way)
             shares = stripes(roles.hardware, names, target) if len(names) > 1 else ()
-            return Store(names, shares, way, asked=way == "direct")
+            return WeightStore(names, shares, way, asked=way == "direct")
     if path is not None or storage:
         return None
     linked = (name for name in _others(roles) if home in (None, name) and _linked(roles, name, "direct"))
     found = max(linked, key=lambda name: roles.hardware.memory(name).available, default=None)
-    return None if found is None else Store((found,), (), "pinned", asked=home is not None)
+    return None if found is None else WeightStore((found,), (), "pinned", asked=home is not None)
 
 
 def _linked(roles: Roles, name: str, way: StoragePath) -> bool:

@@ -20,7 +20,7 @@ _COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention"
 
 
 @dataclass(frozen=True)
-class Work:
+class LayerWork:
     """The tasks of a layer: all on the host (`here`), all on the accelerator with what comes for them (`there`), the
     same in 4-bit groups (`packed`); weights `read` from storage, and `staged` on their way from host memory."""
 
@@ -77,7 +77,7 @@ class Work:
 
 def layer_work(
     frame: Frame, from_storage: Layout | None, weights_q4: bool, cache_q4: bool, pinning: Path = "pinned"
-) -> Work:
+) -> LayerWork:
     """The tasks of one layer in the mean decode step of one batch.
 
     `from_storage`: how weights come from storage, where they may; `pinning`: how everything else comes."""
@@ -89,7 +89,7 @@ def layer_work(
     stored = layer_tasks(frame, replace(from_storage, stored=linear)) if from_storage is not None else []
     disks = {memory.name for memory in frame.roles.hardware.memories if memory.kind == STORAGE}
     coming = [task for task in stored if task.op in {f"{op}.weights" for op in linear} and task.kind == "transfer"]
-    return Work(
+    return LayerWork(
         ops=ops,
         accelerator=frame.accelerator.memory,
         here=layer_tasks(frame, Layout(whole, 0, 0)),

@@ -22,7 +22,7 @@ AS_THEY_ARE = Lengths()
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class RequestSource:
     """The requests of a file, or a description of some; `rate` and `arrivals` where they are not as they come."""
 
     source: Requests | Synthetic
@@ -57,15 +57,17 @@ def asking(
     arrivals: Arrivals | None = None,
     sort: bool = False,
     limit: int | None = None,
-) -> Asking:
+) -> RequestSource:
     """Who asks, by a file's name or a `synthetic:` line; `limit`: the first so many only.
 
     Raises BadInputError, UsageError."""
     if source.startswith(PREFIX):
         described = parse_synthetic(source)
-        return Asking(replace(described, n=min(described.n, limit or described.n)), rate, arrivals)
+        return RequestSource(replace(described, n=min(described.n, limit or described.n)), rate, arrivals)
     found = read_requests(source, sort=sort)
-    return Asking(found if limit is None else take_requests(found, np.arange(min(limit, len(found)))), rate, arrivals)
+    return RequestSource(
+        found if limit is None else take_requests(found, np.arange(min(limit, len(found)))), rate, arrivals
+    )
 
 
 def _with_lengths(found: Requests, lengths: Lengths) -> Requests:

@@ -8,7 +8,7 @@ from helmsman.cli.output import say
 from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
-    from helmsman.executor.chat import Chat, Reply, Speaking
+    from helmsman.executor.chat import Chat, ChatReply, Speaking
     from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
@@ -80,7 +80,7 @@ def _line() -> str | None:
     return line.rstrip("\n") if line else None
 
 
-def _answer(args: argparse.Namespace, reply: "Reply | None", chat: "Chat") -> bool:
+def _answer(args: argparse.Namespace, reply: "ChatReply | None", chat: "Chat") -> bool:
     """Whether the conversation may go on after `reply`, which is on the screen already."""
     if reply is not None:
         say("")

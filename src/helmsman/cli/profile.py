@@ -12,7 +12,7 @@ from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.profile_table import add_table_arguments
 
 if TYPE_CHECKING:
-    from helmsman.executor.profile.question import Question
+    from helmsman.executor.profile.question import LayerQuestion
     from helmsman.executor.profile.settings import Loopback
     from helmsman.schemas.hardware import Hardware
 
@@ -61,7 +61,9 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopback", date: str, kept: Path) -> int:
+def _execute_table(
+    args: argparse.Namespace, asked: "LayerQuestion", loopback: "Loopback", date: str, kept: Path
+) -> int:
     """A table of the newest record, measured unless it or an older record has it; with a record of its own where there
     is none."""
     from helmsman.cli.isa import select_from_environment

@@ -9,7 +9,7 @@ from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.formats import FORMATS, STORED_FORMATS
 
 if TYPE_CHECKING:
-    from helmsman.executor.profile.question import Question
+    from helmsman.executor.profile.question import LayerQuestion
     from helmsman.executor.profile.table_place import TablePlace
     from helmsman.schemas.hardware import Hardware
 
@@ -34,7 +34,7 @@ def add_table_arguments(parser: Parser) -> None:
     group.add_argument("--again", action="store_true", help="measure also what has been measured")
 
 
-def question(args: argparse.Namespace) -> "Question | None":
+def question(args: argparse.Namespace) -> "LayerQuestion | None":
     """What the arguments ask, None without --model. Raises UsageError, and what a bad model raises."""
     if args.model is None:
         given = [name for name, default in _DEFAULTS.items() if getattr(args, name) != default]
@@ -42,7 +42,7 @@ def question(args: argparse.Namespace) -> "Question | None":
             remedy = "name a model with --model, or leave it out"
             raise UsageError("is about the layer of a model", field=f"--{given[0].replace('_', '-')}", remedy=remedy)
         return None
-    from helmsman.executor.profile.question import CONTEXT, Question
+    from helmsman.executor.profile.question import CONTEXT, LayerQuestion
     from helmsman.hwdb.load_model import check_context, load_model
     from helmsman.planner.format_check import check_blocks
 
@@ -53,10 +53,10 @@ def question(args: argparse.Namespace) -> "Question | None":
             raise UsageError(f"must be between 1 and {most}", field=name, value=value)
     check_context(model, context)
     check_blocks(model, args.format, args.kv_format)
-    return Question(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
+    return LayerQuestion(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
 
 
-def known_elsewhere(found: "TablePlace", asked: "Question") -> "Hardware | None":
+def known_elsewhere(found: "TablePlace", asked: "LayerQuestion") -> "Hardware | None":
     """The record with the table of the newest other record that has it, None when there is none (PARK-49)."""
     from helmsman.executor.profile.table_adopted import adopted
     from helmsman.hwdb.load_hardware import profiles
@@ -77,7 +77,7 @@ def newest() -> "Hardware | None":
         return None
 
 
-def measured(found: "TablePlace", asked: "Question", date: str, quiet: bool) -> "Hardware":
+def measured(found: "TablePlace", asked: "LayerQuestion", date: str, quiet: bool) -> "Hardware":
     """The record with the table that was asked for."""
     from helmsman.cli.progress import progress
     from helmsman.executor.profile.host import host_facts

@@ -17,8 +17,8 @@ from helmsman.schemas.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan
-    from helmsman.service.generation import Capacity, Generator
-    from helmsman.service.jobs import Served
+    from helmsman.service.generation import EngineCapacity, Generator
+    from helmsman.service.jobs import ServedModel
     from helmsman.service.service import Options
 
 _NEEDED = ("aiohttp", "prometheus_client", "jinja2")
@@ -145,23 +145,23 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     return plan_of(args)
 
 
-def _served(args: argparse.Namespace, plan: "Plan") -> "Served":
+def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
     """The model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
     from helmsman.executor.chat_template import open_template
     from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import open_text
     from helmsman.hwdb.load_model import load_model
     from helmsman.schemas.read import digest
-    from helmsman.service.jobs import Served
+    from helmsman.service.jobs import ServedModel
 
     eos = {*plan.model.eos, *load_model(str(args.checkpoint)).eos}
     text = open_text(args.checkpoint, plan.model.vocab)
     template = None if text is None else Renderer(open_template(args.checkpoint))
     about = {"policy": args.policy, "plan_sha256": digest(plan)}
-    return Served(args.name or plan.model.name, plan.model.vocab, eos, text, template, about)
+    return ServedModel(args.name or plan.model.name, plan.model.vocab, eos, text, template, about)
 
 
-def _options(args: argparse.Namespace, capacity: "Capacity") -> "Options":
+def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
     from helmsman.service.admission import Bounds
     from helmsman.service.reading import BodyLimits
     from helmsman.service.service import Options
@@ -171,7 +171,7 @@ def _options(args: argparse.Namespace, capacity: "Capacity") -> "Options":
     return Options(bounds, bodies, stall_s=args.stall, grace_s=args.grace)
 
 
-def _say(args: argparse.Namespace, url: str, served: "Served", generator: "Generator") -> None:
+def _say(args: argparse.Namespace, url: str, served: "ServedModel", generator: "Generator") -> None:
     """That it is ready, and for what."""
     most = generator.capacity
     content = {
