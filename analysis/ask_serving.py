@@ -24,7 +24,7 @@ from helmsman.simulator.serving.sweep import Sweep, sweep
 
 SEEDS = 5
 """Draws of arrivals over which a capacity is the mean."""
-_REPLICA = tuple(each.name for each in fields(ReplicaOptions) if each.name in ServingSetting.model_fields)
+_REPLICA = tuple(field.name for field in fields(ReplicaOptions) if field.name in ServingSetting.model_fields)
 """Fields of `ReplicaOptions` that a question has."""
 _COSTS: dict[Stage, str] = {
     "linear": "linear",

@@ -104,7 +104,7 @@ def _points(
     """Larger batches of the strategies that have a plan, asked for the shortest request: that is what is drawn."""
     request = questions.request
     first, same = request.workload.batch, request.objective in ("request", "throughput")
-    plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
+    plans = {answer.strategy: answer.given for answer in answers if isinstance(answer.given, Plan)}
 
     def plans_of(name: str) -> Callable[[int], Plan]:
         def ask(batch: int) -> Plan:

@@ -63,8 +63,8 @@ def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
     middle = _middle_half(sorted(groups, key=_excess))
     terms: dict[_Term, list[float]] = {}
     parts = [_parts(group) for group in middle]
-    for term in dict.fromkeys(term for each in parts for term in each):
-        terms[term] = [each.get(term, 0.0) for each in parts]
+    for term in dict.fromkeys(term for part in parts for term in part):
+        terms[term] = [part.get(term, 0.0) for part in parts]
     means = [Contribution(*term, fmean(seconds)) for term, seconds in terms.items()]
     means.sort(key=lambda part: (-abs(part.seconds), part.op, part.resource))
     return Difference(sum(part.seconds for part in means), tuple(means))

@@ -40,7 +40,7 @@ def ranked(
 ) -> tuple[Row, ...]:
     """Rows of the answers: plans that keep the `limits` (seconds) by `objective`, then others by it, then what does not
     fit, nearest first, then what does not apply."""
-    rows = [_limited(_row(each), limits or {}) for each in answers]
+    rows = [_limited(_row(answer), limits or {}) for answer in answers]
     times = [(bool(row.misses), seconds(row.planned, objective)) for row in rows if row.planned is not None]
     _, best = min(times, default=(False, 0.0))
     rows = [_against(row, best, objective) for row in rows]
@@ -56,9 +56,9 @@ def _limited(row: Row, limits: Mapping[Limit, float]) -> Row:
     return row if row.planned is None else row.model_copy(update={"misses": missed(row.planned, limits)})
 
 
-def missed(found: Planned, limits: Mapping[Limit, float]) -> tuple[Limit, ...]:
+def missed(planned: Planned, limits: Mapping[Limit, float]) -> tuple[Limit, ...]:
     """The `limits` (seconds) over which a plan is."""
-    took: dict[Limit, float] = {"ttft": found.speed.ttft.mid, "tpot": found.speed.step.mid}
+    took: dict[Limit, float] = {"ttft": planned.speed.ttft.mid, "tpot": planned.speed.step.mid}
     return tuple(name for name, limit in limits.items() if took[name] > limit)
 
 
@@ -80,24 +80,24 @@ def misused(answers: Iterable[Answer], options: Iterable[str]) -> UsageError | N
 
 def _refusals(answers: tuple[Answer, ...], option: str) -> Iterator[UsageError | None]:
     """By strategy that has the option and works on this machine: the error that names it, or None."""
-    for each in answers:
-        refused = each.given if isinstance(each.given, UsageError) else None
-        if option not in each.ignored and (refused is None or refused.field != "strategy"):
+    for answer in answers:
+        refused = answer.given if isinstance(answer.given, UsageError) else None
+        if option not in answer.ignored and (refused is None or refused.field != "strategy"):
             yield refused if refused is not None and refused.field == option else None
 
 
-def _row(found: Answer) -> Row:
-    if isinstance(found.given, Plan):
-        done, unused = planned(found.given), dict(found.unused)
-        return Row(strategy=found.strategy, verdict="fits", planned=done, ignored=found.ignored, unused=unused)
-    lacks = found.given.lacks if isinstance(found.given, InfeasibleError) else None
+def _row(answer: Answer) -> Row:
+    if isinstance(answer.given, Plan):
+        done, unused = planned(answer.given), dict(answer.unused)
+        return Row(strategy=answer.strategy, verdict="fits", planned=done, ignored=answer.ignored, unused=unused)
+    lacks = answer.given.lacks if isinstance(answer.given, InfeasibleError) else None
     return Row(
-        strategy=found.strategy,
+        strategy=answer.strategy,
         verdict="does-not-apply" if lacks is None else "does-not-fit",
-        reason=_reason(found.given),
-        remedy=found.given.remedy,
+        reason=_reason(answer.given),
+        remedy=answer.given.remedy,
         lacks=lacks or {},
-        ignored=found.ignored,
+        ignored=answer.ignored,
     )
 
 

@@ -14,21 +14,21 @@ BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttf
 _HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "request")
 
 
-def table(found: Comparison) -> str:
+def table(comparison: Comparison) -> str:
     """What `helm-plan --strategy all` prints."""
-    parts = [list(_title(found)), list(_plans(found)), list(_unused(found.rows))]
-    parts += [list(_failures(found.rows)), list(_ignored(found.rows))]
-    parts.append(list(_front(found)))
+    parts = [list(_title(comparison)), list(_plans(comparison)), list(_unused(comparison.rows))]
+    parts += [list(_failures(comparison.rows)), list(_ignored(comparison.rows))]
+    parts.append(list(_front(comparison)))
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def asked(found: Comparison, batch: str | None = None) -> str:
+def asked(comparison: Comparison, batch: str | None = None) -> str:
     """The question in one line; `batch`: of several batches, which."""
-    work = found.workload
+    work = comparison.workload
     return (
-        f"{found.model} on {found.hardware}: {work.prompt_tokens} + {work.output_tokens} tokens, "
-        f"batch {batch or work.shape}, context {work.context}, {found.weights} weights, {found.kv} KV"
-        f"{''.join(map(_option, found.options.items()))}"
+        f"{comparison.model} on {comparison.hardware}: {work.prompt_tokens} + {work.output_tokens} tokens, "
+        f"batch {batch or work.shape}, context {work.context}, {comparison.weights} weights, {comparison.kv} KV"
+        f"{''.join(map(_option, comparison.options.items()))}"
     )
 
 
@@ -61,18 +61,18 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
     return enumerate(zip(row, widths, strict=True))
 
 
-def _title(found: Comparison) -> Iterator[str]:
-    yield asked(found)
+def _title(comparison: Comparison) -> Iterator[str]:
+    yield asked(comparison)
     words = "TTFT: until every sequence has its first token; step: one more for each; request: until all are there"
-    first = ", plans that keep --slo first" if "slo" in found.options else ""
-    yield f"sorted by {BY[found.objective]}{first}; {words}"
-    if found.same_software:
+    first = ", plans that keep --slo first" if "slo" in comparison.options else ""
+    yield f"sorted by {BY[comparison.objective]}{first}; {words}"
+    if comparison.same_software:
         yield "placements alone are compared: engines have the launch times of this machine's record, not their own"
 
 
-def _plans(found: Comparison) -> Iterator[str]:
-    rows = [(row, row.planned) for row in found.rows if row.planned is not None]
-    memories = _memories(each for _, each in rows)
+def _plans(comparison: Comparison) -> Iterator[str]:
+    rows = [(row, row.planned) for row in comparison.rows if row.planned is not None]
+    memories = _memories(row for _, row in rows)
     lines = [(*_HEAD, *memories, "vs best")]
     lines += [(row.strategy, *_line(row.strategy, each, memories), f"{row.relative:.2f}x") for row, each in rows]
     if any(row.misses for row, _ in rows):
@@ -84,15 +84,15 @@ def _plans(found: Comparison) -> Iterator[str]:
 
 def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
     """Memories in which any of the plans keeps something."""
-    return tuple(dict.fromkeys(use.memory for each in plans for use in each.memory if use.used))
+    return tuple(dict.fromkeys(use.memory for plan in plans for use in plan.memory if use.used))
 
 
-def _line(strategy: str, each: Planned, memories: Sequence[str]) -> tuple[str, ...]:
-    speed, used = each.speed, {use.memory: use.used for use in each.memory}
+def _line(strategy: str, planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
+    speed, used = planned.speed, {use.memory: use.used for use in planned.memory}
     times = (format_seconds(times.mid) for times in (speed.ttft, speed.step))
     rates = f"{speed.decode_rate.mid:.4g}", _spread(speed.decode_rate)
     sizes = (format_bytes(used.get(memory, 0)) for memory in memories)
-    return (short_label(strategy, each.label), *times, *rates, format_seconds(speed.request.mid), *sizes)
+    return (short_label(strategy, planned.label), *times, *rates, format_seconds(speed.request.mid), *sizes)
 
 
 def _spread(rate: Interval) -> str:
@@ -117,24 +117,24 @@ def _ignored(rows: Sequence[Row]) -> Iterator[str]:
         yield f"--{option.replace('_', '-')} is no option of {names}"
 
 
-def _front(found: Comparison) -> Iterator[str]:
-    best = front(found.points)
+def _front(comparison: Comparison) -> Iterator[str]:
+    best = front(comparison.points)
     if not best:
         return
-    many = sum(not each.misses for each in found.points)
-    plans = f"{many} plans that keep --slo" if "slo" in found.options else f"{many} plans"
+    many = sum(not point.misses for point in comparison.points)
+    plans = f"{many} plans that keep --slo" if "slo" in comparison.options else f"{many} plans"
     yield f"larger batches: no other of {plans} has a shorter request and more tokens/s than these"
     head = ("strategy", "plan", "batch", "request", "tokens/s", "[low .. high]", "step")
     yield from aligned([head, *map(_point, best)], 2)
 
 
-def _point(each: Point) -> tuple[str, ...]:
-    speed, label = each.planned.speed, short_label(each.strategy, each.planned.label)
+def _point(point: Point) -> tuple[str, ...]:
+    speed, label = point.planned.speed, short_label(point.strategy, point.planned.label)
     rates = f"{speed.rate.mid:.4g}", _spread(speed.rate)
     return (
-        each.strategy,
+        point.strategy,
         label,
-        str(each.batch),
+        str(point.batch),
         format_seconds(speed.request.mid),
         *rates,
         format_seconds(speed.step.mid),

@@ -78,7 +78,7 @@ class _Used:
         links = [link for link in hardware.links if link.name in lanes]
         ends = [(link.source_memory, link.target_memory) for link in links]
         reads = [(device.memory,) for device in hardware.devices if device.name in lanes]
-        self.memories = {Pools(hardware).of_memory(memory) for each in (*reads, *ends) for memory in each}
+        self.memories = {Pools(hardware).of_memory(memory) for read in (*reads, *ends) for memory in read}
         lanes.update(link.shares for link in links if link.shares is not None)
         tables = tables_behind(plan) if cost_model(plan).table is not None else ()
         self.owners = {*lanes, *(table.name for table in tables), PASSES}

@@ -109,17 +109,17 @@ def expect(
     slowed, between = costs.slowed(), costs.between()
     steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware, slowed, between)
     prompt = passes_of(plan, workload).prompt
-    found = {}
+    result = {}
     for i in progress(iterations):
         mine = given.get(i)
         if i >= len(prompt):
             graph = steps.graph(i - len(prompt) + 1)
-            found[i] = _expected(graph, costs, steps.estimates(graph), simulator, mine)
+            result[i] = _expected(graph, costs, steps.estimates(graph), simulator, mine)
         else:
             graph = lower(plan, prompt[i])
             estimates = {task.id: costs.price(task) for task in graph.tasks}
-            found[i] = _expected(graph, costs, estimates, Simulator(plan.hardware, slowed, between), mine)
-    return found
+            result[i] = _expected(graph, costs, estimates, Simulator(plan.hardware, slowed, between), mine)
+    return result
 
 
 def _expected(

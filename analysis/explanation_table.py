@@ -16,24 +16,24 @@ UNSEEN = 3e-3
 _TOKENS = {"request": "output tokens/s of a request", "prompt pass": "prompt tokens/s"}
 
 
-def table(found: Explanation) -> str:
+def table(explanation: Explanation) -> str:
     """What `helm-plan --explain` prints after the plan."""
-    parts = [list(_binding(found)), list(_prices(found)), list(_undone(found))]
+    parts = [list(_binding(explanation)), list(_prices(explanation)), list(_undone(explanation))]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def _binding(found: Explanation) -> Iterator[str]:
-    for phase in found.phases:
+def _binding(explanation: Explanation) -> Iterator[str]:
+    for phase in explanation.phases:
         if not phase.counted:
-            yield f"{phase.phase:<12} is limited, but does not count for the {found.objective}"
+            yield f"{phase.phase:<12} is limited, but does not count for the {explanation.objective}"
             continue
         yield f"{phase.phase:<12} busy throughout: {_shares(phase.lanes)}"
         yield f"             shrinks with: {_rates(phase)}"
     for name in ("prefill", "decode"):
-        if name not in (phase.phase for phase in found.phases):
-            yield f"{name:<12} does not count for the {found.objective}"
-    for memory in found.full:
-        price = next(each for each in found.prices if each.what == "capacity" and each.name == memory)
+        if name not in (phase.phase for phase in explanation.phases):
+            yield f"{name:<12} does not count for the {explanation.objective}"
+    for memory in explanation.full:
+        price = next(price for price in explanation.prices if price.what == "capacity" and price.name == memory)
         yield f"full         {memory}: one GB more gives {_signed(price.more)} tokens/s"
 
 
@@ -49,17 +49,17 @@ def _rates(phase: Phase) -> str:
     return ", ".join(filter(None, (_shares(shown), constant)))
 
 
-def _prices(found: Explanation) -> Iterator[str]:
-    unit = _TOKENS.get(found.objective, "tokens/s of decode steps")
+def _prices(explanation: Explanation) -> Iterator[str]:
+    unit = _TOKENS.get(explanation.objective, "tokens/s of decode steps")
     yield (
         f"shadow prices in {unit}, where blocks and rows may be divided "
-        f"({format_seconds(found.divided)}; the plan takes {format_seconds(found.seconds)})"
+        f"({format_seconds(explanation.divided)}; the plan takes {format_seconds(explanation.seconds)})"
     )
-    speed = found.tokens / found.seconds
-    rows = [row for price in found.prices for row in _rows(price, speed)]
+    speed = explanation.tokens / explanation.seconds
+    rows = [row for price in explanation.prices for row in _rows(price, speed)]
     if rows:
         yield from (f"  {line}" for line in aligned([("", "of", "price", "solved again", "changed by"), *rows], 1))
-    nothing = [_named(price) for price in found.prices if not any(_rows(price, speed))]
+    nothing = [_named(price) for price in explanation.prices if not any(_rows(price, speed))]
     if nothing:
         yield f"  worth nothing more: {', '.join(nothing)}"
 
@@ -90,19 +90,19 @@ def _signed(worth: Worth | None) -> str:
     return "+0" if worth is None else f"{worth.price:+.4g}"
 
 
-def _undone(found: Explanation) -> Iterator[str]:
-    if not found.undone:
+def _undone(explanation: Explanation) -> Iterator[str]:
+    if not explanation.undone:
         return
-    yield f"without one rule, the best of all others: how much longer the {found.objective} takes"
-    shown = [_row(each) for each in found.undone if each.slower is None or each.slower >= UNSEEN]
+    yield f"without one rule, the best of all others: how much longer the {explanation.objective} takes"
+    shown = [_row(each) for each in explanation.undone if each.slower is None or each.slower >= UNSEEN]
     if shown:
         yield from (f"  {line}" for line in aligned(shown, 1))
-    equal = [each.rule for each in found.undone if each.slower is not None and each.slower < UNSEEN]
+    equal = [each.rule for each in explanation.undone if each.slower is not None and each.slower < UNSEEN]
     if equal:
         yield f"  less than {UNSEEN:.1%} for any of: {'; '.join(equal)}"
 
 
-def _row(each: Undone) -> tuple[str, ...]:
-    if each.seconds_more is None or each.slower is None:
-        return each.rule, "nothing fits", ""
-    return each.rule, f"+{format_seconds(each.seconds_more)}", f"+{each.slower:.1%}"
+def _row(undone: Undone) -> tuple[str, ...]:
+    if undone.seconds_more is None or undone.slower is None:
+        return undone.rule, "nothing fits", ""
+    return undone.rule, f"+{format_seconds(undone.seconds_more)}", f"+{undone.slower:.1%}"

@@ -52,11 +52,11 @@ class MeasuredPass:
             simulated = self.expected.simulated.tasks[task.id]
             seconds = (estimate.mid, scaled, simulated, measured[task.id])
             groups.setdefault((task.phase, task.op, task.resource), []).append(seconds)
-        found = {key: _sum(self.run, members) for key, members in groups.items()}
-        found[self.phase, "idle", ""] = self._idle()
+        result = {key: _sum(self.run, members) for key, members in groups.items()}
+        result[self.phase, "idle", ""] = self._idle()
         if (launching := self.expected.simulated.launching) > 0.0:
-            found[self.phase, THREAD, ""] = Sample(self.run, 0, launching, launching, launching, 0.0)
-        return found
+            result[self.phase, THREAD, ""] = Sample(self.run, 0, launching, launching, launching, 0.0)
+        return result
 
     def _idle(self) -> Sample:
         virtual = self.expected.simulated.idle
@@ -93,8 +93,8 @@ def requests(passes: Iterable[MeasuredPass]) -> list[Sample]:
 
 
 def _added(samples: Sequence[Sample]) -> Sample:
-    rows = [(each.predicted, each.scaled, each.simulated, each.measured) for each in samples]
-    return replace(_sum(samples[0].run, rows), tasks=sum(each.tasks for each in samples))
+    rows = [(sample.predicted, sample.scaled, sample.simulated, sample.measured) for sample in samples]
+    return replace(_sum(samples[0].run, rows), tasks=sum(sample.tasks for sample in samples))
 
 
 def _begun(spans: Sequence[Span], before: float | None) -> float:

@@ -129,18 +129,18 @@ def _within(figure: Compared, tolerance: float) -> bool:
     return figure.error is not None and abs(figure.error) <= tolerance
 
 
-def served_table(found: ServedComparison) -> str:
+def served_table(comparison: ServedComparison) -> str:
     """What `helm-check --served` prints."""
     lines = [
-        f"{'policy':<13}simulated {found.simulated.policy}, served {found.measured.policy}",
-        f"{'requests':<13}{found.simulated_requests.finished} of {found.simulated_requests.asked} finished in "
-        f"simulation, {found.measured_requests.finished} of {found.measured_requests.asked} served",
+        f"{'policy':<13}simulated {comparison.simulated.policy}, served {comparison.measured.policy}",
+        f"{'requests':<13}{comparison.simulated_requests.finished} of {comparison.simulated_requests.asked} finished in "
+        f"simulation, {comparison.measured_requests.finished} of {comparison.measured_requests.asked} served",
         "",
         f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}{'noise':>9}",
-        *(_line(figure, found.tolerance) for figure in found.figures),
+        *(_line(figure, comparison.tolerance) for figure in comparison.figures),
         "",
-        *_server_lines(found),
-        f"{'verdict':<13}{served_verdict(found)}",
+        *_server_lines(comparison),
+        f"{'verdict':<13}{served_verdict(comparison)}",
     ]
     return "\n".join(lines)
 
@@ -153,15 +153,15 @@ def _line(figure: Compared, tolerance: float) -> str:
     return f"{figure.what:<13}{cells[0]:>12}{cells[1]:>12}{error:>10}{noise:>9}{mark}"
 
 
-def _server_lines(found: ServedComparison) -> Iterator[str]:
+def _server_lines(served_comparison: ServedComparison) -> Iterator[str]:
     """Yield the lines about the server: the share of processor time that others used, and how long passes took."""
-    if found.others_cpu_share is None:
+    if served_comparison.others_cpu_share is None:
         yield f"{'others':<13}unknown: the server did not say what others took of its processors"
     else:
-        waited = f", its threads waited for a processor {found.thread_wait_share or 0.0:.1%} of it"
-        yield f"{'others':<13}used {found.others_cpu_share:.1%} of the server's processor time{waited}"
-    if "pass" in found.passes:
-        yield f"{'passes':<13}{_told_passes(found)}, at the speeds of the record"
+        waited = f", its threads waited for a processor {served_comparison.thread_wait_share or 0.0:.1%} of it"
+        yield f"{'others':<13}used {served_comparison.others_cpu_share:.1%} of the server's processor time{waited}"
+    if "pass" in served_comparison.passes:
+        yield f"{'passes':<13}{_told_passes(served_comparison)}, at the speeds of the record"
 
 
 def _cell(what: str, value: float | None) -> str:
@@ -170,31 +170,35 @@ def _cell(what: str, value: float | None) -> str:
     return f"{value:.4g} tok/s" if what == "throughput" else format_seconds(value)
 
 
-def served_verdict(found: ServedComparison) -> str:
+def served_verdict(served_comparison: ServedComparison) -> str:
     """One line: requests that were lost, what is beyond the tolerance, and whether that means anything."""
-    if found.verdict == "disturbed":
-        share = found.others_cpu_share or 0.0
-        return f"DISTURBED, not judged: others used {share:.0%} of the processors; {_told_errors(found)}"
-    unknown = "; what others took of the processors is unknown" if found.others_cpu_share is None else ""
-    return f"{_told_errors(found)}{unknown}"
+    if served_comparison.verdict == "disturbed":
+        share = served_comparison.others_cpu_share or 0.0
+        return f"DISTURBED, not judged: others used {share:.0%} of the processors; {_told_errors(served_comparison)}"
+    unknown = "; what others took of the processors is unknown" if served_comparison.others_cpu_share is None else ""
+    return f"{_told_errors(served_comparison)}{unknown}"
 
 
-def _told_errors(found: ServedComparison) -> str:
-    lost = f"{found.lost} requests LOST that finished in simulation; " if found.lost else ""
-    return f"{lost}{_told_figures(found)}"
+def _told_errors(served_comparison: ServedComparison) -> str:
+    lost = f"{served_comparison.lost} requests LOST that finished in simulation; " if served_comparison.lost else ""
+    return f"{lost}{_told_figures(served_comparison)}"
 
 
-def _told_passes(found: ServedComparison) -> str:
+def _told_passes(served_comparison: ServedComparison) -> str:
     """Return in words the ratio of measured to predicted seconds, of whole passes and of their parts."""
-    parts = ", ".join(f"{words} {found.passes[part]:.2f}" for part, words in _PARTS.items() if part in found.passes)
-    return f"took {found.passes['pass']:.2f} times their price{f' ({parts})' if parts else ''}"
+    parts = ", ".join(
+        f"{words} {served_comparison.passes[part]:.2f}"
+        for part, words in _PARTS.items()
+        if part in served_comparison.passes
+    )
+    return f"took {served_comparison.passes['pass']:.2f} times their price{f' ({parts})' if parts else ''}"
 
 
-def _told_figures(found: ServedComparison) -> str:
-    judged = [figure for figure in found.figures if figure.judged]
-    beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
+def _told_figures(served_comparison: ServedComparison) -> str:
+    judged = [figure for figure in served_comparison.figures if figure.judged]
+    beyond = [figure.what for figure in judged if not _within(figure, served_comparison.tolerance)]
     if beyond:
-        terms = f": passes {_told_passes(found)}" if "pass" in found.passes else ""
-        return f"{', '.join(beyond)} BEYOND {found.tolerance:.1%}{terms}"
+        terms = f": passes {_told_passes(served_comparison)}" if "pass" in served_comparison.passes else ""
+        return f"{', '.join(beyond)} BEYOND {served_comparison.tolerance:.1%}{terms}"
     worst = max((abs(figure.error) for figure in judged if figure.error is not None), default=0.0)
-    return f"{len(judged)} figures within {found.tolerance:.1%}, the largest error {worst:.1%}"
+    return f"{len(judged)} figures within {served_comparison.tolerance:.1%}, the largest error {worst:.1%}"

@@ -31,7 +31,7 @@ def batch_noise(simulated: Served, measured: Served) -> dict[str, float]:
         for what in both[0].keys() & both[1].keys():
             if both[0][what] > 0.0:
                 errors.setdefault(what, []).append(both[1][what] / both[0][what] - 1.0)
-    return {what: stdev(each) / sqrt(len(each)) for what, each in errors.items() if len(each) == BATCHES}
+    return {what: stdev(error) / sqrt(len(error)) for what, error in errors.items() if len(error) == BATCHES}
 
 
 def _figures(served: Served, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Iterator[tuple[str, float]]:

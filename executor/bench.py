@@ -43,8 +43,8 @@ class Test:
 
 def tests_of(prompts: Iterable[int], steps: Iterable[int], depths: Sequence[int]) -> tuple[Test, ...]:
     """Every prompt, then every number of steps, at every depth; 0 means none."""
-    found = [Test(prompt, 0, depth) for prompt, depth in product(prompts, depths) if prompt]
-    return (*found, *(Test(0, count, depth) for count, depth in product(steps, depths) if count))
+    tests = [Test(prompt, 0, depth) for prompt, depth in product(prompts, depths) if prompt]
+    return (*tests, *(Test(0, count, depth) for count, depth in product(steps, depths) if count))
 
 
 def check_tests(tests: Sequence[Test], plan: Plan, rewinds: bool) -> None:

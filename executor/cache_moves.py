@@ -50,15 +50,15 @@ class CacheMoves:
         cache = self.caches.at(task.memories[0], task.layer or 0, task.batch)
         expands = task.kind == "decompress"
         brought = {(self.stops.ends(self.found, d)[0], self.found.tasks[d].path) for d in self._bringing(index)}
-        found = []
+        result = []
         for piece, heads in self._pieces(use):
             if expands and (piece.rule.format != "q4" or not _is_of(piece, brought, cache.memory)):
                 continue
             kept, plain = cache.kept[piece.what], cache.plain[piece.what]
             source = _holding(plain if plain and not expands and piece.rule.format == "q4" else kept, heads)
             target = _holding(plain if plain and expands else cache.read[piece.what], heads)
-            found.append(self._turn(task.layer or 0, piece.what, source, target, heads))
-        return found
+            result.append(self._turn(task.layer or 0, piece.what, source, target, heads))
+        return result
 
     def _bringing(self, index: int) -> Iterator[int]:
         """The transfers after which a task expands what they have brought."""
@@ -164,16 +164,16 @@ class CacheMoves:
         stop = self.stops.by_task.get(index)
         if stop is None:
             return moves
-        buffer, at, found = self.stops.rest.at(stop), 0, []
+        buffer, at, result = self.stops.rest.at(stop), 0, []
         for move in moves:
             there, strides = at + move.source_offset, move.pieces.source_strides
             if stop.owner == index:
-                found.append(replace(move, source=buffer, source_offset=there))
+                result.append(replace(move, source=buffer, source_offset=there))
             else:
                 pieces = replace(move.pieces, target_strides=strides)
-                found.append(replace(move, target=buffer, target_offset=there, pieces=pieces))
+                result.append(replace(move, target=buffer, target_offset=there, pieces=pieces))
             at += in_blocks(move.source.size)
-        return found
+        return result
 
 
 def _is_of(piece: CachePiece, brought: Container[tuple[str, Path]], memory: str) -> bool:

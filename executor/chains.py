@@ -25,11 +25,11 @@ class Stop:
         return "stop", self.memory, self.number
 
 
-def stops_of(found: PhasePass) -> dict[int, Stop]:
+def stops_of(phase_pass: PhasePass) -> dict[int, Stop]:
     """By task, the stop that it fills or empties: both tasks of a chain have the same."""
     stops: dict[int, Stop] = {}
-    for index, task in enumerate(found.tasks):
-        before = [dep for dep in task.deps if task.kind == "transfer" and _leads(found, dep, index)]
+    for index, task in enumerate(phase_pass.tasks):
+        before = [dep for dep in task.deps if task.kind == "transfer" and _leads(phase_pass, dep, index)]
         if before:
             number = len(stops) // 2 % STOPS
             memory = task.memories[0]
@@ -37,9 +37,9 @@ def stops_of(found: PhasePass) -> dict[int, Stop]:
     return stops
 
 
-def _leads(found: PhasePass, first: int, second: int) -> bool:
+def _leads(phase_pass: PhasePass, first: int, second: int) -> bool:
     """Whether the second of two tasks carries on what the first has brought."""
-    one, other = found.tasks[first], found.tasks[second]
+    one, other = phase_pass.tasks[first], phase_pass.tasks[second]
     if one.kind == "pin":
         return True
     return one.kind == "transfer" and carried(one) == carried(other) and one.memories[1] == other.memories[0]
@@ -63,13 +63,13 @@ class Stops:
     by_task: dict[int, Stop]
     rest: Rest = field(default_factory=lambda: Rest({}))
 
-    def ends(self, found: PhasePass, index: int) -> tuple[str, str]:
+    def ends(self, phase_pass: PhasePass, index: int) -> tuple[str, str]:
         """Where the bytes of a transfer come from and go to in the end, stops left out."""
         stop = self.by_task.get(index)
         if stop is None:
-            return found.tasks[index].memories[0], found.tasks[index].memories[1]
+            return phase_pass.tasks[index].memories[0], phase_pass.tasks[index].memories[1]
         first = next(each for each, other in self.by_task.items() if other == stop and each != stop.owner)
-        return found.tasks[first].memories[0], found.tasks[stop.owner].memories[1]
+        return phase_pass.tasks[first].memories[0], phase_pass.tasks[stop.owner].memories[1]
 
 
 def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, DeviceMemory]) -> Rest:

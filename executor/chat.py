@@ -90,9 +90,9 @@ class Chat:
 
         def watched(chosen: NDArray[np.int32]) -> NDArray[np.bool_]:
             nonlocal ended
-            found = told(chosen)
-            ended = bool(found[0])
-            return found
+            result = told(chosen)
+            ended = bool(result[0])
+            return result
 
         choose = chooser(self._how.sampling, (self._how.seed, len(self._messages)), batch)
         made = self._engine.generate(

@@ -80,7 +80,7 @@ def _content(token: Any) -> str | None:
 def _chosen(templates: Any) -> str | None:
     """Several templates are a list of names and templates."""
     if isinstance(templates, list):
-        named = {each.get("name"): each.get("template") for each in templates if isinstance(each, dict)}
+        named = {template.get("name"): template.get("template") for template in templates if isinstance(template, dict)}
         templates = named.get("default")
     return templates if isinstance(templates, str) else None
 

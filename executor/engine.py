@@ -69,7 +69,7 @@ class Engine:
         check_context(plan)
         passes = passes_of(plan)
         check_passes(passes)
-        lanes = [*(lane for each in passes for lane in each.lanes), *chain(*page_links(plan).values())]
+        lanes = [*(lane for one_pass in passes for lane in one_pass.lanes), *chain(*page_links(plan).values())]
         devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
         longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)
         longest = longest if most is None else min(longest, most)
@@ -217,4 +217,4 @@ class Engine:
         first, *rest = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
         if past and tokens.shape[1] == 1:
             first = replace(first, phase="decode")
-        return tuple(replace(each, context=each.context + past) for each in (first, *rest))
+        return tuple(replace(other, context=other.context + past) for other in (first, *rest))

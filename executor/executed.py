@@ -63,11 +63,11 @@ def check_passes(passes: Sequence[PhasePass]) -> None:
     """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
     a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
     through a third memory."""
-    for each in passes:
-        own = {device.memory for device in each.plan.hardware.devices if device.kind in OPENERS}
+    for one_pass in passes:
+        own = {device.memory for device in one_pass.plan.hardware.devices if device.kind in OPENERS}
         seen = set[tuple[object, ...]]()
-        for index, task in enumerate(each.tasks):
-            if index in each.uses:
+        for index, task in enumerate(one_pass.tasks):
+            if index in one_pass.uses:
                 part = task.op, task.layer, task.resource, task.batch
                 if part in seen:
                     raise _two_parts(task)
@@ -76,7 +76,7 @@ def check_passes(passes: Sequence[PhasePass]) -> None:
                 if task.memories[0] in own:
                     raise _leaves(task)
             elif task.kind == "transfer":
-                for before in (each.tasks[dep] for dep in task.deps):
+                for before in (one_pass.tasks[dep] for dep in task.deps):
                     follows = before.kind == "transfer" and before.memories[1] == task.memories[0]
                     if follows and carried(before) == carried(task):
                         raise _passes_through(before, task)

@@ -49,14 +49,18 @@ def gguf_tokenizer(file: GgufFile) -> Any:
     if len(vocabulary) != len(tokens):
         raise _wrong(file, "tokens", "two tokens have one text", None)
     merges = [_pair(file, merge, vocabulary) for merge in _texts(file, "merges")]
-    found = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=how.whole_words))
-    found.decoder = decoders.ByteLevel()
-    _cut(found, how)
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=how.whole_words))
+    tokenizer.decoder = decoders.ByteLevel()
+    _cut(tokenizer, how)
     kinds = _kinds(file, len(tokens))
-    found.add_special_tokens([_added(AddedToken, t) for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL])
-    found.add_tokens([_added(AddedToken, t) for t, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED])
-    _begin(found, file, how, tokens)
-    return found
+    tokenizer.add_special_tokens(
+        [_added(AddedToken, t) for t, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    )
+    tokenizer.add_tokens(
+        [_added(AddedToken, t) for t, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED]
+    )
+    _begin(tokenizer, file, how, tokens)
+    return tokenizer
 
 
 def special_token(file: GgufFile, name: str) -> str | None:

@@ -52,37 +52,37 @@ class Half:
     divided: bool
 
 
-def halves_of(found: PhasePass) -> Sequence[Half]:
+def halves_of(phase_pass: PhasePass) -> Sequence[Half]:
     """What every computing task of a pass belongs to; moves between tasks of one half belong to it, too."""
     members: dict[object, list[int]] = {}
-    for index, use in found.uses.items():
-        key: object = index if use.layer is None else (use.layer, use.op in FFN_OPS, found.tasks[index].batch)
+    for index, use in phase_pass.uses.items():
+        key: object = index if use.layer is None else (use.layer, use.op in FFN_OPS, phase_pass.tasks[index].batch)
         members.setdefault(key, []).append(index)
     computed = {task: key for key, tasks in members.items() for task in tasks}
-    after, before = _after(found, computed), served(found, computed)
+    after, before = _after(phase_pass, computed), served(phase_pass, computed)
     for index, keys in after.items():
         for key in keys & before.get(index, set()):
             members[key].append(index)
-    divided = {key for key, tasks in members.items() if len({found.tasks[task].resource for task in tasks}) > 1}
+    divided = {key for key, tasks in members.items() if len({phase_pass.tasks[task].resource for task in tasks}) > 1}
     return [Half(tuple(sorted(tasks)), key in divided) for key, tasks in members.items()]
 
 
-def _after(found: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
+def _after(phase_pass: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
     """By move of values, the halves of which it carries something."""
     after: dict[int, set[HalfT]] = {}
-    for index, task in enumerate(found.tasks):
+    for index, task in enumerate(phase_pass.tasks):
         if index not in half_of and task.kind == "transfer" and not carried(task).endswith(WEIGHTS):
             made = {half_of[dep] for dep in task.deps if dep in half_of}
             after[index] = made.union(*(after.get(dep, ()) for dep in task.deps))
     return after
 
 
-def served(found: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
+def served(phase_pass: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:
     """By move, the halves that wait for it."""
     before: dict[int, set[HalfT]] = {}
-    for index in range(len(found.tasks) - 1, -1, -1):
+    for index in range(len(phase_pass.tasks) - 1, -1, -1):
         waiting = {half_of[index]} if index in half_of else before.get(index, set[HalfT]())
-        for dep in found.tasks[index].deps:
+        for dep in phase_pass.tasks[index].deps:
             if dep not in half_of:
                 before.setdefault(dep, set()).update(waiting)
     return before

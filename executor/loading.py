@@ -72,15 +72,15 @@ def prepare(
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
     transfers = [
-        Transfers(plan, each, its, staging, store, caches, storage)
-        for each, its, staging in zip(passes, seats, stagings, strict=True)
+        Transfers(plan, one_pass, its, staging, store, caches, storage)
+        for one_pass, its, staging in zip(passes, seats, stagings, strict=True)
     ]
-    rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
+    rest = allocate_stops([size for transfer in transfers for size in transfer.stop_sizes()], memories)
     lanes = lanes or open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, PhaseProgram] = {}
-    for each, moves in zip(passes, transfers, strict=True):
+    for one_pass, moves in zip(passes, transfers, strict=True):
         moves.stops.rest = rest
-        programs[each.phase] = _program(moves, lanes, longest(each, max_tokens))
+        programs[one_pass.phase] = _program(moves, lanes, longest(one_pass, max_tokens))
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
@@ -102,8 +102,8 @@ def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
 
 def _pinned(passes: Sequence[PhasePass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:
     """Both ends of everything that leaves its home page-locked (PARK-13)."""
-    for each, moves in zip(passes, transfers, strict=True):
-        for index, task in enumerate(each.tasks):
+    for one_pass, moves in zip(passes, transfers, strict=True):
+        for index, task in enumerate(one_pass.tasks):
             if task.kind == "transfer" and task.path == "pinned":
                 for move in moves.moves(index):
                     yield move.target
@@ -116,7 +116,7 @@ def open_lanes(plan: Plan, passes: tuple[PhasePass, PhasePass], devices: Devices
     queues = {name: device.open_queue() for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
     host = min((cpu for device in devices.by_name.values() for cpu in device.cpus), default=-1)
-    for task in (task for each in passes for task in each.tasks):
+    for task in (task for one_pass in passes for task in one_pass.tasks):
         if task.kind in ("decompress", "reshape") and task.resource not in queues:
             queues[task.resource] = devices.by_name[lane_owner(task.resource)].open_queue()
         elif task.kind == "pin" and task.resource + PIN_LANE not in engines:

@@ -114,7 +114,7 @@ def trace(plan: Plan, measured: Measured) -> Trace:
     """The measured runs as spans with lowering's task ids; of runs on top of a past, which no prompt made, only the
     decode steps, as those of a run that has it in its prompt."""
     before = _prompt_passes(plan, measured) if measured.past else 0
-    runs = [_continued(each, before) if before else each for each in measured.runs]
+    runs = [_continued(run, before) if before else run for run in measured.runs]
     spans = [span for run, generation in enumerate(runs) for span in spans_of(plan, run, generation)]
     spans = [span for span in spans if span.iteration >= before]
     info = TraceInfo(
@@ -136,7 +136,7 @@ def _prompt_passes(plan: Plan, measured: Measured) -> int:
 def _continued(generation: Generation, prompt_passes: int) -> Generation:
     """Passes numbered as if so many, and not its own, had been over the prompt."""
     more = prompt_passes - generation.prompt_passes
-    numbered = tuple(replace(each, index=each.index + more) for each in generation.iterations)
+    numbered = tuple(replace(iteration, index=iteration.index + more) for iteration in generation.iterations)
     return replace(generation, iterations=numbered)
 
 
@@ -155,7 +155,7 @@ def timed_passes(
     """Every pass of a run, with its tasks in lowering's order: start and end of each in seconds from the start of the
     run, and the bytes that it moved (`NOT_MOVED`: as planned)."""
     times = [_times(each, float(generation.moments[0])) for each in generation.recorded]
-    by_pass = {number: found for each in times for number, found in each.items()}
+    by_pass = {number: found for time in times for number, found in time.items()}
     for number, iteration in enumerate(generation.iterations):
         yield iteration, [(task, by_pass[number][name_of(task)]) for task in lower(plan, iteration).tasks]
 

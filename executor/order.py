@@ -28,67 +28,67 @@ class Ordered:
 
 
 def order(
-    found: PhasePass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
+    phase_pass: PhasePass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
 ) -> Ordered:
-    """The submissions of `found`, a prompt of so many `chunks`; None where all tokens pass at once.
+    """The submissions of `phase_pass`, a prompt of so many `chunks`; None where all tokens pass at once.
 
     Raises UsageError where batches take turns on weights that cannot wait for the last of them."""
-    _check_held(found, staging)
-    accesses = [list(_accesses(found, index, staging, caches, stops)) for index in range(len(found.tasks))]
+    _check_held(phase_pass, staging)
+    accesses = [list(_accesses(phase_pass, index, staging, caches, stops)) for index in range(len(phase_pass.tasks))]
     overtaken = hazards(accesses)
-    deps = [set(task.deps) | more for task, more in zip(found.tasks, overtaken, strict=True)]
-    halves = [] if chunks is None else halves_of(found)
-    place = _start_before(found, deps, halves)
-    _take_turns(found, deps, sorted(range(len(deps)), key=place.__getitem__))
+    deps = [set(task.deps) | more for task, more in zip(phase_pass.tasks, overtaken, strict=True)]
+    halves = [] if chunks is None else halves_of(phase_pass)
+    place = _start_before(phase_pass, deps, halves)
+    _take_turns(phase_pass, deps, sorted(range(len(deps)), key=place.__getitem__))
     together = [Together(half.tasks, chunks if half.divided else None) for half in halves]
-    steps = steps_of(_lanes(found), deps, together)
+    steps = steps_of(_lanes(phase_pass), deps, together)
     # A buffer that one block leaves to the next must not meet the next chunk of the first.
     apart = {half.tasks[0] for half in halves if any(overtaken[member] for member in half.tasks)}
     divided = {task: half.tasks for half in halves if half.divided for task in half.tasks}
 
     def joins(one: int, other: int) -> bool:
-        return other not in apart and divided.get(one) is divided.get(other) and _joins(found, seats, one, other)
+        return other not in apart and divided.get(one) is divided.get(other) and _joins(phase_pass, seats, one, other)
 
     return Ordered(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
 
 
-def _check_held(found: PhasePass, staging: Staging) -> None:
+def _check_held(phase_pass: PhasePass, staging: Staging) -> None:
     """Weights come once for all batches, so nothing may take their place before the last has read them."""
-    accesses = [list(_staged(found, index, staging)) for index in range(len(found.tasks))]
+    accesses = [list(_staged(phase_pass, index, staging)) for index in range(len(phase_pass.tasks))]
     for index in returning(accesses):
-        task = found.tasks[index]
+        task = phase_pass.tasks[index]
         raise UsageError(
             f"batches take turns, and the weights of {task.id} are gone when the next one reads them",
             field="schedule.prefetch",
-            value=found.plan.schedule.prefetch,
+            value=phase_pass.plan.schedule.prefetch,
             remedy="let schedule.prefetch be one more, or plan one batch",
         )
 
 
-def _lanes(found: PhasePass) -> list[str]:
-    return [task.resource + PIN_LANE if task.kind == "pin" else task.resource for task in found.tasks]
+def _lanes(phase_pass: PhasePass) -> list[str]:
+    return [task.resource + PIN_LANE if task.kind == "pin" else task.resource for task in phase_pass.tasks]
 
 
-def _joins(found: PhasePass, seats: Seats, one: int, other: int) -> bool:
+def _joins(phase_pass: PhasePass, seats: Seats, one: int, other: int) -> bool:
     """Whether an operation follows another in the same stage."""
-    if one not in found.uses or other not in found.uses:
+    if one not in phase_pass.uses or other not in phase_pass.uses:
         return False
-    first, second = found.tasks[one], found.tasks[other]
+    first, second = phase_pass.tasks[one], phase_pass.tasks[other]
     if first.batch != second.batch:
         return False
-    seat = seats[found.uses[one].device, first.batch]
+    seat = seats[phase_pass.uses[one].device, first.batch]
     return seat.ops(first.layer, first.op)[1] == seat.ops(second.layer, second.op)[0]
 
 
 def _accesses(
-    found: PhasePass, index: int, staging: Staging, caches: Caches, stops: Mapping[int, Stop]
+    phase_pass: PhasePass, index: int, staging: Staging, caches: Caches, stops: Mapping[int, Stop]
 ) -> Iterator[Access]:
     """What a task reads or writes that is used for one thing after another."""
-    task = found.tasks[index]
+    task = phase_pass.tasks[index]
     if index in stops:
         yield stops[index].buffer, stops[index].owner
-    yield from _staged(found, index, staging)
-    if index in found.uses:
+    yield from _staged(phase_pass, index, staging)
+    if index in phase_pass.uses:
         if task.op in CACHED:
             yield from _passing(caches, task.memories[0], task.layer or 0, task.batch)
     elif carried(task) in CACHES or task.kind == "reshape":
@@ -96,10 +96,12 @@ def _accesses(
             yield from _passing(caches, memory, task.layer or 0, task.batch)
 
 
-def _staged(found: PhasePass, index: int, staging: Staging) -> Iterator[Access]:
+def _staged(phase_pass: PhasePass, index: int, staging: Staging) -> Iterator[Access]:
     """The buffers of streamed weights that a task writes or reads."""
-    if index in found.uses or carried(found.tasks[index]).endswith(WEIGHTS):
-        yield from ((slot.set, slot.owner) for _, slot in staging.of(found.uses[found.user.get(index, index)]))
+    if index in phase_pass.uses or carried(phase_pass.tasks[index]).endswith(WEIGHTS):
+        yield from (
+            (slot.set, slot.owner) for _, slot in staging.of(phase_pass.uses[phase_pass.user.get(index, index)])
+        )
 
 
 def _touched(task: Task) -> tuple[str, ...]:
@@ -117,28 +119,28 @@ def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Ac
         yield ("cache", *cache.passing), (layer, batch)
 
 
-def _start_before(found: PhasePass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
+def _start_before(phase_pass: PhasePass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
     """What comes for halves cannot wait for a task of one of them: it waits for what the first of its tasks does.
 
     The order of all tasks, by which halves are in one piece, after all that comes for them."""
     half_of = {task: half for half in halves for task in half.tasks}
     place = [(half_of[task].tasks[0], 1, task) if task in half_of else (task, 0, task) for task in range(len(deps))]
-    for index, waiting in served(found, half_of).items():
+    for index, waiting in served(phase_pass, half_of).items():
         inside = {dep for dep in deps[index] if half_of.get(dep) in waiting}
         firsts = {half_of[dep].tasks[0] for dep in inside}
-        instead = {dep for first in firsts for dep in found.tasks[first].deps if dep < index}
+        instead = {dep for first in firsts for dep in phase_pass.tasks[first].deps if dep < index}
         deps[index] = (deps[index] - inside) | {dep for dep in instead if half_of.get(dep) not in waiting}
         place[index] = (min([index, *(half.tasks[0] for half in waiting)]), 0, index)
     return place
 
 
-def _take_turns(found: PhasePass, deps: list[set[int]], sequence: Sequence[int]) -> None:
+def _take_turns(phase_pass: PhasePass, deps: list[set[int]], sequence: Sequence[int]) -> None:
     """The processor that computes also copies to page-locked memory: one thing after the other."""
     last: dict[str, int] = {}
     for index in sequence:
-        task = found.tasks[index]
-        if index in found.uses or task.kind == "pin":
+        task = phase_pass.tasks[index]
+        if index in phase_pass.uses or task.kind == "pin":
             before = last.get(task.resource)
-            if before is not None and (task.kind == "pin") != (found.tasks[before].kind == "pin"):
+            if before is not None and (task.kind == "pin") != (phase_pass.tasks[before].kind == "pin"):
                 deps[index].add(before)
             last[task.resource] = index

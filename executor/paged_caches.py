@@ -71,7 +71,7 @@ def allocate_paged(plan: Plan, memories: Mapping[str, DeviceMemory]) -> dict[str
         cache = window_of(plan, layer)
         if cache is not None:
             layers.setdefault(cache.memory, []).append(layer)
-    return {memory: _allocated(plan, memories, found) for memory, found in layers.items()}
+    return {memory: _allocated(plan, memories, layer) for memory, layer in layers.items()}
 
 
 def _allocated(plan: Plan, memories: Mapping[str, DeviceMemory], layers: list[int]) -> PagedCaches:

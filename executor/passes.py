@@ -49,28 +49,28 @@ class PhasePass:
     @cached_property
     def uses(self) -> dict[int, DeviceUse]:
         """By task that computes: what of an operation."""
-        found = {}
+        result = {}
         for index, task in enumerate(self.tasks):
             if task.kind not in MOVES:
                 start, stop = part_of(task.id) or (0, op_extent(self.plan.model, task.op)[1])
-                found[index] = DeviceUse(task.op, task.layer, task.resource, start, stop)
-        return found
+                result[index] = DeviceUse(task.op, task.layer, task.resource, start, stop)
+        return result
 
     @cached_property
     def readers(self) -> dict[int, tuple[int, ...]]:
         """By task that brings or expands something: the tasks that compute with it, in order; where none does, the last
         move of it."""
-        found: dict[int, tuple[int, ...]] = {}
+        result: dict[int, tuple[int, ...]] = {}
         for index in range(len(self.tasks) - 1, -1, -1):
             for dep in self.tasks[index].deps:
                 if self.tasks[dep].kind not in MOVES:
                     continue
                 if index not in self.uses:
                     if self._carries_on(index, dep):
-                        found[dep] = found.get(index, (index,))
+                        result[dep] = result.get(index, (index,))
                 elif self._computes_with(index, dep):
-                    found[dep] = (index, *found.get(dep, ()))
-        return found
+                    result[dep] = (index, *result.get(dep, ()))
+        return result
 
     @cached_property
     def user(self) -> dict[int, int]:
@@ -120,15 +120,15 @@ def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
 def caches_stay(passes: Sequence[PhasePass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
     what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
-    moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
+    moves = {carried(task) for one_pass in passes for task in one_pass.tasks if task.kind in MOVES}
     own = all(move in ("token", "hidden") or move.endswith(WEIGHTS) for move in moves)
-    return own and not any(page_links(each.plan) for each in passes)
+    return own and not any(page_links(one_pass.plan) for one_pass in passes)
 
 
 def caches_native(passes: Sequence[PhasePass]) -> bool:
     """Whether native devices alone compute, whose caches can be taken for filled."""
     kinds = {device.name: device.kind for device in passes[0].plan.hardware.devices}
-    return all(kinds[name] in NATIVE for each in passes for name in each.devices)
+    return all(kinds[name] in NATIVE for one_pass in passes for name in one_pass.devices)
 
 
 def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
@@ -167,7 +167,7 @@ def part_of(task_id: str) -> tuple[int, int] | None:
     return (int(start), int(stop)) if colon and dash else None
 
 
-def computing(found: PhasePass) -> Iterator[tuple[int, Task, DeviceUse]]:
+def computing(phase_pass: PhasePass) -> Iterator[tuple[int, Task, DeviceUse]]:
     """(index, task, use) of every task that computes."""
-    for index, use in found.uses.items():
-        yield index, found.tasks[index], use
+    for index, use in phase_pass.uses.items():
+        yield index, phase_pass.tasks[index], use

@@ -68,9 +68,9 @@ class Prober:
         for device in devices.by_name.values():
             yield self._read(device, run, pieces[device.name])
         sharers = sharing(self._plan, devices)
-        together = {memory: [device.pool for device in each] for memory, each in sharers.items()}
+        together = {memory: [device.pool for device in sharer] for memory, sharer in sharers.items()}
         for memory, pools in together.items():
-            own = [pieces[each.name][place :: len(pools)] for place, each in enumerate(sharers[memory])]
+            own = [pieces[sharer.name][place :: len(pools)] for place, sharer in enumerate(sharers[memory])]
             if not all(own):  # fewer matrices than devices
                 own = [self.noise[place :: len(pools)] for place in range(len(pools))]
             yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, dealt(own)))

@@ -45,10 +45,14 @@ class PageTimes:
     moved: NDArray[np.int64]
 
 
-def together(found: Sequence[PageTimes]) -> PageTimes:
+def together(page_times: Sequence[PageTimes]) -> PageTimes:
     """The windows of several memories in one pass."""
-    names = tuple(name for each in found for name in each.names)
-    return PageTimes(names, np.concatenate([each.times for each in found]), np.hstack([each.moved for each in found]))
+    names = tuple(name for page_time in page_times for name in page_time.names)
+    return PageTimes(
+        names,
+        np.concatenate([page_time.times for page_time in page_times]),
+        np.hstack([page_time.moved for page_time in page_times]),
+    )
 
 
 def with_pages(recorded: Recorded, pages: Sequence[PageTimes]) -> Iterator[Recorded]:

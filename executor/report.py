@@ -28,15 +28,15 @@ def lines(measured: Measured, text: Text | None, streamed: bool, stops: Sequence
     """The summary; the sequences too, unless they were `streamed` already."""
     told = document(measured, text, stops)
     sequences = told["text"] or [" ".join(map(str, sequence)) for sequence in told["tokens"]]
-    found = [] if streamed else list(sequences)
-    found += ["", f"TTFT      {format_seconds(told['ttft_s'])}"]
+    result = [] if streamed else list(sequences)
+    result += ["", f"TTFT      {format_seconds(told['ttft_s'])}"]
     if told["tpot_s"] is not None:
-        found += [f"TPOT      {format_seconds(told['tpot_s'])}"]
+        result += [f"TPOT      {format_seconds(told['tpot_s'])}"]
     if told["tokens_per_second"] is not None:
-        found += [f"decode    {told['tokens_per_second']:.2f} tokens/s"]
+        result += [f"decode    {told['tokens_per_second']:.2f} tokens/s"]
     if len(measured.runs) > 1:
-        found.append(f"runs      {len(measured.runs)}, medians shown")
-    return found
+        result.append(f"runs      {len(measured.runs)}, medians shown")
+    return result
 
 
 def _figures(run: Generation) -> dict[str, float | None]:

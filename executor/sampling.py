@@ -87,7 +87,9 @@ def chooser(
     if sampling.native:
         return None
     samplers = [Sampler(sampling, (*seed, row), prompt) for row, prompt in enumerate(tokens.tolist())]
-    return lambda logits: np.array([each.choose(row) for each, row in zip(samplers, logits, strict=True)], np.int32)
+    return lambda logits: np.array(
+        [sampler.choose(row) for sampler, row in zip(samplers, logits, strict=True)], np.int32
+    )
 
 
 def distribution(scores: NDArray[np.float64], sampling: Sampling) -> tuple[NDArray[np.intp], NDArray[np.float64]]:

@@ -64,18 +64,21 @@ def take_seats(
     batches = range(batches_together(plan))
     specs = [
         {
-            (name, batch): builder.spec(each, staging, devices.by_name[name], batch, longest(each, max_tokens))
-            for name in each.devices
+            (name, batch): builder.spec(one_pass, staging, devices.by_name[name], batch, longest(one_pass, max_tokens))
+            for name in one_pass.devices
             for batch in batches
         }
-        for each, staging in zip(passes, stagings, strict=True)
+        for one_pass, staging in zip(passes, stagings, strict=True)
     ]
     work = _workspaces(specs, devices)
     batch = plan.workload.batch
     buffers = _Buffers(plan, passes, devices, batch * max_tokens, max_tokens > chunk_tokens(batch))
     return [
-        {at: buffers.seat(each, _stage(each, spec, devices, at, work[at]), work[at], at) for at, spec in found.items()}
-        for each, found in zip(passes, specs, strict=True)
+        {
+            at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)
+            for at, spec in found.items()
+        }
+        for one_pass, found in zip(passes, specs, strict=True)
     ]
 
 
@@ -88,8 +91,8 @@ def _workspaces(specs: Sequence[Mapping[Place, UniformSpec]], devices: Devices) 
     return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
 
 
-def _stage(found: PhasePass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
-    uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == place[0]}
+def _stage(phase_pass: PhasePass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
+    uses = {(use.op, use.layer): use for use in phase_pass.uses.values() if use.device == place[0]}
     return devices.by_name[place[0]].stage(spec, workspace, layers_of(uses).start)
 
 
@@ -107,18 +110,18 @@ class _Buffers:
         batches = range(batches_together(plan))
         self._tokens = [home.share(TOKEN_BYTES * rows, "tokens") for _ in batches]
 
-    def seat(self, found: PhasePass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
+    def seat(self, phase_pass: PhasePass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
         memory = self._devices.by_name[place[0]].memory
         tokens = self._tokens[place[1]]
         hidden = None
-        if self._size and found.phase == "prefill":
+        if self._size and phase_pass.phase == "prefill":
             if place not in self._hidden:
                 self._hidden[place] = memory.alloc(self._size, "hidden states")
             hidden = self._hidden[place]
         chosen: Buffer = tokens
-        if memory is not self._home and found.device_of("head") == place[0]:
+        if memory is not self._home and phase_pass.device_of("head") == place[0]:
             if place not in self._chosen:
                 self._chosen[place] = memory.alloc(self._choice, "chosen tokens")
             chosen = self._chosen[place]
-        layers = [use.layer for use in found.uses.values() if use.device == place[0] and use.layer is not None]
+        layers = [use.layer for use in phase_pass.uses.values() if use.device == place[0] and use.layer is not None]
         return Seat(stage, workspace, hidden, tokens, chosen, min(layers, default=0))

@@ -38,10 +38,10 @@ class StageBuilder:
     _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
     def spec(
-        self, found: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
+        self, phase_pass: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
     ) -> UniformSpec:
-        """The operations of `found` on `device`, for passes of up to `max_tokens` per sequence."""
-        uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
+        """The operations of `phase_pass` on `device`, for passes of up to `max_tokens` per sequence."""
+        uses = {(use.op, use.layer): use for use in phase_pass.uses.values() if use.device == device.name}
         part = _Part(self, staging, device, batch, uses)
         model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
         paged = self.caches.paged.get(device.memory.name)
@@ -213,10 +213,10 @@ class _Part:
 
 def _read(part: Part) -> list[tuple[int, int, Buffer]]:
     """Buffers of several blocks first, so that what lives here counts where both hold a head."""
-    found = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
-    return sorted(found, key=lambda each: found[each], reverse=True)
+    result = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
+    return sorted(result, key=lambda each: result[each], reverse=True)
 
 
 def divides(passes: tuple[PhasePass, ...]) -> bool:
     """Whether any pass has attention in its parts."""
-    return any(task.kind in DIVIDED for each in passes for task in each.tasks)
+    return any(task.kind in DIVIDED for one_pass in passes for task in one_pass.tasks)

@@ -88,20 +88,20 @@ def stage_weights(
 
     `tables`: for rows of tables too, which are looked up."""
     needs = [
-        [need for need in _needs(plan, each, store, max_tokens) if tables or need.key[0].op != "embedding"]
-        for each in passes
+        [need for need in _needs(plan, one_pass, store, max_tokens) if tables or need.key[0].op != "embedding"]
+        for one_pass in passes
     ]
     places = [_places(each) for each in needs]
     sizes: dict[tuple[str, int], int] = {}
-    for found in places:
-        for (which, _), end in found[1].items():
+    for place in places:
+        for (which, _), end in place[1].items():
             sizes[which] = max(sizes.get(which, 0), end)
     buffers = {
         which: memories[which[0]].alloc(size, f"streamed weights, set {which[1]}") for which, size in sizes.items()
     }
     return [
-        Staging({need.key: _slot(need, buffers[need.set], at) for need, at in zip(each, found[0], strict=True)})
-        for each, found in zip(needs, places, strict=True)
+        Staging({need.key: _slot(need, buffers[need.set], at) for need, at in zip(each, place[0], strict=True)})
+        for each, place in zip(needs, places, strict=True)
     ]
 
 
@@ -126,17 +126,17 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def longest(found: PhasePass, max_tokens: int) -> int:
+def longest(phase_pass: PhasePass, max_tokens: int) -> int:
     """Most tokens of a sequence that a pass advances."""
-    return max_tokens if found.phase == "prefill" else 1
+    return max_tokens if phase_pass.phase == "prefill" else 1
 
 
-def _needs(plan: Plan, found: PhasePass, store: WeightLoader, max_tokens: int) -> Iterator[_Need]:
+def _needs(plan: Plan, phase_pass: PhasePass, store: WeightLoader, max_tokens: int) -> Iterator[_Need]:
     ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
     together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
-    tokens = longest(found, max_tokens)
+    tokens = longest(phase_pass, max_tokens)
     seen, turns = set[DeviceUse](), dict[str, dict[int, int]]()
-    for _, task, use in computing(found):
+    for _, task, use in computing(phase_pass):
         if use not in seen:
             seen.add(use)
             stage = stage_of(plan, task.op, task.layer)
@@ -154,8 +154,8 @@ def _need(
 ) -> _Need | None:
     memory = plan.hardware.device(use.device).memory
     rows = rows_of(use, tensor)
-    pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
-    if all(_used_in_place(each.rule, memory) for each in pieces):
+    pieces = [home for home in homes(plan, tensor) if home.start < rows.stop and rows.start < home.stop]
+    if all(_used_in_place(piece.rule, memory) for piece in pieces):
         return None
     which, owner = _set(plan, task, together, turn)
     if len(tensor.shape) == 1:
@@ -164,7 +164,7 @@ def _need(
         return _Need((use, tensor), (memory, which), owner, *_looked_up(plan, tensor, pieces, tokens), 0)
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
-    expands = any(each.rule.expands and not _lives_in(each.rule, memory) for each in pieces)
+    expands = any(piece.rule.expands and not _lives_in(piece.rule, memory) for piece in pieces)
     arrival = packed_size("q4", len(rows), tensor.shape[1]) if expands else 0
     return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
 
@@ -209,7 +209,7 @@ def _used_in_place(rule: Residence, memory: str) -> bool:
 
 
 def _check_comes(tensor: Tensor, pieces: Sequence[Slice[Residence]], memory: str) -> None:
-    here = [each for each in pieces if _used_in_place(each.rule, memory)]
+    here = [piece for piece in pieces if _used_in_place(piece.rule, memory)]
     if here:
         raise UsageError(
             f"rows {here[0].start} to {here[0].stop} of {place_of(tensor)} live where the others are streamed to",
@@ -220,7 +220,7 @@ def _check_comes(tensor: Tensor, pieces: Sequence[Slice[Residence]], memory: str
 
 
 def _only_format(tensor: Tensor, pieces: Sequence[Slice[Residence]]) -> StoredFormat:
-    formats = {each.rule.used for each in pieces}
+    formats = {piece.rule.used for piece in pieces}
     if len(formats) > 1:
         raise UsageError(
             f"the rows of {place_of(tensor)} that one operation reads must become one format",

@@ -36,8 +36,8 @@ class StoppedStream:
 
     def rest(self) -> str:
         """What was held back, once no more tokens come."""
-        found, self._held = self._held, ""
-        return found
+        result, self._held = self._held, ""
+        return result
 
 
 def stop_watch(text: Text | None, stops: Sequence[str], sequences: int) -> OnToken:

@@ -69,10 +69,10 @@ class _LaneOrder:
 
 def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[SubmittedStep]:
     """Tasks as steps, in an order in which every step follows those it depends on."""
-    found = _StepList(lanes, deps, {task: each for each in together for task in each.tasks})
+    step_list = _StepList(lanes, deps, {task: each for each in together for task in each.tasks})
     for task in range(len(lanes)):
-        found.add(task)
-    return found.steps
+        step_list.add(task)
+    return step_list.steps
 
 
 @dataclass
@@ -116,20 +116,20 @@ def submissions(steps: Sequence[SubmittedStep], joins: Callable[[int, int], bool
     `joins`: whether the second of two tasks that follow each other on a lane may go with the first."""
     order = _LaneOrder()
     waits = [order.add(step.lane, step.deps) for step in steps]
-    awaited = {dep for each in waits for dep in each}
-    found: list[Submission] = []
+    awaited = {dep for wait in waits for dep in wait}
+    result: list[Submission] = []
     place: list[int] = []
     last: dict[str, int] = {}
     for index, step in enumerate(steps):
-        open_one = found[last[step.lane]] if step.lane in last else None
+        open_one = result[last[step.lane]] if step.lane in last else None
         if open_one is None or waits[index] or open_one.signals or not _continues(open_one, step, joins):
             open_one = Submission(step.lane, [], sorted(place[dep] for dep in waits[index]), step.chunk)
-            last[step.lane] = len(found)
-            found.append(open_one)
+            last[step.lane] = len(result)
+            result.append(open_one)
         place.append(last[step.lane])
         open_one.tasks += step.tasks
         open_one.signals = index in awaited
-    return found
+    return result
 
 
 def _continues(one: Submission, step: SubmittedStep, joins: Callable[[int, int], bool]) -> bool:
@@ -141,7 +141,7 @@ def hazards(accesses: Sequence[Iterable[tuple[object, object]]]) -> list[set[int
     owners: dict[object, object] = {}
     users: dict[object, set[int]] = {}
     before: dict[object, set[int]] = {}
-    found = []
+    result = []
     for task, pairs in enumerate(accesses):
         deps = set[int]()
         for buffer, owner in pairs:
@@ -149,8 +149,8 @@ def hazards(accesses: Sequence[Iterable[tuple[object, object]]]) -> list[set[int
                 owners[buffer], before[buffer], users[buffer] = owner, users.get(buffer, set()), set()
             users[buffer].add(task)
             deps |= before[buffer]
-        found.append(deps)
-    return found
+        result.append(deps)
+    return result
 
 
 def returning(accesses: Sequence[Iterable[tuple[object, object]]]) -> Iterator[int]:

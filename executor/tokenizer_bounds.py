@@ -42,7 +42,7 @@ def _longer(step: Any) -> float:
     if not isinstance(step, dict):
         return 1.0
     known: dict[str, Callable[[Mapping[str, Any]], float]] = {
-        "Sequence": lambda chain: prod(_longer(each) for each in _parts(chain)),
+        "Sequence": lambda chain: prod(_longer(part) for part in _parts(chain)),
         "Replace": _replaced,
         "Prepend": lambda put: 1.0 + len(put["prepend"]),
         "Metaspace": lambda put: 1.0 + len(put["replacement"]),
@@ -84,8 +84,8 @@ def _beside(step: Any) -> tuple[int, int]:
         return 1, 0
     if step["type"] == "Sequence":
         copies, tokens = 1, 0
-        for each in _parts(step):
-            more, put = _beside(each)
+        for part in _parts(step):
+            more, put = _beside(part)
             copies, tokens = copies * more, tokens * more + put
         return copies, tokens
     if step["type"] != "TemplateProcessing":

@@ -56,7 +56,7 @@ class WeightMoves:
 
     def size(self, index: int) -> int:
         """Bytes that a task needs where its weights stop on their way."""
-        return sum(in_blocks(each.size) for each in self._segments(index))
+        return sum(in_blocks(segment.size) for segment in self._segments(index))
 
     def expansions(self, index: int) -> list[ExpansionMove]:
         """What a task expands from 4-bit groups."""
@@ -89,7 +89,7 @@ class WeightMoves:
         if stop is None or not segments:
             return segments
         buffer = self.stops.rest.at(stop)
-        offsets = [0, *accumulate(in_blocks(each.size) for each in segments)]
+        offsets = [0, *accumulate(in_blocks(segment.size) for segment in segments)]
         if stop.owner == index:
             sources = (_Source(buffer, stop.memory, offset) for offset in offsets)
             return [_Segment(s, e.target, e.target_offset, e.size) for s, e in zip(sources, segments, strict=False)]

@@ -157,7 +157,7 @@ def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: 
         memories += (_video_memory(gpu, name, read),)
         devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", name, read),)
         own = pcie_links(link, near, name, suffix)
-        links += (*own, *(each for host in hosts if host != near for each in far_links(own, host)))
+        links += (*own, *(far_link for host in hosts if host != near for far_link in far_links(own, host)))
     if parts.peer is not None:
         ends = permutations([memory.name for memory in memories if memory.kind == "vram"], 2)
         links += tuple(peer_link(source, target, parts.peer) for source, target in ends)
@@ -233,7 +233,7 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
     }
     memories = tuple(memory.model_copy(update={"name": name + end}) for end in suffixes)
     devices = tuple(device.model_copy(update={"name": "cpu" + end, "memory": name + end}) for end in suffixes)
-    links = node_links([each.name for each in memories], parts.between) if parts.between else ()
+    links = node_links([memory.name for memory in memories], parts.between) if parts.between else ()
     return memories, devices, links, sources
 
 

@@ -56,11 +56,11 @@ def load_gguf_model(path: Path) -> Model:
 
 def gguf_places(path: Path) -> dict[str, TensorPlace]:
     """The tensors of the GGUF file, or of the directory of GGUF files, at `path`. Raises BadInputError."""
-    found: dict[str, TensorPlace] = {}
+    result: dict[str, TensorPlace] = {}
     for part in gguf_files(path):
         with closing(GgufFile(part)) as file:
-            found |= file.header.tensors
-    return found
+            result |= file.header.tensors
+    return result
 
 
 class GgufFile:

@@ -223,14 +223,14 @@ def _placed(
     """The places of all tensors, none beyond the file and none over another."""
     base = -(-cursor.at // alignment) * alignment
     tensors = {}
-    for name, (found, shape, offset) in infos.items():
-        start, end = base + offset, base + offset + found.size(prod(shape))
+    for name, (info, shape, offset) in infos.items():
+        start, end = base + offset, base + offset + info.size(prod(shape))
         if offset % alignment:
             raise cursor.wrong(name, f"its data is not aligned to {alignment} bytes", offset)
         if end > cursor.size:
             message = f"truncated: {end} bytes needed"
             raise BadInputError(message, file=cursor.file, field=name, value=cursor.size, remedy=_DAMAGED)
-        tensors[name] = TensorPlace(found, shape, start, end)
+        tensors[name] = TensorPlace(info, shape, start, end)
     before, last = "", 0
     for name, place in sorted(tensors.items(), key=lambda item: item[1].start):
         if place.start < last:

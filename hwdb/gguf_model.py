@@ -68,11 +68,11 @@ def model_from_gguf(header: Header, content: Content, name: str) -> Model:
 
 
 def _family(header: Header) -> tuple[Family, Fields]:
-    found = header.metadata.get("general.architecture")
-    family = FAMILIES.get(found) if isinstance(found, str) else None
+    metadata = header.metadata.get("general.architecture")
+    family = FAMILIES.get(metadata) if isinstance(metadata, str) else None
     if family is None:
-        raise _wrong(header, "general.architecture", "not covered", found, f"covered: {', '.join(FAMILIES)}")
-    prefix = f"{found}."
+        raise _wrong(header, "general.architecture", "not covered", metadata, f"covered: {', '.join(FAMILIES)}")
+    prefix = f"{metadata}."
     own = {key.removeprefix(prefix): value for key, value in header.metadata.items() if key.startswith(prefix)}
     shown = {key: f"an array of {value.count}" if isinstance(value, Array) else value for key, value in own.items()}
     fields = Fields(shown, header.file, prefix)
@@ -101,18 +101,18 @@ def _head_dim(fields: Fields, heads: int) -> int:
             remedy = "correct one of the two"
             raise fields.wrong("attention.head_count", f"must divide embedding_length ({hidden})", remedy)
         return hidden // heads
-    found = fields.integer("attention.key_length", high=_MAX_HEADS)
-    if fields.integer("attention.value_length", found, high=_MAX_HEADS) != found:
+    integer = fields.integer("attention.key_length", high=_MAX_HEADS)
+    if fields.integer("attention.value_length", integer, high=_MAX_HEADS) != integer:
         remedy = "choose another model"
         raise fields.wrong("attention.value_length", "not covered: values of another length than keys", remedy)
-    return found
+    return integer
 
 
 def _kv_heads(fields: Fields, heads: int) -> int:
-    found = fields.integer("attention.head_count_kv", heads, high=_MAX_HEADS)
-    if heads % found:
+    kv_heads = fields.integer("attention.head_count_kv", heads, high=_MAX_HEADS)
+    if heads % kv_heads:
         raise fields.wrong("attention.head_count_kv", f"must divide attention.head_count ({heads})", "correct it")
-    return found
+    return kv_heads
 
 
 def _vocab(header: Header, hidden: int) -> int:
@@ -145,8 +145,8 @@ def _ends(header: Header, vocab: int) -> tuple[int, ...]:
 
 
 def _name(header: Header, otherwise: str) -> str:
-    found = header.metadata.get("general.name")
-    return _printable(found if isinstance(found, str) else "") or _printable(otherwise) or "model"
+    metadata = header.metadata.get("general.name")
+    return _printable(metadata if isinstance(metadata, str) else "") or _printable(otherwise) or "model"
 
 
 def _printable(text: str) -> str:

@@ -52,11 +52,11 @@ def _scaling(
 
 def _longrope(fields: Fields, long: tuple[float, ...], short: tuple[float, ...], max_context: int) -> LongRope:
     original = fields.integer("rope.scaling.original_context_length", high=_MAX_CONTEXT)
-    found = LongRope(short_factor=short, long_factor=long, original_context=original)
-    key, magnitude = "rope.scaling.attn_factor", longrope_magnitude(found, max_context)
+    long_rope = LongRope(short_factor=short, long_factor=long, original_context=original)
+    key, magnitude = "rope.scaling.attn_factor", longrope_magnitude(long_rope, max_context)
     if not isclose(fields.real(key, 1.0), magnitude, rel_tol=1e-4):
         raise fields.wrong(key, f"not covered: another magnitude than {magnitude:.6g}", "choose another model")
-    return found
+    return long_rope
 
 
 def longrope_magnitude(scaling: LongRope, max_context: int) -> float:
@@ -92,12 +92,12 @@ def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) 
 def llama3_factors(scaling: Llama3Scaling, theta: float, dim: int) -> tuple[float, ...]:
     """By how much Llama 3 divides each of its dim / 2 frequencies."""
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    found = []
+    result = []
     for place in range(0, dim, 2):
         turns = scaling.original_context * theta ** -(place / dim) / (2 * pi)
         kept = min(max((turns - low) / (high - low), 0.0), 1.0)
-        found.append(1 / ((1 - kept) / scaling.factor + kept))
-    return tuple(found)
+        result.append(1 / ((1 - kept) / scaling.factor + kept))
+    return tuple(result)
 
 
 def _values(header: Header, content: Content, name: str, count: int) -> tuple[float, ...]:

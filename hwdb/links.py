@@ -61,13 +61,13 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
 
 def far_links(near: Iterable[Link], host: str) -> tuple[Link, ...]:
     """The links of a GPU to another NUMA node's memory `host`: as fast as to its own (`near`), whose lanes they use."""
-    found = []
+    result = []
     for link in near:
         to_gpu = link.name.startswith("h2d")
         ends = {"source_memory": host} if to_gpu else {"target_memory": host}
         own = {"name": f"{link.name}-{host}", "shares": link.name, "latency": _later(link.latency)}
-        found.append(link.model_copy(update={**ends, **own}))
-    return tuple(found)
+        result.append(link.model_copy(update={**ends, **own}))
+    return tuple(result)
 
 
 def node_links(memories: Sequence[str], rate: float) -> tuple[Link, ...]:

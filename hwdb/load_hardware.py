@@ -99,13 +99,13 @@ def _latest_profile(cache_dir: Path | None, tell: Callable[[str], None]) -> Hard
     wrong: list[BadInputError] = []
     for path in _profiles(cache_dir):
         try:
-            found = read_document(Hardware, path)
+            latest_profile = read_document(Hardware, path)
         except BadInputError as error:
             wrong.append(error)
         else:
             for each in wrong:
                 tell(f"passed over a newer profile: {each}; remove it, or run helm-profile again")
-            return found
+            return latest_profile
     if not wrong:
         raise HardwareUnavailableError(
             "this machine has not been profiled",

@@ -148,10 +148,10 @@ def _head_dim_from_hidden(fields: Fields, hidden: int, heads: int) -> int:
 def _kv_heads(fields: Fields, family: Family, heads: int) -> int:
     # An absent key means 8 in Mistral's class and 32 in Qwen's, whatever the heads: ask rather than guess.
     optional = family in ("llama", "phi3") or "num_key_value_heads" in fields.content
-    found = fields.integer("num_key_value_heads", heads if optional else None, high=_MAX_HEADS)
-    if heads % found:
+    kv_heads = fields.integer("num_key_value_heads", heads if optional else None, high=_MAX_HEADS)
+    if heads % kv_heads:
         raise fields.wrong("num_key_value_heads", f"must divide num_attention_heads ({heads})", "correct it")
-    return found
+    return kv_heads
 
 
 def _window(fields: Fields, family: Family, layers: int) -> int | None:
@@ -180,23 +180,23 @@ def _qwen_slides(fields: Fields, kinds: tuple[str, ...], layers: int) -> bool:
 
 
 def _activation(fields: Fields, key: str, default: str) -> Activation:
-    found = _ACTIVATIONS.get(fields.text(key, default))
-    if found is None:
+    activation = _ACTIVATIONS.get(fields.text(key, default))
+    if activation is None:
         raise fields.wrong(key, "activation not covered", f"covered: {', '.join(_ACTIVATIONS)}")
-    return found
+    return activation
 
 
 def _native_format(fields: Fields) -> Format:
     key = "dtype" if fields.has("dtype") else "torch_dtype"
     # PyTorch builds float32 where nothing is said.
-    found = _DTYPES.get(fields.text(key, "float32").removeprefix("torch."))
-    if found is None:
+    result = _DTYPES.get(fields.text(key, "float32").removeprefix("torch."))
+    if result is None:
         raise fields.wrong(key, "format not covered", f"covered: {', '.join(_DTYPES)}")
-    return found
+    return result
 
 
 def _source(fields: Fields) -> str:
-    found = fields.content.get("_source")
-    text = found if isinstance(found, str) and found else fields.file
+    content = fields.content.get("_source")
+    text = content if isinstance(content, str) and content else fields.file
     printable = "".join(letter for letter in text if letter.isprintable())
     return printable[:200] or "unknown"

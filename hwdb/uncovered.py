@@ -49,19 +49,19 @@ def _type_reason(family: str) -> tuple[str, str]:
 
 def _structures(fields: Fields) -> list[tuple[str, str]]:
     """(field, reason) for what changes the operations of any family."""
-    found = [(key, f"mixture of experts ({_shown(fields, key)})") for key in _EXPERTS if _set(fields, key)]
+    structures = [(key, f"mixture of experts ({_shown(fields, key)})") for key in _EXPERTS if _set(fields, key)]
     if _set(fields, "kv_lora_rank"):
-        found.append(("kv_lora_rank", f"multi-head latent attention ({_shown(fields, 'kv_lora_rank')})"))
+        structures.append(("kv_lora_rank", f"multi-head latent attention ({_shown(fields, 'kv_lora_rank')})"))
     if fields.has("quantization_config"):
-        found.append(("quantization_config", f"quantised weights ({_method(fields)})"))
+        structures.append(("quantization_config", f"quantised weights ({_method(fields)})"))
     architectures = fields.texts("architectures")
     if architectures and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
-        found.append(("architectures", f"architecture {architectures[0]} (no language-model head)"))
+        structures.append(("architectures", f"architecture {architectures[0]} (no language-model head)"))
     if fields.flag("add_cross_attention", False):
-        found.append(("add_cross_attention", "cross attention"))
+        structures.append(("add_cross_attention", "cross attention"))
     if fields.flag("lm_head_bias", False):
-        found.append(("lm_head_bias", "a bias in the language-model head"))
-    return found
+        structures.append(("lm_head_bias", "a bias in the language-model head"))
+    return structures
 
 
 def _biases(fields: Fields, family: str) -> list[tuple[str, str]]:
@@ -74,18 +74,18 @@ def _biases(fields: Fields, family: str) -> list[tuple[str, str]]:
 
 
 def _opt_variants(fields: Fields) -> list[tuple[str, str]]:
-    found = []
+    result = []
     if not fields.flag("do_layer_norm_before", True):
-        found.append(("do_layer_norm_before", "OPT-350M's post-norm (do_layer_norm_before=false)"))
+        result.append(("do_layer_norm_before", "OPT-350M's post-norm (do_layer_norm_before=false)"))
     hidden = fields.integer("hidden_size")
     if fields.integer("word_embed_proj_dim", hidden) != hidden:
         projection = _shown(fields, "word_embed_proj_dim")
-        found.append(("word_embed_proj_dim", f"OPT-350M's embedding projections ({projection})"))
+        result.append(("word_embed_proj_dim", f"OPT-350M's embedding projections ({projection})"))
     if fields.flag("_remove_final_layer_norm", False):
-        found.append(("_remove_final_layer_norm", "OPT without a final norm"))
+        result.append(("_remove_final_layer_norm", "OPT without a final norm"))
     if not fields.flag("layer_norm_elementwise_affine", True):
-        found.append(("layer_norm_elementwise_affine", "norms without weights"))
-    return found
+        result.append(("layer_norm_elementwise_affine", "norms without weights"))
+    return result
 
 
 def _set(fields: Fields, key: str) -> bool:

@@ -56,20 +56,20 @@ class Fetches:
 
         What comes waits for `deps`, what lives there and is only expanded for `expanding`."""
         memory = self.memory_of[device]
-        found = []
-        for number, each in enumerate(residents):
+        result = []
+        for number, resident in enumerate(residents):
             part = f"{suffix}.{number}" if number else suffix
-            here = each.lives_in(memory)
-            after = expanding if here else self._stream(f"{what}{part}", what, layer, memory, each, deps)
-            found.append(FetchedData(what, part, layer, device, each, after))
-        return found
+            here = resident.lives_in(memory)
+            after = expanding if here else self._stream(f"{what}{part}", what, layer, memory, resident, deps)
+            result.append(FetchedData(what, part, layer, device, resident, after))
+        return result
 
     def expand(self, arrived: Iterable[FetchedData], after: Deps = ()) -> list[int]:
         """The last tasks of what makes that usable: 4-bit groups are expanded, `after` other tasks too."""
-        found: list[int] = []
+        result: list[int] = []
         for each in arrived:
-            found += [self._decompress(each, after)] if each.resident.expands else each.deps
-        return found
+            result += [self._decompress(each, after)] if each.resident.expands else each.deps
+        return result
 
     def _stream(self, name: str, what: str, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:
         """The last transfers of resident data to `memory`, one from each of its homes."""

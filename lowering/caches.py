@@ -90,10 +90,10 @@ def passing(placed: Placed, layer: int, memory: str) -> Passing:
     every = [each for each in pieces_of(placed, layer) if each.rule.cache is None]
     here = [each for each in every if any((each.what, head) in used for head in range(each.start, each.stop))]
     rows = [each for each in here if turned(placed, each)]
-    both = [each for each in rows if placed.schedule.reshape and each.rule.format == "q4"]
+    both = [row for row in rows if placed.schedule.reshape and row.rule.format == "q4"]
     return Passing(
         whole=bool(rows) or any(each.rule.memory != memory for each in here),
-        arriving=tuple(each for each in rows if each.rule.memory != memory),
+        arriving=tuple(row for row in rows if row.rule.memory != memory),
         expanded=tuple(both),
     )
 

@@ -103,9 +103,9 @@ class _Builder:
         self.brought = {key: tasks for key, tasks in self.brought.items() if key[0] >= unit}
         self.worked = {key: tasks for key, tasks in self.worked.items() if key[0] >= unit}
         depth = self.plan.schedule.prefetch + 1
-        for memory, found in self.consumers.items():
-            before = sorted(key for key in found if key < unit)[-depth:]
-            self.consumers[memory] = {key: tasks for key, tasks in found.items() if key >= unit or key in before}
+        for memory, consumer in self.consumers.items():
+            before = sorted(key for key in consumer if key < unit)[-depth:]
+            self.consumers[memory] = {key: tasks for key, tasks in consumer.items() if key >= unit or key in before}
         oldest = unit - depth
         self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
@@ -277,9 +277,9 @@ class _Builder:
         if self.plan.schedule.barrier:
             back = self.now - depth
             return tuple(self.closed[unit] for unit in (back,) if unit in self.closed)
-        found = self.consumers.get(memory, {})
-        used = sorted(unit for unit in found if unit < self.now)[-depth:]
-        return tuple(found[used[0]]) if len(used) == depth else ()
+        consumer = self.consumers.get(memory, {})
+        used = sorted(unit for unit in consumer if unit < self.now)[-depth:]
+        return tuple(consumer[used[0]]) if len(used) == depth else ()
 
     def _cache_may_start(self, part: OperationPart) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""

@@ -18,8 +18,8 @@ def window_of(rules: Rules, layer: int) -> PageCache | None:
 
 def windows(placed: Placed) -> tuple[PageCache, ...]:
     """Every different window of a placement."""
-    found = dict.fromkeys(rule.cache for rule in placed.kv if rule.cache is not None)
-    return tuple(found)
+    result = dict.fromkeys(rule.cache for rule in placed.kv if rule.cache is not None)
+    return tuple(result)
 
 
 def paging_of(cache: PageCache) -> Paging:

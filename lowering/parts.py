@@ -129,7 +129,7 @@ def _of_all_batches(op: Operation, weights: list[Resident], batches: int) -> lis
     """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
     if op.kind != "lookup":
         return weights
-    return [replace(each, elements=batches * each.elements) for each in weights]
+    return [replace(weight, elements=batches * weight.elements) for weight in weights]
 
 
 def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, stop: int) -> list[Resident]:
@@ -142,7 +142,7 @@ def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, st
 
 def _coming(residents: list[Resident], memory: str) -> tuple[Resident, ...]:
     """What does not live in `memory` as it is used, by what travels together."""
-    return tuple(grouped(each for each in residents if not each.used_in(memory)))
+    return tuple(grouped(resident for resident in residents if not resident.used_in(memory)))
 
 
 def _format(plan: KnownPlan, op: Operation, weights: list[Resident]) -> StoredFormat:

@@ -119,10 +119,10 @@ def _reaching(among: Sequence[RuleT], layer: int | None) -> Iterator[tuple[int, 
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
     """Where the rows of a weight tensor live, in order of rows, under rules of the format in which it is kept."""
-    found = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+    result = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
     if tensor.quantised and tensor.op != "embedding":
-        return found
-    return tuple(_as_read(each, tensor) for each in found)
+        return result
+    return tuple(_as_read(each, tensor) for each in result)
 
 
 def _as_read(piece: Slice[Residence], tensor: Tensor) -> Slice[Residence]:
@@ -164,11 +164,11 @@ def places(
     rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
 ) -> tuple[Slice[ComputeRule], ...]:
     """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
-    found = _covering(rules, rules.compute, "compute", _leading(op), layer, extent, axis, phase)
-    if len(found) == 1:
-        return found
+    result = _covering(rules, rules.compute, "compute", _leading(op), layer, extent, axis, phase)
+    if len(result) == 1:
+        return result
     merged: list[Slice[ComputeRule]] = []
-    for piece in found:
+    for piece in result:
         if merged and merged[-1].rule.device == piece.rule.device:
             piece = Slice(piece.rule, merged.pop().start, piece.stop)
         merged.append(piece)

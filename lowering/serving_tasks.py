@@ -87,8 +87,8 @@ class ServingTasks:
         New keys and values take the room of what leaves the cache."""
         for layer, pre in ((number - 1, False), (number, True)):
             if 0 <= layer < self.plan.model.layers:
-                found = self._linear(layer, tokens, phase)
-                mine = (work for work in found if (work.op.name in PRE_PROJECTION) is pre)
+                linear = self._linear(layer, tokens, phase)
+                mine = (work for work in linear if (work.op.name in PRE_PROJECTION) is pre)
                 self._run(mine, layer, batch, self.left.get(layer, ()) if pre else ())
         self.values[batch, "attention"] = Value(self._query_bytes(tokens), [])
 
@@ -97,8 +97,8 @@ class ServingTasks:
         if contexts:
             self._attend(layer, _decoding(contexts), "decode", "attention")
         if prompts:
-            tokens, pairs = sum(each.tokens for each in prompts), sum(each.pairs for each in prompts)
-            amount = tokens, pairs, sum(each.context for each in prompts), len(prompts)
+            tokens, pairs = sum(prompt.tokens for prompt in prompts), sum(prompt.pairs for prompt in prompts)
+            amount = tokens, pairs, sum(prompt.context for prompt in prompts), len(prompts)
             self._attend(layer, amount, "prefill", "attention.prompt")
 
     def leave(self, layer: int, tokens: int) -> None:
@@ -155,10 +155,10 @@ class ServingTasks:
             )
         return self.linear[first, tokens, phase]
 
-    def _run(self, found: Iterable[Work], layer: int | None, batch: int, room: tuple[int, ...] = ()) -> None:
+    def _run(self, works: Iterable[Work], layer: int | None, batch: int, room: tuple[int, ...] = ()) -> None:
         """Operations one after the other, where their inputs have come; appending waits for `room` too."""
         self.out.batch = batch
-        for work in found:
+        for work in works:
             after = room if work.op.kind == "append" else ()
             made = [(part.memory, self._part(work, part, layer, after), part.share) for part in _there(work)]
             self.values |= dict.fromkeys(((batch, name) for name in work.names), Value(work.op.out_bytes, made))

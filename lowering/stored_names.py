@@ -101,4 +101,4 @@ def stored_tensors(model: Model, name_of: Callable[[Family, Tensor], str] = file
     for tensor in tensors(model):
         if tensor.tied_to is None:
             parts.setdefault(name_of(model.family, tensor), []).append(tensor)
-    return tuple(StoredTensor(name, tuple(found)) for name, found in parts.items())
+    return tuple(StoredTensor(name, tuple(part)) for name, part in parts.items())

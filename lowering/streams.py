@@ -70,7 +70,7 @@ class Hop:
 
 def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, lookup_rows: int = 0) -> list[Resident]:
     """What an operation's rows start <= r < stop read; `lookup_rows`: so many rows of a table instead."""
-    found = []
+    weights = []
     for tensor in tensors:
         columns = tensor.elements // tensor.shape[0]
         divided = tensor.shape[0] >= stop and not lookup_rows
@@ -80,8 +80,8 @@ def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, l
                 rows, rule = lookup_rows or last - first, piece.rule
                 shares = rule.stripes or (1.0,)
                 copies = tuple(zip((rule.memory, *rule.replicas), shares, strict=False))
-                found.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, rule.used))
-    return found
+                weights.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, rule.used))
+    return weights
 
 
 def cached_of(
@@ -89,24 +89,24 @@ def cached_of(
 ) -> list[Resident]:
     """The past keys or values of a block's heads start <= h < stop."""
     width = plan.model.head_dim
-    found = []
+    result = []
     for piece in pieces_of(plan, layer):
         count = min(stop, piece.stop) - max(start, piece.start)
         if piece.what in cached and count > 0:
             elements = count * iteration.batch * iteration.past * width
             elements, rule = cached_elements(plan.model, plan.schedule.cache, elements), piece.rule
             copies = ((rule.memory, 1.0),)
-            found.append(Resident(copies, (), rule.format, rule.path, elements, piece.used, width))
-    return found
+            result.append(Resident(copies, (), rule.format, rule.path, elements, piece.used, width))
+    return result
 
 
 def grouped(residents: Iterable[Resident]) -> list[Resident]:
     """Data of one home, format and path travel together."""
     groups: dict[tuple[object, ...], Resident] = {}
-    for each in residents:
-        key = (each.copies, each.format, each.path, each.used_as)
+    for resident in residents:
+        key = (resident.copies, resident.format, resident.path, resident.used_as)
         before = groups[key].elements if key in groups else 0
-        groups[key] = replace(each, elements=before + each.elements)
+        groups[key] = replace(resident, elements=before + resident.elements)
     return list(groups.values())
 
 

@@ -72,13 +72,13 @@ def output_tensors(model: Model) -> tuple[Tensor, ...]:
 
 def block_tensors(model: Model, layer: int) -> tuple[Tensor, ...]:
     """The tensors of one block; linear weights are (rows out, columns in)."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for op, rows, columns, bias in linears(model):
-        found.append(Tensor(f"{op}.weight", op, layer, (rows, columns)))
+        tensors.append(Tensor(f"{op}.weight", op, layer, (rows, columns)))
         if bias:
-            found.append(Tensor(f"{op}.bias", op, layer, (rows,)))
+            tensors.append(Tensor(f"{op}.bias", op, layer, (rows,)))
     norms = (*_norm(model, "norm1", layer), *_norm(model, "norm2", layer), *_qk_norms(model, layer))
-    return (*found, *norms)
+    return (*tensors, *norms)
 
 
 def linears(model: Model) -> tuple[tuple[str, int, int, bool], ...]:

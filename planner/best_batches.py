@@ -76,7 +76,7 @@ class BestBatches:
 
     def at_most(self, division: BatchDivision) -> float:
         """Tokens/s that no plan for a division exceeds, by the bounds of smaller ones."""
-        least = max((found.least for each, found in self._answers if _within(each, division)), default=0.0)
+        least = max((answer.least for each, answer in self._answers if _within(each, division)), default=0.0)
         return division.sequences * self.tokens / least if least else inf
 
     def considered(self) -> tuple[Considered, ...]:
@@ -112,7 +112,7 @@ class BestBatches:
 
     def _try(self, division: BatchDivision) -> None:
         """Ask about a division, or leave it out."""
-        fastest = max(found.rate for _, found in self._answers)
+        fastest = max(answer.rate for _, answer in self._answers)
         if division not in self.asked and self.at_most(division) <= fastest:
             self.left_out[division] = self.at_most(division)
         else:
@@ -131,14 +131,14 @@ class BestBatches:
             yield from (BatchDivision(batches, size) for size in planned)
 
     def _turns(self, division: BatchDivision) -> bool:
-        found = self._answer(division)
-        return self.batches is None and isinstance(found, DividedPlan) and found.turns
+        answer = self._answer(division)
+        return self.batches is None and isinstance(answer, DividedPlan) and answer.turns
 
     def _sizes(self, batches: int, top: int) -> list[int]:
         """Powers of two of sequences up to the most that may have a plan, which are `top` or fewer."""
-        found = self._answer(BatchDivision(batches, top))
-        if isinstance(found, Refusal) and found.most is not None:
-            top = found.most
+        answer = self._answer(BatchDivision(batches, top))
+        if isinstance(answer, Refusal) and answer.most is not None:
+            top = answer.most
         return [*(1 << power for power in range(top.bit_length()) if 1 << power < top), *([top] if top else [])]
 
     def _planned(self, batches: int, sizes: list[int]) -> int:

@@ -86,12 +86,12 @@ def _groups(hardware: Hardware) -> list[_Group]:
     members: dict[str, list[Memory]] = {}
     for memory in hardware.memories:
         members.setdefault(memory.shares or memory.name, []).append(memory)
-    found = []
+    groups = []
     for root, memories in members.items():
         parts = [(memory.available, _rate(memory, hardware)) for memory in memories]
         seen = [_best_read(memory, hardware) for memory in memories]
-        found.append((max(_bandwidth(hardware.memory(root)), *seen), parts))
-    return found
+        groups.append((max(_bandwidth(hardware.memory(root)), *seen), parts))
+    return groups
 
 
 def _rate(memory: Memory, hardware: Hardware) -> float:

@@ -82,30 +82,36 @@ def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
     if risk == "median":
         chosen = _simplest(contenders)
     elif risk == "pessimistic":
-        chosen = min(contenders, key=lambda each: (each.seconds.high, each.complexity))
+        chosen = min(contenders, key=lambda contender: (contender.seconds.high, contender.complexity))
     else:
-        lost = regrets([each.sensitivity for each in contenders])
+        lost = regrets([contender.sensitivity for contender in contenders])
         chosen = min(zip(lost, contenders, strict=True), key=lambda pair: (pair[0], pair[1].complexity))[1]
-    faster = sorted((each for each in contenders if _faster(each, chosen)), key=lambda each: each.seconds.mid)
+    faster = sorted(
+        (contender for contender in contenders if _faster(contender, chosen)),
+        key=lambda contender: contender.seconds.mid,
+    )
     return Choice(chosen, tuple((each, gain(chosen.sensitivity, each.sensitivity)) for each in faster))
 
 
 def _simplest(contenders: Sequence[Contender]) -> Contender:
     """The simplest of those that the fastest is neither surely nor by far faster than; never one beside which another
     that is no more intricate is faster."""
-    best = min(contenders, key=lambda each: each.seconds.mid)
-    limit = min((each.seconds.mid for each in contenders if each.simple), default=float("inf")) * MOST_ABOVE_SIMPLE
+    best = min(contenders, key=lambda contender: contender.seconds.mid)
+    limit = (
+        min((contender.seconds.mid for contender in contenders if contender.simple), default=float("inf"))
+        * MOST_ABOVE_SIMPLE
+    )
     most = mean_of(best.seconds) * MOST_PASSED_OVER
-    left = [each for each in contenders if not any(_rules_out(other, each) for other in contenders)]
-    for each in sorted(left, key=lambda each: (each.complexity, each.seconds.mid)):
-        if not _faster(best, each):
-            return each
-        if each.seconds.mid > limit or mean_of(each.seconds) > most:
+    left = [contender for contender in contenders if not any(_rules_out(other, contender) for other in contenders)]
+    for result in sorted(left, key=lambda each: (each.complexity, each.seconds.mid)):
+        if not _faster(best, result):
+            return result
+        if result.seconds.mid > limit or mean_of(result.seconds) > most:
             continue
-        if each.seconds.mid <= best.seconds.mid * NEVER_TOLD_APART:
-            return each
-        if gain(each.sensitivity, best.sensitivity).low == 0.0:
-            return each
+        if result.seconds.mid <= best.seconds.mid * NEVER_TOLD_APART:
+            return result
+        if gain(result.sensitivity, best.sensitivity).low == 0.0:
+            return result
     return best
 
 

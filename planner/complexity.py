@@ -44,7 +44,7 @@ def complexity(placed: Placed) -> Complexity:
     placed = known(placed)
     together = batches_together(placed)
     passes = prefill(placed.workload, together), mean_step(placed.workload, together)
-    return max(_of_pass(lower(placed, each).tasks) for each in passes)
+    return max(_of_pass(lower(placed, one_pass).tasks) for one_pass in passes)
 
 
 def _of_pass(tasks: tuple[Task, ...]) -> Complexity:

@@ -241,9 +241,9 @@ class CostModel:
         known = self.expansion(device)
         assert known is not None
         figure = known.seconds(task.bytes, pieces(task.op))
-        found = self._constant(figure, "memory")
+        constant = self._constant(figure, "memory")
         source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
-        return replace(found, source=source, memory=min(found.mid, known.slope * task.bytes), beside=known.beside)
+        return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
 
     def expansion(self, device: str) -> Expansion | None:
         """What tables of the record say of expanding 4-bit groups on `device`."""

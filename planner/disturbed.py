@@ -44,7 +44,7 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
         yield memory.name, BANDWIDTH, memory.bandwidth
         yield memory.name, JOINT, memory.joint
         yield memory.name, JOINT_COMPUTE, memory.joint_compute
-        yield from ((memory.name, JOINT, each.share) for each in memory.joint_products)
+        yield from ((memory.name, JOINT, joint_product.share) for joint_product in memory.joint_products)
     if hardware.between_passes is not None:
         for name, figure in hardware.between_passes.begin.items():
             yield name, BETWEEN_PASSES, figure

@@ -45,18 +45,18 @@ class Expansion:
 
 def expansion(hardware: Hardware, device: str) -> Expansion | None:
     """The line through the expansions that tables of `device` hold; None without any."""
-    found = [each for table in hardware.tables if table.accelerator == device for each in _points(table)]
-    if not found:
+    tables = [point for table in hardware.tables if table.accelerator == device for point in _points(table)]
+    if not tables:
         return None
-    points = [(moved, figure.value) for moved, figure in found]
+    points = [(moved, figure.value) for moved, figure in tables]
     fixed, slope = line(points)
-    source, table = found[0][1].source, next(t for t in hardware.tables if t.accelerator == device)
+    source, table = tables[0][1].source, next(t for t in hardware.tables if t.accelerator == device)
     return Expansion(
         fixed=fixed,
         slope=slope,
         smallest=min(moved for moved, _ in points),
-        low=min(figure.p10 / figure.value for _, figure in found),
-        high=max(figure.p90 / figure.value for _, figure in found),
+        low=min(figure.p10 / figure.value for _, figure in tables),
+        high=max(figure.p90 / figure.value for _, figure in tables),
         source=source,
         beside=busy_link(table, hardware),
     )

@@ -212,9 +212,9 @@ def _considered(plan: Plan) -> Iterator[str]:
             yield f"batches      {words}: {', '.join(texts)}"
 
 
-def _division(each: Considered, several: bool) -> str:
-    shape = f"{each.batches} x {each.batch}" if several else str(each.batch)
-    return shape if each.rate is None else f"{shape} -> {each.rate:.4g}"
+def _division(considered: Considered, several: bool) -> str:
+    shape = f"{considered.batches} x {considered.batch}" if several else str(considered.batch)
+    return shape if considered.rate is None else f"{shape} -> {considered.rate:.4g}"
 
 
 def _memory(plan: Plan, exact: bool) -> Iterator[str]:

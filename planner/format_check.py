@@ -26,10 +26,10 @@ class Misfit(NamedTuple):
 
 def weights_misfit(model: Model, fmt: StoredFormat) -> Misfit | None:
     """The first matrix of `model` whose columns are not whole blocks of `fmt`."""
-    tensor = next((each for each in tensors(model) if not fits(each, fmt)), None)
+    tensor = next((tensor for tensor in tensors(model) if not fits(tensor, fmt)), None)
     if tensor is None:
         return None
-    remedy = next(other for other in _INSTEAD[fmt] if all(fits(each, other) for each in tensors(model)))
+    remedy = next(other for other in _INSTEAD[fmt] if all(fits(tensor, other) for tensor in tensors(model)))
     return Misfit(_undivided(tensor, fmt), remedy)
 
 

@@ -50,7 +50,7 @@ def _launching(hardware: Hardware) -> Hardware:
         least = max(known, key=lambda figure: figure.value)
         return device.model_copy(update={"launch": least, "prompt_launch": None})
 
-    devices = tuple(launched(each) if each.prompt_launch is not None else each for each in hardware.devices)
+    devices = tuple(launched(device) if device.prompt_launch is not None else device for device in hardware.devices)
     return hardware.model_copy(update={"devices": devices})
 
 

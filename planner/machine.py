@@ -93,19 +93,19 @@ def why_unused(hardware: Hardware, name: str) -> str:
     return "plans use one accelerator" if joined else _no_links(host.memory, device.memory)
 
 
-def check_separate(found: Roles, strategy: str) -> None:
+def check_separate(roles: Roles, strategy: str) -> None:
     """Raise UsageError where `strategy` has nothing to move: without an accelerator that has a memory of its own."""
-    if found.separate:
+    if roles.separate:
         return
-    problem, remedy = _unsuited(found)
+    problem, remedy = _unsuited(roles)
     raise UsageError(problem, field="strategy", value=strategy, remedy=remedy)
 
 
-def _unsuited(found: Roles) -> tuple[str, str]:
+def _unsuited(roles: Roles) -> tuple[str, str]:
     """Why there is nothing to move, and what to do instead."""
-    memory, alone = found.host.memory, next(_accelerators(found.hardware), None)
-    if found.accelerator is not None:
-        problem = f"{found.host.name} and {found.accelerator.name} share one memory, {memory}: offloading gains nothing"
+    memory, alone = roles.host.memory, next(_accelerators(roles.hardware), None)
+    if roles.accelerator is not None:
+        problem = f"{roles.host.name} and {roles.accelerator.name} share one memory, {memory}: offloading gains nothing"
         return problem, "use `strategy` layer-split: everything is there already"
     if alone is None:
         return (

@@ -59,7 +59,7 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
     if not decisions:
         assert refused is not None
         raise refused
-    return min(decisions, key=lambda each: seconds(planned(each.plan), request.objective))
+    return min(decisions, key=lambda decision: seconds(planned(decision.plan), request.objective))
 
 
 def _check_options(options: object) -> None:

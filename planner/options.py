@@ -48,12 +48,12 @@ def option(
 
 def all_known(kind: type) -> bool:
     """Whether every field of a dataclass was made by `option`."""
-    return all(_METADATA in each.metadata for each in fields(kind))
+    return all(_METADATA in field.metadata for field in fields(kind))
 
 
 def options_of(kind: type) -> "Iterator[tuple[Field[Any], Option]]":
     """The fields of an options dataclass, each with what is known of it."""
-    return ((each, each.metadata[_METADATA]) for each in fields(kind))
+    return ((field, field.metadata[_METADATA]) for field in fields(kind))
 
 
 def offered(kind: type) -> dict[str, object]:

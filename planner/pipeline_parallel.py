@@ -88,7 +88,7 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
     rows = cost.linear.x[1:]
     return replace(
         cost,
-        linear=_rising((0.0, 1.0, *(count * each for each in rows)), (0.0, linear(1), *map(linear, rows))),
+        linear=_rising((0.0, 1.0, *(count * row for row in rows)), (0.0, linear(1), *map(linear, rows))),
         gpu_attention=spread(cost.gpu_attention),
         prefill_compute=spread(cost.prefill_compute),
         prefill_read=spread(cost.prefill_read),

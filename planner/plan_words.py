@@ -58,14 +58,14 @@ def in_words(plan: Plan) -> str:
 def memory_name(hardware: Hardware, memory: str) -> str:
     """`RAM`, `GPU`; of several memories of a kind the name in the record says which."""
     kind = hardware.memory(memory).kind
-    alone = sum(each.kind == kind for each in hardware.memories) == 1
+    alone = sum(memory.kind == kind for memory in hardware.memories) == 1
     return _MEMORIES[kind][0] if alone else f"{_MEMORIES[kind][0]} {memory}"
 
 
 def device_name(hardware: Hardware, device: str) -> str:
     """`CPU`, `GPU`; of several devices of a kind that is not the host's the name in the record says which."""
     kind = hardware.device(device).kind
-    alone = kind == "cpu" or sum(each.kind == kind for each in hardware.devices) == 1
+    alone = kind == "cpu" or sum(device.kind == kind for device in hardware.devices) == 1
     return _DEVICES[kind] if alone else f"{_DEVICES[kind]} {device}"
 
 
@@ -137,7 +137,7 @@ def _where(plan: Plan, what: str) -> str:
 def _place(hardware: Hardware, memory: str) -> str:
     """`on the GPU`; of several memories of a kind the name in the record says which."""
     kind = hardware.memory(memory).kind
-    alone = sum(each.kind == kind for each in hardware.memories) == 1
+    alone = sum(memory.kind == kind for memory in hardware.memories) == 1
     return _MEMORIES[kind][1] if alone else f"{_MEMORIES[kind][1]} ({memory})"
 
 

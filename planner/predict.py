@@ -43,19 +43,21 @@ def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
     return found[0][0] if len(found) == 1 else _added(found, placed.workload.prompt_tokens, costs.hardware)
 
 
-def _added(found: Sequence[tuple[PhasePrediction, float]], context: int, hardware: Hardware) -> PhasePrediction:
+def _added(
+    phase_predictions: Sequence[tuple[PhasePrediction, float]], context: int, hardware: Hardware
+) -> PhasePrediction:
     """Passes one after the other, each so many times; what makes one slower makes all slower."""
 
     def total(values: Iterable[float]) -> float:
-        return sum(weight * value for value, (_, weight) in zip(values, found, strict=True))
+        return sum(weight * value for value, (_, weight) in zip(values, phase_predictions, strict=True))
 
-    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in found) for end in ENDS})
+    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in phase_predictions) for end in ENDS})
     groups: dict[tuple[str, str], list[tuple[Term, float]]] = {}
-    for one, weight in found:
+    for one, weight in phase_predictions:
         for term in one.terms:
             groups.setdefault((term.op, term.resource), []).append((term, weight))
     terms = tuple(_added_term(members) for members in groups.values())
-    bound = total(one.lower_bound for one, _ in found)
+    bound = total(one.lower_bound for one, _ in phase_predictions)
     return PhasePrediction(
         context=context,
         seconds=seconds,
@@ -102,7 +104,7 @@ def phase_seconds(placed: Placed, costs: CostModel, phase: Phase) -> float:
     if phase == "decode":
         return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
     passes = weighted_passes(placed, passes_of(placed))
-    return sum(weight * pass_seconds(lower(placed, each), costs) for each, weight in passes)
+    return sum(weight * pass_seconds(lower(placed, one_pass), costs) for one_pass, weight in passes)
 
 
 def mean_step(workload: Workload, batches: int = 1) -> Iteration:
@@ -202,12 +204,12 @@ def _bound(term: Term, lane: str, hardware: Hardware) -> str:
 
 def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:
     """Seconds that every memory and link must work for all of its users."""
-    times, found = Counter(works.kind), dict[str, float]()
+    times, result = Counter(works.kind), dict[str, float]()
     for number, (task, price) in enumerate(zip(works.kinds, prices, strict=True)):
         for pool, seconds in pools.draws(task, price.mid).items():
             name = pools.called(pool)
-            found[name] = found.get(name, 0.0) + times[number] * seconds
-    return found
+            result[name] = result.get(name, 0.0) + times[number] * seconds
+    return result
 
 
 def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:

@@ -92,19 +92,19 @@ def _loaded(point: "EntryPoint") -> Method[Any]:
     """The strategy of another package. Raises UsageError where its entry point leads to none."""
     remedy = f"mend or remove the package that names {point.value} as a strategy"
     try:
-        found = point.load()
+        result = point.load()
     except Exception as error:  # whatever another package does wrong
         raise UsageError(f"cannot be loaded: {error!r}", field="strategy", value=point.name, remedy=remedy) from error
-    if not isinstance(found, Method) or not is_dataclass(found.options) or not all_known(found.options):
+    if not isinstance(result, Method) or not is_dataclass(result.options) or not all_known(result.options):
         problem = "is no Method whose options are fields made by planner.options.option"
         raise UsageError(problem, field="strategy", value=point.name, remedy=remedy)
-    return found
+    return result
 
 
 def _imported(module: str) -> Method[Any]:
-    found: Any = import_module(module).STRATEGY
-    assert isinstance(found, Method), module
-    return found
+    result: Any = import_module(module).STRATEGY
+    assert isinstance(result, Method), module
+    return result
 
 
 @cache

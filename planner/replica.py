@@ -101,18 +101,18 @@ def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     return Replica(plan, placed.model, mine, parts, layers, hardware.device(host.name))
 
 
-def _working(placed: Placed, found: Roles) -> tuple[Device, ...]:
+def _working(placed: Placed, roles: Roles) -> tuple[Device, ...]:
     used = devices_used(placed)
-    return tuple(device for device in found.accelerators if device.name in used)
+    return tuple(device for device in roles.accelerators if device.name in used)
 
 
-def _dividing(placed: Placed, found: Roles, options: ReplicaOptions) -> tuple[Device, ...]:
+def _dividing(placed: Placed, roles: Roles, options: ReplicaOptions) -> tuple[Device, ...]:
     """Equal accelerators for all parts of all stages. Raises UsageError where there are fewer, or the plan has its
     stages elsewhere."""
     parts, stages = options.tensor_parallel, options.pipeline_parallel
     if stages == 1:
-        return equal_accelerators(found, parts)
-    mine = equal_accelerators(found, parts * stages, FIELD, stages)
+        return equal_accelerators(roles, parts)
+    mine = equal_accelerators(roles, parts * stages, FIELD, stages)
     used = devices_used(placed)
     if not {device.name for device in mine} & set(used):
         remedy = f"plan for {mine[0].name}, or leave it out"
@@ -120,18 +120,18 @@ def _dividing(placed: Placed, found: Roles, options: ReplicaOptions) -> tuple[De
     return mine
 
 
-def _node_share(found: Roles, mine: int) -> float:
+def _node_share(roles: Roles, mine: int) -> float:
     """The replica's accelerators as a part of all those nearest to its host."""
-    near = [device for device in found.hardware.devices if device.kind != "cpu" and _nearest(found, device)]
+    near = [device for device in roles.hardware.devices if device.kind != "cpu" and _nearest(roles, device)]
     return min(1.0, mine / len(near)) if mine and near else 1.0
 
 
-def _nearest(found: Roles, device: Device) -> bool:
+def _nearest(roles: Roles, device: Device) -> bool:
     """Whether no other CPU's memory is nearer to `device` than the host's: links as fast may begin later."""
-    hosts = dict.fromkeys(each.memory for each in found.hardware.devices if each.kind == "cpu")
-    links = {host: found.hardware.link(host, device.memory) for host in hosts}
+    hosts = dict.fromkeys(device.memory for device in roles.hardware.devices if device.kind == "cpu")
+    links = {host: roles.hardware.link(host, device.memory) for host in hosts}
     reached = {host: (link.bandwidth.value, -link.latency.value) for host, link in links.items() if link is not None}
-    return bool(reached) and reached.get(found.host.memory) == max(reached.values())
+    return bool(reached) and reached.get(roles.host.memory) == max(reached.values())
 
 
 def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
@@ -143,7 +143,7 @@ def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
     less = host.model_copy(update={"read": scaled_figure(host.read, share), "compute": compute})
     room = {"capacity": int(memory.capacity * share), "available": int(memory.available * share)}
     part = memory.model_copy(update={**room, "bandwidth": scaled_figure(memory.bandwidth, share)})
-    devices = tuple(less if each.name == host.name else each for each in hardware.devices)
+    devices = tuple(less if device.name == host.name else device for device in hardware.devices)
     memories = tuple(part if each.name == memory.name else each for each in hardware.memories)
     return hardware.model_copy(update={"devices": devices, "memories": memories})
 

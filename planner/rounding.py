@@ -83,4 +83,4 @@ def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Effici
 def _measured(curves: Iterable[Efficiency], like: Efficiency, rounding: Precision) -> bool:
     """Whether there is a curve of the same products with activations of that precision."""
     kind = (like.bound, like.op, like.format)
-    return any((each.bound, each.op, each.format) == kind and each.rounding == rounding for each in curves)
+    return any((curve.bound, curve.op, curve.format) == kind and curve.rounding == rounding for curve in curves)

@@ -158,6 +158,6 @@ def _check_blocks(plan: Plan) -> None:
             raise _unfit(f"kv.{index}", rule, found)
 
 
-def _unfit(field: str, rule: Residence | KvRule, found: Misfit) -> BadInputError:
-    remedy = f"write {found.remedy}"
-    return BadInputError(found.message, field=f"{field}.format", value=rule.format, remedy=remedy)
+def _unfit(field: str, rule: Residence | KvRule, misfit: Misfit) -> BadInputError:
+    remedy = f"write {misfit.remedy}"
+    return BadInputError(misfit.message, field=f"{field}.format", value=rule.format, remedy=remedy)

@@ -88,7 +88,7 @@ def regrets(plans: Sequence[Sensitivity]) -> list[float]:
     causes = sorted({cause for plan in plans for cause in plan.moved})
     ends = [[plan.moved.get(cause, (0.0, 0.0)) for plan in plans] for cause in causes]
     changes = [[0.0] * len(plans), *([each[end] for each in moved] for moved in ends for end in (0, 1))]
-    cases = [[plan.seconds + added for plan, added in zip(plans, each, strict=True)] for each in changes]
+    cases = [[plan.seconds + added for plan, added in zip(plans, change, strict=True)] for change in changes]
     return [max(case[place] - min(case) for case in cases) for place in range(len(plans))]
 
 
@@ -110,7 +110,7 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
         ends = [end if own == moved else "mid" for own in causes]
         beside = (OTHERS_AT_WORK, SHARED_MEMORIES, HANDOVERS)
         slows, joint, between = (end if moved == cause else "mid" for cause in beside)
-        times = [getattr(price, each) for price, each in zip(prices, ends, strict=True)]
+        times = [getattr(price, end) for price, end in zip(prices, ends, strict=True)]
         handed = costs.between(between, end if moved in launches else "mid")
         pools = costs.pools_at(joint, alone=True)
         return works_makespan(works, times, pools, costs.slowed(slows), handed) + handed.begins(graph)
@@ -127,7 +127,7 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
 
 def _most_added(works: Works, causes: Sequence[Cause], spreads: Sequence[float]) -> dict[Cause, float]:
     """By cause, the sum of the spreads of all its tasks: no schedule moves by more."""
-    found: dict[Cause, float] = {}
+    most_added: dict[Cause, float] = {}
     for kind in works.kind:
-        found[causes[kind]] = found.get(causes[kind], 0.0) + spreads[kind]
-    return found
+        most_added[causes[kind]] = most_added.get(causes[kind], 0.0) + spreads[kind]
+    return most_added

@@ -11,14 +11,14 @@ _UNITS = {"ms": 1e-3, "s": 1.0}
 
 def limits_of(text: str | None) -> dict[Phase, float]:
     """Return the seconds of `ttft=2s,tpot=100ms` by phase; none of None. Raises UsageError."""
-    found: dict[Phase, float] = {}
+    limits: dict[Phase, float] = {}
     for item in () if text is None else text.split(","):
         name, _, value = item.strip().partition("=")
-        if name not in _PHASES or _PHASES[name] in found:
+        if name not in _PHASES or _PHASES[name] in limits:
             remedy = "write ttft=TIME, tpot=TIME or both, as in ttft=2s,tpot=100ms"
             raise UsageError("not a limit, or the same one twice", field="slo", value=item, remedy=remedy)
-        found[_PHASES[name]] = _seconds(item, value)
-    return found
+        limits[_PHASES[name]] = _seconds(item, value)
+    return limits
 
 
 def _seconds(item: str, value: str) -> float:

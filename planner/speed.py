@@ -23,14 +23,14 @@ def speed(plan: Plan) -> Speed:
     return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])
 
 
-def seconds(found: Planned, objective: Objective) -> float:
+def seconds(planned: Planned, objective: Objective) -> float:
     """What the objective makes least."""
-    return interval(found, objective).mid
+    return interval(planned, objective).mid
 
 
-def interval(found: Planned, objective: Objective) -> Interval:
+def interval(planned: Planned, objective: Objective) -> Interval:
     """The same with its spread."""
-    of = found.speed
+    of = planned.speed
     return {"request": of.request, "latency": of.step, "ttft": of.ttft, "throughput": of.request}[objective]
 
 

@@ -39,13 +39,13 @@ def parallel(hardware: Hardware, moved: Iterable[tuple[str, float, int]]) -> flo
         alone[name] = alone.get(name, 0.0) + seconds
         lanes, rate = _ceiling(hardware, by_name[name])
         shared.setdefault(lanes, []).append((name, size / rate))
-    together = [sum(each for _, each in uses) for uses in shared.values() if len({name for name, _ in uses}) > 1]
+    together = [sum(use for _, use in uses) for uses in shared.values() if len({name for name, _ in uses}) > 1]
     return max([*alone.values(), *together], default=0.0)
 
 
 def _ceiling(hardware: Hardware, link: Link) -> tuple[str, float]:
     """The physical lanes behind `link`, and what they carry, bytes/s; its own where it has them to itself."""
-    by_name, seen = {each.name: each for each in hardware.links}, set[str]()
+    by_name, seen = {link.name: link for link in hardware.links}, set[str]()
     while link.shares is not None and link.name not in seen:
         seen.add(link.name)
         link = by_name[link.shares]

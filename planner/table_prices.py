@@ -218,7 +218,7 @@ def table_prices(placed: Placed) -> TablePrices | None:
         return None
     asked, batch = _asked(placed)
     batches = sorted({table.batch for table in behind})
-    (table, mixed), *other = (_at_context([t for t in behind if t.batch == each], asked) for each in batches)
+    (table, mixed), *other = (_at_context([t for t in behind if t.batch == batch], asked) for batch in batches)
     if other:
         table, mixed = between(table, other[0][0], batch, "batch"), True
     found = prices(table, placed.hardware, placed.model, placed.activations, asked, batch)

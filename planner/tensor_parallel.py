@@ -20,16 +20,16 @@ from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 _FIELD = "tensor_parallel"
 
 
-def equal_accelerators(found: Roles, count: int, field: str = _FIELD, asked: int | None = None) -> tuple[Device, ...]:
+def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, asked: int | None = None) -> tuple[Device, ...]:
     """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`, `asked`:
     what was asked for, where that is not the number of them."""
-    sizes = {memory.name: memory.available for memory in found.hardware.memories}
+    sizes = {memory.name: memory.available for memory in roles.hardware.memories}
     groups: dict[tuple[object, ...], list[Device]] = {}
-    for device in found.accelerators:
+    for device in roles.accelerators:
         groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
     alike = max(groups.values(), key=len, default=[])
     if len(alike) < count:
-        remedy = f"{found.hardware.name} has {len(alike)} of {count}"
+        remedy = f"{roles.hardware.name} has {len(alike)} of {count}"
         raise UsageError("not as many equal accelerators", field=field, value=asked or count, remedy=remedy)
     return tuple(alike[:count])
 

@@ -127,7 +127,7 @@ def deferred_seconds(
     round they join one micro-batch each time: as many rows more as that makes of all of them. `cohorts`: what the host
     attends to beside the pass."""
     rows = (work.tokens + cost.stages * count for count in joining)
-    joined = sum(cost.linear(each) - cost.linear(work.tokens) for each in rows)
+    joined = sum(cost.linear(row) - cost.linear(work.tokens) for row in rows)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
     device, host = (alone + joined) / cost.layers, cpu_attention(cost, cohorts) / cost.layers
     longer, _ = contention(cost, reading(cost, work), device, cost.cpu_attention(cohorts.cpu_kv) / cost.layers, host)

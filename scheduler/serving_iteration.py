@@ -130,7 +130,7 @@ class ServingIteration:
     def joining(self, stage: int) -> tuple[int, ...]:
         """The contexts of those who take part in linear stage `stage` beside the sub-batches."""
         stays = self.overlap == "two-sub-batches"
-        here = [each for each in self.cohorts if each.layer == stage or (stays and each.layer < stage)]
+        here = [cohort for cohort in self.cohorts if cohort.layer == stage or (stays and cohort.layer < stage)]
         return tuple(size for cohort in here for size in cohort.contexts)
 
     @property

@@ -103,9 +103,9 @@ def _sources_named(hardware: "Hardware") -> Iterator[tuple[str, str]]:
                 yield f"links.{place}.{field}.source", value.source
         for name, figure in (link.slows or {}).items():
             yield f"links.{place}.slows.{name}.source", figure.source
-        for name, each in (link.interrupts or {}).items():
-            yield f"links.{place}.interrupts.{name}.small.source", each.small.source
-            yield f"links.{place}.interrupts.{name}.large.source", each.large.source
+        for name, interrupt in (link.interrupts or {}).items():
+            yield f"links.{place}.interrupts.{name}.small.source", interrupt.small.source
+            yield f"links.{place}.interrupts.{name}.large.source", interrupt.large.source
         yield from ((f"links.{place}.footprint", figure.source) for figure in _footprint_figures(link))
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))

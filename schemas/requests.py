@@ -77,19 +77,19 @@ def make_requests(
     )
 
 
-def check_requests(found: Requests, place: Place) -> Requests:
+def check_requests(requests: Requests, place: Place) -> Requests:
     """The same requests. Raises BadInputError naming line, column and value of the first that cannot be."""
-    if not len(found):
+    if not len(requests):
         raise BadInputError("no requests", file=place.file, remedy="add at least one row")
-    if len(found) > MAX_REQUESTS:
+    if len(requests) > MAX_REQUESTS:
         raise BadInputError(
-            "too many requests", file=place.file, value=len(found), remedy=f"use at most {MAX_REQUESTS}"
+            "too many requests", file=place.file, value=len(requests), remedy=f"use at most {MAX_REQUESTS}"
         )
     for column in ("prompt_tokens", "output_tokens"):
-        _check_tokens(getattr(found, column), column, place)
-    _check_times(found, place)
-    _check_hashes(found, place)
-    return found
+        _check_tokens(getattr(requests, column), column, place)
+    _check_times(requests, place)
+    _check_hashes(requests, place)
+    return requests
 
 
 def _first(wrong: NDArray[np.bool_]) -> int | None:
@@ -104,8 +104,8 @@ def _check_tokens(tokens: Ints, column: str, place: Place) -> None:
         place.refuse(row, column, int(tokens[row]), f"must be between 1 and {MAX_COUNT} tokens", remedy)
 
 
-def _check_times(found: Requests, place: Place) -> None:
-    times = found.arrival_s
+def _check_times(requests: Requests, place: Place) -> None:
+    times = requests.arrival_s
     row = _first(~((times >= 0.0) & (times <= MAX_SECONDS)))
     if row is not None:
         remedy = "write a time at or after the first request's, in the column's unit"
@@ -114,40 +114,40 @@ def _check_times(found: Requests, place: Place) -> None:
     if row is not None:
         message = f"earlier than the request before it, at {float(times[row]):g} s"
         place.refuse(row + 1, "arrival_s", float(times[row + 1]), message, "sort the rows by time, or use --sort")
-    row = _first(~(found.cancel_s >= times))
+    row = _first(~(requests.cancel_s >= times))
     if row is not None:
         remedy = "write the time at which the client leaves, or leave it out"
-        place.refuse(row, "cancel_s", float(found.cancel_s[row]), "cancelled before it arrives", remedy)
+        place.refuse(row, "cancel_s", float(requests.cancel_s[row]), "cancelled before it arrives", remedy)
 
 
-def _check_hashes(found: Requests, place: Place) -> None:
-    if not found.hash_block:
+def _check_hashes(requests: Requests, place: Place) -> None:
+    if not requests.hash_block:
         return
-    blocks = np.diff(found.hash_start)
-    row = _first(blocks * found.hash_block >= found.prompt_tokens + found.hash_block)
+    blocks = np.diff(requests.hash_start)
+    row = _first(blocks * requests.hash_block >= requests.prompt_tokens + requests.hash_block)
     if row is not None:
-        message = f"more blocks of {found.hash_block} tokens than the prompt of {found.prompt_tokens[row]} has"
+        message = f"more blocks of {requests.hash_block} tokens than the prompt of {requests.prompt_tokens[row]} has"
         place.refuse(row, "hashes", int(blocks[row]), message, "write one hash for each block of the prompt")
 
 
-def sort_requests(found: Requests) -> Requests:
+def sort_requests(requests: Requests) -> Requests:
     """The same requests by arrival; ties stay in the order of their rows."""
-    order = np.argsort(found.arrival_s, kind="stable")
-    return take_requests(found, order)
+    order = np.argsort(requests.arrival_s, kind="stable")
+    return take_requests(requests, order)
 
 
-def take_requests(found: Requests, rows: Ints) -> Requests:
+def take_requests(requests: Requests, rows: Ints) -> Requests:
     """The requests of some rows, in that order."""
-    counts = np.diff(found.hash_start)[rows]
+    counts = np.diff(requests.hash_start)[rows]
     start = np.concatenate([[0], np.cumsum(counts)])
-    shift = np.repeat(found.hash_start[:-1][rows] - start[:-1], counts)
+    shift = np.repeat(requests.hash_start[:-1][rows] - start[:-1], counts)
     return Requests(
-        arrival_s=found.arrival_s[rows],
-        prompt_tokens=found.prompt_tokens[rows],
-        output_tokens=found.output_tokens[rows],
-        priority=found.priority[rows],
-        cancel_s=found.cancel_s[rows],
+        arrival_s=requests.arrival_s[rows],
+        prompt_tokens=requests.prompt_tokens[rows],
+        output_tokens=requests.output_tokens[rows],
+        priority=requests.priority[rows],
+        cancel_s=requests.cancel_s[rows],
         hash_start=start,
-        hashes=found.hashes[np.arange(start[-1]) + shift],
-        hash_block=found.hash_block,
+        hashes=requests.hashes[np.arange(start[-1]) + shift],
+        hash_block=requests.hash_block,
     )

@@ -146,7 +146,7 @@ def _taken(stored: StoredTable) -> Served:
     start = np.concatenate([[0], np.cumsum(pc.list_value_length(lists["steps"]).to_numpy(zero_copy_only=False))])
     values = {name: each.flatten().to_numpy(zero_copy_only=False) for name, each in lists.items()}
     gaps = Gaps(start=start.astype(np.int64), **values)
-    return Served(info=_NO_INFO, gaps=gaps, **{name: each.to_numpy() for name, each in columns.items()})
+    return Served(info=_NO_INFO, gaps=gaps, **{name: column.to_numpy() for name, column in columns.items()})
 
 
 _NO_INFO = ServedInfo(source="measured", policy="none", requests="none")
@@ -160,8 +160,8 @@ def _parts(served: Served) -> Iterator[bytes]:
     """Every value as bytes, column by column."""
     for name in _COLUMNS:
         yield getattr(served, name).tobytes()
-    for each in fields(Gaps):
-        yield getattr(served.gaps, each.name).tobytes()
+    for field in fields(Gaps):
+        yield getattr(served.gaps, field.name).tobytes()
 
 
 def check_served(served: Served, path: Path) -> Served:

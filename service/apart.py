@@ -49,13 +49,13 @@ class Apart(HelperProcess[BaseProcess]):
 
     async def parse(self, cls: type[DocumentT], body: bytes) -> DocumentT:
         """The request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too long."""
-        found: DocumentT = await self._called(_parsed, len(body), cls, body)
-        return found
+        result: DocumentT = await self._called(_parsed, len(body), cls, body)
+        return result
 
     async def encode(self, text: str, special: bool) -> "array[int]":
         """Token ids of `text`. Raises what `Text.encode` raises, RefusedError where it takes too long."""
-        found: array[int] = await self._called(_encoded, len(text), text, special)
-        return found
+        result: array[int] = await self._called(_encoded, len(text), text, special)
+        return result
 
     async def _called(self, function: Callable[..., Any], size: int, *arguments: Any) -> Any:
         """Call `function`, which is given `size` bytes or characters, in its turn. Raises what it raises there, and

@@ -44,7 +44,11 @@ class Connections:
 
     def sweep(self, server: web.Server, now: float) -> None:
         """Close what idles at `now`, seconds of the loop's clock."""
-        self._since = {each: self._since.get(each, now) for each in server.connections if each not in self._busy}
+        self._since = {
+            connection: self._since.get(connection, now)
+            for connection in server.connections
+            if connection not in self._busy
+        }
         for connection, since in self._since.items():
             if now - since > self._idle_s and connection.transport is not None:
                 connection.transport.abort()

@@ -59,7 +59,7 @@ async def chat(asked: ChatAsked, served: ServedModel, capacity: EngineCapacity, 
     if template is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; use /v1/completions with token ids")
     try:
-        text = await asyncio.wrap_future(template.submit([each.message for each in asked.messages]))
+        text = await asyncio.wrap_future(template.submit([message.message for message in asked.messages]))
     except BadInputError as error:
         raise RefusedError(400, "invalid_request", error.message, param="messages") from None
     prompt = await _tokens(served, text, apart, special=not template.own)

@@ -53,16 +53,16 @@ def listen(host: str, port: int) -> socket.socket:
         raise UsageError(f"not an address: {error.strerror}", field="host", value=host) from None
     except UnicodeError:  # a part of a name that is empty or too long
         raise UsageError("not an address", field="host", value=host, remedy="use 127.0.0.1") from None
-    found = socket.socket(family, kind, protocol)
+    result = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        found.bind(address)
-        found.listen(_BACKLOG)
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        result.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        result.bind(address)
+        result.listen(_BACKLOG)
     except OSError as error:
-        found.close()
+        result.close()
         raise _unusable(error, host, port) from None
-    return found
+    return result
 
 
 def _unusable(error: OSError, host: str, port: int) -> HelmError:
@@ -153,7 +153,7 @@ def encryption(certificate: Path, key: Path | None) -> ssl.SSLContext:
     """TLS with the chain of certificates in one file, and its key there or in another, both PEM.
 
     Raises BadInputError naming the file that cannot be used."""
-    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    result = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     remedy = "give --tls-cert the chain and --tls-key its key, both PEM and without a password"
     for path in (certificate, key or certificate):
         try:
@@ -161,11 +161,11 @@ def encryption(certificate: Path, key: Path | None) -> ssl.SSLContext:
         except OSError as error:
             raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy=remedy) from None
     try:
-        found.load_cert_chain(certificate, key, password=lambda: b"")
+        result.load_cert_chain(certificate, key, password=lambda: b"")
     except (ssl.SSLError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise BadInputError(f"not a certificate with its key: {why}", file=str(certificate), remedy=remedy) from None
-    return found
+    return result
 
 
 def address(listener: socket.socket, scheme: str = "http") -> str:

@@ -62,7 +62,7 @@ def per_layer(plan: Plan, price: Price, slowed: Slowed | None, between: Handover
     """The last pass over the prompt and the mean decode step of a plan, replayed as all others (`simulator.replay`)."""
     all_passes = passes_of(plan)
     passes = (all_passes.prompt[-1], mean_step(plan.workload, all_passes.batches))
-    first, step = (_layers(plan, each, price, slowed, between) for each in passes)
+    first, step = (_layers(plan, one_pass, price, slowed, between) for one_pass in passes)
     return first, step
 
 
@@ -79,10 +79,10 @@ def _layers(plan: Plan, iteration: Iteration, price: Price, slowed: Slowed | Non
         elif lane in inward and _brought(span.op):
             lanes = load.setdefault(stage, {})
             lanes[lane] = lanes.get(lane, 0.0) + seconds
-    found = tuple(
+    layer_times = tuple(
         LayerTimes(*stages[n], compute.get(n, 0.0), max(load.get(n, {}).values(), default=0.0)) for n in sorted(stages)
     )
-    return PassLayers(iteration.phase, iteration.context, found, tuple(_overlaps(found)))
+    return PassLayers(iteration.phase, iteration.context, layer_times, tuple(_overlaps(layer_times)))
 
 
 def _inward(plan: Plan) -> set[str]:

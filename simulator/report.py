@@ -43,44 +43,45 @@ def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
 def layers_document(passes: Sequence[PassLayers]) -> dict[str, Any]:
     """`per_layer`: by phase every layer's seconds, and what overlaps; nothing if there are no passes."""
     found = {
-        each.phase: {
-            "context": each.context,
+        one_pass.phase: {
+            "context": one_pass.context,
             "layers": [
                 {"kind": layer.kind, "layer": layer.layer, "compute_s": layer.compute, "load_s": layer.load}
-                for layer in each.layers
+                for layer in one_pass.layers
             ],
-            "overlaps": [_overlap(overlap) for overlap in each.overlaps],
+            "overlaps": [_overlap(overlap) for overlap in one_pass.overlaps],
         }
-        for each in passes
+        for one_pass in passes
     }
     return {"per_layer": found} if found else {}
 
 
-def _overlap(found: Overlap) -> dict[str, Any]:
+def _overlap(overlap: Overlap) -> dict[str, Any]:
     """`ratio` is null where nothing is loaded."""
-    times = {"compute_s": found.compute, "load_s": found.load, "ratio": found.ratio}
-    return {"kind": found.kind, "following": found.following, **times}
+    times = {"compute_s": overlap.compute, "load_s": overlap.load, "ratio": overlap.ratio}
+    return {"kind": overlap.kind, "following": overlap.following, **times}
 
 
 def layers_table(passes: Sequence[PassLayers]) -> str:
     """Table IV's form: what a layer computes while the next one is loaded."""
-    lines = [line for each in passes for line in _overlaps(each)]
+    lines = [line for one_pass in passes for line in _overlaps(one_pass)]
     head = f"{'layer':<12}{'next':<12}{'phase':<10}{'compute':>11}{'next load':>11}{'ratio':>8}"
     return "\n".join(["\n", head, *lines]) if passes else ""
 
 
-def _overlaps(found: PassLayers) -> Iterator[str]:
-    for each in found.overlaps:
-        ratio = "-" if each.ratio is None else f"{each.ratio:.2f}"
-        times = f"{format_seconds(each.compute):>11}{format_seconds(each.load):>11}{ratio:>8}"
-        yield f"{each.kind:<12}{each.following:<12}{found.phase:<10}{times}"
+def _overlaps(pass_layers: PassLayers) -> Iterator[str]:
+    for overlap in pass_layers.overlaps:
+        ratio = "-" if overlap.ratio is None else f"{overlap.ratio:.2f}"
+        times = f"{format_seconds(overlap.compute):>11}{format_seconds(overlap.load):>11}{ratio:>8}"
+        yield f"{overlap.kind:<12}{overlap.following:<12}{pass_layers.phase:<10}{times}"
 
 
-def _synchronised(found: Synchronisation) -> Iterator[str]:
+def _synchronised(synchronisation: Synchronisation) -> Iterator[str]:
     """How often devices wait for each other, against a division of every layer among them (PARK-77)."""
-    if found.tensor_parallel:
-        against = f"tensor parallelism: {found.tensor_parallel}"
-        yield f"waits per layer and batch: {found.devices:.3g} between devices ({against}), {found.lanes:.3g} in all"
+    if synchronisation.tensor_parallel:
+        against = f"tensor parallelism: {synchronisation.tensor_parallel}"
+        waits = f"{synchronisation.devices:.3g} between devices ({against}), {synchronisation.lanes:.3g} in all"
+        yield f"waits per layer and batch: {waits}"
 
 
 def _phase(phase: StreamPhase) -> dict[str, Any]:

@@ -128,10 +128,10 @@ def remembering(price: Price) -> Price:
 
     def remembered(task: Task) -> float:
         key = work_of(task)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = price(task)
-        return found
+        result = known.get(key)
+        if result is None:
+            result = known[key] = price(task)
+        return result
 
     return remembered
 
@@ -162,7 +162,7 @@ def _phase(plan: Placed, passes: list[_ReplayedPass], total: _Total) -> StreamPh
     """The phase of which `passes` were replayed."""
     if not passes:
         return StreamPhase(0.0, 0.0, (), OverlapShares(), Breakdown())
-    done = [each.summary for each in passes]
+    done = [one_pass.summary for one_pass in passes]
     seconds = total(step.makespan for step in done)
     lanes = []
     for lane in _lanes(plan, done):
@@ -170,7 +170,7 @@ def _phase(plan: Placed, passes: list[_ReplayedPass], total: _Total) -> StreamPh
         moved = total(step.moved.get(lane, 0) for step in done)
         lanes.append(LaneUse(lane, busy, max(0.0, seconds - busy), round(moved)))
     shares = {name: total(getattr(step.shares, name) for step in done) for name in FIELDS}
-    rows = {name: total(getattr(each.rows, name) for each in passes) for name in ROWS}
+    rows = {name: total(getattr(one_pass.rows, name) for one_pass in passes) for name in ROWS}
     overlap = total(step.overlap for step in done)
     return StreamPhase(seconds, overlap, tuple(lanes), OverlapShares(**shares), Breakdown(**rows))
 

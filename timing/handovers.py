@@ -92,10 +92,10 @@ def submissions(graph: TaskGraph) -> int:
     tasks, awaited = graph.tasks, set[int]()
     for task in tasks:
         awaited.update(dep for dep in task.deps if tasks[dep].resource != task.resource)
-    found, last = 0, dict[str, int]()
+    result, last = 0, dict[str, int]()
     for index, task in enumerate(tasks):
         before = last.get(task.resource)
         waits = any(tasks[dep].resource != task.resource for dep in task.deps)
-        found += task.kind == "transfer" or before is None or waits or before in awaited
+        result += task.kind == "transfer" or before is None or waits or before in awaited
         last[task.resource] = index
-    return found
+    return result

@@ -45,11 +45,11 @@ _COMPUTING = "computing"
 def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
     """By device the traffic and the arithmetic of others that slow it, what does by 0 left out; `end` of each figure's
     interval."""
-    found: dict[str, Slowings] = {}
+    result: dict[str, Slowings] = {}
     for device, name, extra in (*_by_traffic(hardware, end), *_by_arithmetic(hardware, end)):
         if extra > 0.0:
-            found[device] = (*found.get(device, ()), (name, extra))
-    return found
+            result[device] = (*result.get(device, ()), (name, extra))
+    return result
 
 
 def _by_traffic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
@@ -116,15 +116,15 @@ def alone(hardware: Hardware) -> Slowed | None:
     """Return the function that gives, by task, the traffic that slows it where all prices were measured on an otherwise
     idle machine; None where no traffic slows anything. Which tasks arithmetic bounds only their prices tell
     (`CostModel.slowed`)."""
-    by_device = ((device, of_arithmetic(each, 0.0)) for device, each in slowings(hardware).items())
+    by_device = ((device, of_arithmetic(slowing, 0.0)) for device, slowing in slowings(hardware).items())
     known = {device: traffic for device, traffic in by_device if traffic}
     return (lambda task: known.get(lane_owner(task.resource), ())) if known else None
 
 
-def of_arithmetic(found: Slowings, part: float) -> Slowings:
-    """Return `found` with the slowings by other devices' arithmetic multiplied by `part`, the share of a task's seconds
-    that is arithmetic; slowings of 0 are left out."""
-    parts = ((name, part * extra if is_arithmetic(name) else extra) for name, extra in found)
+def of_arithmetic(slowings: Slowings, part: float) -> Slowings:
+    """Return `slowings` with those by other devices' arithmetic multiplied by `part`, the share of a task's seconds that
+    is arithmetic; those of 0 are left out."""
+    parts = ((name, part * extra if is_arithmetic(name) else extra) for name, extra in slowings)
     return tuple((name, extra) for name, extra in parts if extra > 0.0)
 
 
@@ -136,19 +136,19 @@ def by_links(slowed: Slowed | None) -> Slowed | None:
     return lambda task: tuple(pair for pair in slowed(task) if lane_owner(pair[0]) == pair[0])
 
 
-def beside(found: Slowings, link: str | None) -> Slowings:
-    """`found` without the link that a price already counts."""
-    return tuple((name, extra) for name, extra in found if lane_owner(name) != link)
+def beside(slowings: Slowings, link: str | None) -> Slowings:
+    """`slowings` without the link that a price already counts."""
+    return tuple((name, extra) for name, extra in slowings if lane_owner(name) != link)
 
 
-def speed(found: Slowings, busy: Callable[[str], bool]) -> float:
+def speed(slowings: Slowings, busy: Callable[[str], bool]) -> float:
     """The speed of work, relative to idle links, while links that are `busy` move much."""
-    large = ((streaming(traffic), extra) for traffic, extra in found)
+    large = ((streaming(traffic), extra) for traffic, extra in slowings)
     return 1.0 / (1.0 + sum(extra for link, extra in large if link is not None and busy(link)))
 
 
-def speeds(found: Slowings, moving: Container[str]) -> tuple[float, float]:
+def speeds(slowings: Slowings, moving: Container[str]) -> tuple[float, float]:
     """The speeds of work that memories know of, and of work that is interrupted, while such traffic is `moving`."""
-    delays = [(interrupts(traffic), extra) for traffic, extra in found if traffic in moving]
+    delays = [(interrupts(traffic), extra) for traffic, extra in slowings if traffic in moving]
     slowed, interrupted = (sum(extra for which, extra in delays if which is kind) for kind in (False, True))
     return 1.0 / (1.0 + slowed), 1.0 / (1.0 + interrupted)

@@ -94,12 +94,12 @@ def chart(spans: Iterable[Span], hardware: Hardware, layers: range) -> Chart:
     end = max(max(span.end_s for span in computed), min(following, default=start))
     shown = [span for span in every if span.end_s > start and span.start_s < end]
     together = not any(_BATCH.search(span.task) for span in shown)
-    found: dict[tuple[str, str], list[ChartSpan]] = {}
+    chart_spans: dict[tuple[str, str], list[ChartSpan]] = {}
     for span in sorted(shown, key=lambda span: (span.start_s, span.end_s, span.task)):
-        found.setdefault(places.row(span), []).append(_block(span, start, places.is_link(span), layers, together))
-    rows = sorted(found, key=lambda row: (_ORDER.index(row[0]), row[1]))
+        chart_spans.setdefault(places.row(span), []).append(_block(span, start, places.is_link(span), layers, together))
+    rows = sorted(chart_spans, key=lambda row: (_ORDER.index(row[0]), row[1]))
     names = [places.title(kind, owner, rows) for kind, owner in rows]
-    tracks = [tuple(_tracks(found[row])) for row in rows]
+    tracks = [tuple(_tracks(chart_spans[row])) for row in rows]
     return Chart(tuple(ChartRow(*each) for each in zip(names, tracks, strict=True)), end - start, layers)
 
 

@@ -55,27 +55,27 @@ def search_figure(strategy: OpSplit, plan: Plan) -> "Figure":
     return draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.finalists[0][0], names))
 
 
-def comparison_figure(found: Comparison) -> "Figure":
+def comparison_figure(comparison: Comparison) -> "Figure":
     """Every strategy's speed; of larger batches, latency against tokens/s."""
-    if found.points:
+    if comparison.points:
         from helmsman.analysis.plots.latency_rate import draw_points as draw
     else:
         from helmsman.analysis.plots.strategy_bars import draw_strategies as draw
-    return draw(found)
+    return draw(comparison)
 
 
-def served_figure(outcome: "Outcome", found: "ServingReport") -> "Figure":
+def served_figure(outcome: "Outcome", serving_report: "ServingReport") -> "Figure":
     """Latencies of one serving run, and requests and caches over time."""
     from helmsman.analysis.plots.serving_curves import describe
     from helmsman.analysis.plots.serving_run import draw_run
 
-    title = f"{found.run.policy}: {found.throughput.output_tokens:.5g} output tokens/s"
-    run = (found.run.policy, outcome.served)
-    return draw_run(run, outcome.occupancy, title, describe(found))
+    title = f"{serving_report.run.policy}: {serving_report.throughput.output_tokens:.5g} output tokens/s"
+    run = (serving_report.run.policy, outcome.served)
+    return draw_run(run, outcome.occupancy, title, describe(serving_report))
 
 
-def sweep_figure(found: "ServingSweep") -> "Figure":
+def sweep_figure(serving_sweep: "ServingSweep") -> "Figure":
     """What a sweep found."""
     from helmsman.analysis.plots.serving_curves import describe, draw_sweep
 
-    return draw_sweep(found, describe(found.points[0].report))
+    return draw_sweep(serving_sweep, describe(serving_sweep.points[0].report))

@@ -91,8 +91,8 @@ def _named(
     """The names of a run of narrow blocks behind it or before it; takes the gap from `free`."""
     for text in _names(track[first : last + 1]):
         for gap, side in ((last + 1, "right"), (first, "left")):
-            if found := _beside(text, free[gap], side, room, size):
-                label, free[gap] = found
+            if beside := _beside(text, free[gap], side, room, size):
+                label, free[gap] = beside
                 return label
     return None
 

@@ -34,22 +34,22 @@ _NEAR = 4.0
 """Pixels between names of points."""
 
 
-def draw_points(found: Comparison) -> "Figure":
+def draw_points(comparison: Comparison) -> "Figure":
     """Both axes logarithmic: seconds of a request across, output tokens/s up; the front is a broad band.
 
     Points on the front are named with their batch where there is room."""
     figure = new_figure(_WIDTH, _HEIGHT)
     size = (_WIDTH - _LEFT - _RIGHT) / _WIDTH, (_HEIGHT - _TOP - _BOTTOM) / _HEIGHT
     axes = figure.add_axes((_LEFT / _WIDTH, _BOTTOM / _HEIGHT, *size))
-    _scale(axes, found.points)
-    best = front(found.points)
+    _scale(axes, comparison.points)
+    best = front(comparison.points)
     axes.plot(*_places(best), color=_FRONT, linewidth=9, solid_capstyle="round", label="front", zorder=1)
-    for number, (strategy, points) in enumerate(groupby(found.points, lambda point: point.strategy)):
+    for number, (strategy, points) in enumerate(groupby(comparison.points, lambda point: point.strategy)):
         _draw(axes, number, strategy, tuple(points))
     _name(axes, best)
     figure.legend(loc="upper right", bbox_to_anchor=(1 - 0.1 / _WIDTH, 1 - _TOP / _HEIGHT), fontsize=8.5, frameon=False)
-    batches = [point.batch for point in found.points]
-    caption(figure, "latency against throughput", asked(found, f"{min(batches)} to {max(batches)}"))
+    batches = [point.batch for point in comparison.points]
+    caption(figure, "latency against throughput", asked(comparison, f"{min(batches)} to {max(batches)}"))
     return figure
 
 

@@ -35,13 +35,13 @@ def draw_overlaps(plan: Plan, passes: Sequence[PassLayers]) -> "Figure":
     height = _TOP + len(passes) * each + _LEGEND - 0.25
     figure = new_figure(_WIDTH, height)
     across = (_WIDTH - _LEFT - _RIGHT) / _WIDTH
-    for number, found in enumerate(passes):
+    for number, one_pass in enumerate(passes):
         top = height - _TOP - number * each
         bars = figure.add_axes((_LEFT / _WIDTH, (top - _BARS) / height, across, _BARS / height))
         low = top - _BARS - _INNER - _RATIO
         ratio = figure.add_axes((_LEFT / _WIDTH, low / height, across, _RATIO / height))
-        pairs = list(pairwise(found.layers))
-        _draw_times(bars, pairs, _title(found))
+        pairs = list(pairwise(one_pass.layers))
+        _draw_times(bars, pairs, _title(one_pass))
         _draw_ratios(ratio, pairs)
     _legend(figure, passes)
     work = plan.workload
@@ -58,15 +58,15 @@ def _word(name: str) -> str:
     return _WORDS.get(name, name)
 
 
-def _title(found: PassLayers) -> str:
+def _title(pass_layers: PassLayers) -> str:
     """The pass, and the mean ratios of its kinds of layers."""
     ratios = [
-        f"{_word(each.kind)} over loading {_word(each.following)} {each.ratio:.2f}"
-        for each in found.overlaps
-        if each.ratio is not None
+        f"{_word(overlap.kind)} over loading {_word(overlap.following)} {overlap.ratio:.2f}"
+        for overlap in pass_layers.overlaps
+        if overlap.ratio is not None
     ]
     means = f"; in the mean {', '.join(ratios)}" if ratios else "; no block is loaded"
-    return f"{_word(found.phase)}, context {found.context}{means}"
+    return f"{_word(pass_layers.phase)}, context {pass_layers.context}{means}"
 
 
 def _draw_times(axes: "Axes", pairs: Sequence[_Pair], title: str) -> None:
@@ -151,7 +151,7 @@ def _legend(figure: "Figure", passes: Sequence[PassLayers]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    pairs = [pair for found in passes for pair in pairwise(found.layers)]
+    pairs = [pair for one_pass in passes for pair in pairwise(one_pass.layers)]
     loaded = dict.fromkeys(following.kind for _, following in pairs if following.load)
     computed = dict.fromkeys(layer.kind for layer, _ in pairs if layer.compute and layer.kind != "embedding")
     handles: list[Patch | Line2D] = [Patch(facecolor=_LOADED[kind], label=f"loading {_word(kind)}") for kind in loaded]

@@ -126,15 +126,15 @@ def _parts(
     extent: int,
 ) -> Iterator[UnitPart]:
     """Rows or heads cut wherever home or device changes; neighbours of one use are one."""
-    found: list[UnitPart] = []
+    unit_parts: list[UnitPart] = []
     for home in kept:
         for place in where:
             start, stop = max(home.start, place.start), min(home.stop, place.stop)
             if start < stop:
                 use = HomeUse(_home(plan, home.rule, place.rule.device), place.rule.device)
-                found.append(UnitPart(start / extent, stop / extent, use))
+                unit_parts.append(UnitPart(start / extent, stop / extent, use))
     merged: list[UnitPart] = []
-    for part in sorted(found, key=lambda part: part.start):
+    for part in sorted(unit_parts, key=lambda part: part.start):
         if merged and merged[-1].use == part.use:
             part = UnitPart(merged.pop().start, part.stop, part.use)
         merged.append(part)

@@ -46,34 +46,36 @@ class Panel:
     log: bool = False
 
 
-def draw_sweep(found: ServingSweep, subtitle: str) -> "Figure":
+def draw_sweep(serving_sweep: ServingSweep, subtitle: str) -> "Figure":
     """A panel for each of what is compared, a line for each policy."""
-    panels = _panels(found)
+    panels = _panels(serving_sweep)
     width = _EACH * len(panels)
     figure = new_figure(width, _HEIGHT)
     for number, panel in enumerate(panels):
         left = (number * _EACH + _LEFT) / width
         size = (_EACH - _LEFT - _RIGHT) / width, (_HEIGHT - _TOP - _BOTTOM) / _HEIGHT
-        _draw(figure.add_axes((left, _BOTTOM / _HEIGHT, *size)), found, panel)
+        _draw(figure.add_axes((left, _BOTTOM / _HEIGHT, *size)), serving_sweep, panel)
     handles, labels = figure.axes[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=7, fontsize=9, frameon=False)
-    caption(figure, f"serving over {_ACROSS[found.over]}", subtitle)
+    caption(figure, f"serving over {_ACROSS[serving_sweep.over]}", subtitle)
     return figure
 
 
-def _panels(found: ServingSweep) -> Sequence[Panel]:
+def _panels(serving_sweep: ServingSweep) -> Sequence[Panel]:
     tokens = Panel("output tokens/s", lambda point: point.report.throughput.output_tokens)
-    per_token = Panel("mean E2E / output tokens, s", _latency(lambda latency: _mean(latency)), found.over == "rate")
-    if found.over == "rate":
+    per_token = Panel(
+        "mean E2E / output tokens, s", _latency(lambda latency: _mean(latency)), serving_sweep.over == "rate"
+    )
+    if serving_sweep.over == "rate":
         return per_token, Panel("p99 TTFT, s", _latency(lambda latency: _ttft(latency)), True), tokens
-    if found.relative_to:
-        return Panel(f"output tokens/s relative to {found.relative_to}", _relative(found)), tokens
+    if serving_sweep.relative_to:
+        return Panel(f"output tokens/s relative to {serving_sweep.relative_to}", _relative(serving_sweep)), tokens
     return tokens, per_token
 
 
-def _relative(found: ServingSweep) -> Callable[[SweepPoint], float | None]:
+def _relative(serving_sweep: ServingSweep) -> Callable[[SweepPoint], float | None]:
     """Of all but the policy that they are compared with."""
-    return lambda point: None if point.policy == found.relative_to else point.relative
+    return lambda point: None if point.policy == serving_sweep.relative_to else point.relative
 
 
 def _latency(value: Callable[[Latency], float | None]) -> Callable[[SweepPoint], float | None]:
@@ -88,8 +90,8 @@ def _ttft(latency: Latency) -> float | None:
     return None if latency.ttft is None else latency.ttft.p99
 
 
-def _draw(axes: "Axes", found: ServingSweep, panel: Panel) -> None:
-    points = sorted(found.points, key=lambda point: point.policy)
+def _draw(axes: "Axes", serving_sweep: ServingSweep, panel: Panel) -> None:
+    points = sorted(serving_sweep.points, key=lambda point: point.policy)
     for number, (policy, mine) in enumerate(groupby(points, lambda point: point.policy)):
         pairs = [(point.value, panel.value(point)) for point in mine]
         there = sorted((at, value) for at, value in pairs if value is not None)
@@ -98,7 +100,7 @@ def _draw(axes: "Axes", found: ServingSweep, panel: Panel) -> None:
         across, up = [at for at, _ in there], [value for _, value in there]
         line = axes.plot(across, up, label=policy, linewidth=1.4, markersize=4, marker=MARKERS[number % len(MARKERS)])
         line[0].set_color(COLOURS[number % len(COLOURS)])
-    dress(axes, _ACROSS[found.over], panel.up)
+    dress(axes, _ACROSS[serving_sweep.over], panel.up)
     if panel.log:
         axes.set_yscale("log")
         by_powers(axes.yaxis)

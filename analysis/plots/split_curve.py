@@ -54,19 +54,21 @@ class SplitCurve:
     names: Names
 
 
-def split_curve(found: "SplitSearch", pieces: Sequence[DivisionPiece], chosen: "Split", names: Names) -> SplitCurve:
+def split_curve(
+    split_search: "SplitSearch", pieces: Sequence[DivisionPiece], chosen: "Split", names: Names
+) -> SplitCurve:
     """The curves of a search over the units `pieces`.
 
     Raises UsageError when fewer than two splits were searched: there is no curve."""
     count = len(pieces)
-    pairs = list(zip(found.start.tolist(), found.stop.tolist(), strict=True))
+    pairs = list(zip(split_search.start.tolist(), split_search.stop.tolist(), strict=True))
     prefix = {i: row for row, (i, j) in enumerate(pairs) if j == count}
     suffix = {j: row for row, (i, j) in enumerate(pairs) if i == 0}
     if len(prefix) < 2:
         remedy = "leave out what allows one split only"
         raise UsageError("there is no curve: only one split was searched", field="--plot", remedy=remedy)
-    lines = (_lines(found, "host", prefix), _lines(found, "accelerator", suffix))
-    totals = ((i, j, total) for (i, j), total in zip(pairs, found.lanes.total.tolist(), strict=True))
+    lines = (_lines(split_search, "host", prefix), _lines(split_search, "accelerator", suffix))
+    totals = ((i, j, total) for (i, j), total in zip(pairs, split_search.lanes.total.tolist(), strict=True))
     return SplitCurve(
         units=tuple(_unit_names(pieces)),
         lines=lines,
@@ -77,10 +79,10 @@ def split_curve(found: "SplitSearch", pieces: Sequence[DivisionPiece], chosen: "
     )
 
 
-def _lines(found: "SplitSearch", side: Literal["host", "accelerator"], rows: dict[int, int]) -> Lines:
+def _lines(split_search: "SplitSearch", side: Literal["host", "accelerator"], rows: dict[int, int]) -> Lines:
     at = sorted(rows)
     order = [rows[point] for point in at]
-    columns = {name: tuple(getattr(found.lanes, name)[order].tolist()) for name in _LANES}
+    columns = {name: tuple(getattr(split_search.lanes, name)[order].tolist()) for name in _LANES}
     return Lines(side=side, at=tuple(at), **columns)
 
 

@@ -30,36 +30,36 @@ _LONGEST, _WORDS = 66, 110
 _FADED = "#777777"
 
 
-def draw_strategies(found: Comparison) -> "Figure":
+def draw_strategies(comparison: Comparison) -> "Figure":
     """Bars from the best to the worst, of what the comparison is sorted by; whiskers are the 5th and 95th percentile,
     bars with an arrow leave the scale. Below, strategies without a plan, and why."""
-    tops = [0.0, *accumulate(_NONE if row.planned is None else _PLAN for row in found.rows)]
+    tops = [0.0, *accumulate(_NONE if row.planned is None else _PLAN for row in comparison.rows)]
     height = _TOP + _BOTTOM + tops[-1]
     figure = new_figure(_WIDTH, height)
     axes = figure.add_axes((0.0, _BOTTOM / height, 1.0, tops[-1] / height))
     axes.set_ylim(tops[-1], 0.0)
-    scale = _scale(axes, found)
+    scale = _scale(axes, comparison)
     middles = [(top + bottom) / 2 for top, bottom in pairwise(tops)]
-    places = list(zip(middles, found.rows, strict=True))
+    places = list(zip(middles, comparison.rows, strict=True))
     for middle, row in places:
-        _draw(axes, middle, row, found.objective, scale)
-    wide = (max(sizes, default=0.0) for sizes in (_names(axes, places), _numbers(axes, places, found.objective)))
+        _draw(axes, middle, row, comparison.objective, scale)
+    wide = (max(sizes, default=0.0) for sizes in (_names(axes, places), _numbers(axes, places, comparison.objective)))
     left, right = (size + _GAP for size in wide)
     box = axes.get_position()
     axes.set_position((left / _WIDTH, box.y0, (_WIDTH - left - right) / _WIDTH, box.height))
-    software = "; engines priced with this machine's launch times" if found.same_software else ""
-    caption(figure, f"{BY[found.objective]} by strategy", asked(found) + software)
+    software = "; engines priced with this machine's launch times" if comparison.same_software else ""
+    caption(figure, f"{BY[comparison.objective]} by strategy", asked(comparison) + software)
     return figure
 
 
-def _scale(axes: "Axes", found: Comparison) -> float:
+def _scale(axes: "Axes", comparison: Comparison) -> float:
     """An axis from 0 to the slowest, but no further than some times the best; its units in a second."""
-    times = [interval(row.planned, found.objective) for row in found.rows if row.planned is not None]
-    best, slowest = min(each.mid for each in times), max(each.high for each in times)
+    times = [interval(row.planned, comparison.objective) for row in comparison.rows if row.planned is not None]
+    best, slowest = min(time.mid for time in times), max(time.high for time in times)
     end = 1.03 * min(slowest, _SPAN * best)
     scale = 1.0 if end > 1.0 else 1e3
     axes.set_xlim(0.0, end * scale)
-    axes.set_xlabel(f"{BY[found.objective]}, {'s' if end > 1.0 else 'ms'}", fontsize=9.5, color=INK)
+    axes.set_xlabel(f"{BY[comparison.objective]}, {'s' if end > 1.0 else 'ms'}", fontsize=9.5, color=INK)
     axes.set_yticks([])
     axes.grid(axis="x", color="#E6E6E6", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -20,9 +20,9 @@ def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
     import numpy as np
 
     rows, columns = values.shape
-    found = np.empty((rows, size_of(columns, fmt)), np.uint8)
-    quantise_rows(np.ascontiguousarray(values, np.float32).data, found.data, fmt, rows, columns)
-    return found
+    result = np.empty((rows, size_of(columns, fmt)), np.uint8)
+    quantise_rows(np.ascontiguousarray(values, np.float32).data, result.data, fmt, rows, columns)
+    return result
 
 
 def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) -> dict[str, Format | Blocks]:

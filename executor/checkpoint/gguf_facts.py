@@ -67,17 +67,17 @@ def _dimensions(model: Model) -> dict[str, Any]:
 
 def _rope(model: Model) -> dict[str, Any]:
     assert isinstance(model.position, Rope)
-    found: dict[str, Any] = {
+    rope: dict[str, Any] = {
         "rope.freq_base": model.position.theta,
         "rope.dimension_count": model.position.rotary_dim,
     }
     scaling = model.position.scaling
     if isinstance(scaling, LinearScaling):
-        found |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
+        rope |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
     if isinstance(scaling, LongRope):
-        found |= {"rope.scaling.original_context_length": scaling.original_context}
-        found |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, model.max_context)}
-    return found
+        rope |= {"rope.scaling.original_context_length": scaling.original_context}
+        rope |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, model.max_context)}
+    return rope
 
 
 def _tokenizer(model: Model) -> dict[str, Any]:

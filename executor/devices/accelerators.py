@@ -48,7 +48,7 @@ def open_accelerators(hardware: Hardware, records: Sequence[DeviceRecord], machi
 
 def _open_torch(hardware: Hardware, record: DeviceRecord, machine: Machine) -> Accelerator:
     """One that PyTorch drives, which is only loaded here: the first of a kind in the record is the machine's first."""
-    alike = [each.name for each in hardware.devices if each.kind == record.kind]
+    alike = [device.name for device in hardware.devices if device.kind == record.kind]
     there, number = machine.accelerators.get(record.kind, ()), alike.index(record.name)
     if number >= len(there):
         raise HardwareUnavailableError(

@@ -69,10 +69,10 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
 
 
 def _record(hardware: Hardware, name: str) -> DeviceRecord:
-    found = [device for device in hardware.devices if device.name == name]
-    if not found:
+    devices = [device for device in hardware.devices if device.name == name]
+    if not devices:
         raise BadInputError("no such device in the plan's hardware", field="compute", value=name)
-    return found[0]
+    return devices[0]
 
 
 def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, ExecutorDevice]) -> Lane:

@@ -26,7 +26,7 @@ def annotate(captured: Captured) -> HelmGraph:
     """The pass as HelmGraph; a decode pass counts attention over a full cache (context = the caches' size)."""
     shape = captured.shape
     annotator = _Annotator(captured)
-    nodes = tuple(annotator.node(each) for each in captured.graph.nodes if each.op != "output")
+    nodes = tuple(annotator.node(node) for node in captured.graph.nodes if node.op != "output")
     context = shape.tokens if shape.whole else shape.context
     units = captured.units.count
     return HelmGraph(nodes=nodes, units=units, batch=shape.batch, tokens=shape.tokens, context=context)
@@ -101,12 +101,12 @@ class _Annotator:
         if node.meta["unit"] == 0 or len(operands) != 2:
             return False
         if node.target == _A.mul.Tensor:
-            found = len([each for each in operands if each in self._free]) == 1
+            result = len([operand for operand in operands if operand in self._free]) == 1
         else:
-            found = node.target == _A.add.Tensor and all(each in self._rotations for each in operands)
-        if found:
+            result = node.target == _A.add.Tensor and all(operand in self._rotations for operand in operands)
+        if result:
             self._rotations.add(node)
-        return found
+        return result
 
     def _parameters(self, node: fx.Node) -> int:
         found = dict.fromkeys(self._weight(each) for each in node.all_input_nodes)
@@ -131,8 +131,8 @@ class _Annotator:
     def _linear(self, node: fx.Node) -> dict[str, int]:
         """2 m n k, and one addition per value for a bias."""
         weights = [found for each in node.all_input_nodes if (found := self._weight(each)) is not None]
-        matrix = max((each.meta["val"] for each in weights), key=lambda each: each.ndim)
-        biases = sum(each.meta["val"].ndim == 1 for each in weights)
+        matrix = max((weight.meta["val"] for weight in weights), key=lambda each: each.ndim)
+        biases = sum(weight.meta["val"].ndim == 1 for weight in weights)
         out = _values(node)
         depth = matrix.numel() // node.meta["val"].shape[-1]
         return {"flops": 2 * out * depth + biases * out, "weight_bytes": self._parameters(node)}

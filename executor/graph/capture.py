@@ -165,13 +165,13 @@ class _Flattening:
         if not isinstance(node.meta.get("val"), Tensor | tuple | list):
             raise _untraceable(self._decoder, f"{node.target} makes a number that shapes depend on")
         path = _module_of(node)
-        found = self._units.of(path, unit)
-        if found < unit:
+        result = self._units.of(path, unit)
+        if result < unit:
             raise _untraceable(self._decoder, f"{path} runs again after later blocks")
         made = self._graph.node_copy(node, self._of.__getitem__)
-        made.meta = {"val": node.meta["val"], "module": path, "unit": found, "kind": _class_of(node)}
+        made.meta = {"val": node.meta["val"], "module": path, "unit": result, "kind": _class_of(node)}
         self._of[node] = made
-        return found
+        return result
 
 
 def _used(graph: fx.Graph) -> set[fx.Node]:

@@ -108,8 +108,12 @@ def _fake_parameters(module: nn.Module, mode: FakeTensorMode) -> dict[str, tuple
 def _blocks(module: Any, layers: int, file: str) -> str:
     """The path of the list that holds all blocks: as many modules as layers, all of one class."""
     path: str
-    for path, found in module.named_modules():
-        if isinstance(found, nn.ModuleList) and len(found) == layers and len({type(each) for each in found}) == 1:
+    for path, named_module in module.named_modules():
+        if (
+            isinstance(named_module, nn.ModuleList)
+            and len(named_module) == layers
+            and len({type(each) for each in named_module}) == 1
+        ):
             return path
     message = f"no list of {layers} equal blocks in {type(module).__name__}"
     raise BadInputError(message, file=file, field="num_hidden_layers", remedy="choose a decoder of equal blocks")

@@ -74,14 +74,18 @@ def mistakes(graph: HelmGraph) -> tuple[str, ...]:
     other through a single activation. Empty for a sound one."""
     import networkx as nx
 
-    found, view = [], graph.networkx()
+    result, view = [], graph.networkx()
     if not nx.is_directed_acyclic_graph(view):
-        found.append("it has a cycle")
+        result.append("it has a cycle")
     computing = view.subgraph(node.name for node in graph.nodes if node.inputs or view.out_degree(node.name))
     if not nx.is_weakly_connected(computing):
-        found.append("its nodes are not all joined")
+        result.append("its nodes are not all joined")
     crossings = [graph.crossing(unit) for unit in range(1, graph.units)]
-    found += [f"{len(each)} activations enter unit {unit}" for unit, each in enumerate(crossings, 1) if len(each) != 1]
-    stream = [each[0] for each in crossings if len(each) == 1]
-    found += [f"nothing leads from {a} to {b}" for a, b in pairwise(stream) if not nx.has_path(view, a, b)]
-    return tuple(found)
+    result += [
+        f"{len(crossing)} activations enter unit {unit}"
+        for unit, crossing in enumerate(crossings, 1)
+        if len(crossing) != 1
+    ]
+    stream = [crossing[0] for crossing in crossings if len(crossing) == 1]
+    result += [f"nothing leads from {a} to {b}" for a, b in pairwise(stream) if not nx.has_path(view, a, b)]
+    return tuple(result)

@@ -41,7 +41,7 @@ def layout_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> GraphLayout:
     """Where every unit runs. Raises UsageError for a plan that is more than a split into whole units."""
     if windows(plan):
         raise _refused("prompts of plans with windows of caches go through in parts", "kv")
-    first, step = (_devices(plan, each) for each in passes)
+    first, step = (_devices(plan, one_pass) for one_pass in passes)
     if first != step:
         raise _refused("prompts and steps run on different devices", "compute")
     return GraphLayout(first, *_types(plan))
@@ -54,9 +54,9 @@ def unit_of(task: Task, units: int) -> int:
     return 0 if task.op == "embedding" else units - 1
 
 
-def _devices(plan: Plan, found: PhasePass) -> tuple[str, ...]:
+def _devices(plan: Plan, phase_pass: PhasePass) -> tuple[str, ...]:
     devices: dict[int, set[str]] = {}
-    for task in found.tasks:
+    for task in phase_pass.tasks:
         if task.batch:
             raise _refused("several batches take turns", "schedule.order")
         if task.kind not in MOVES:
@@ -66,7 +66,7 @@ def _devices(plan: Plan, found: PhasePass) -> tuple[str, ...]:
     for unit, names in devices.items():
         if len(names) > 1:
             raise _refused(f"unit {unit} runs on {' and '.join(sorted(names))}", "compute")
-    for task in found.tasks:
+    for task in phase_pass.tasks:
         if task.kind in MOVES:
             _check_move(task)
     return tuple(devices[unit].pop() for unit in range(plan.model.units))

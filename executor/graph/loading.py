@@ -54,14 +54,14 @@ def load_graphs(
     passes = passes_of(plan)
     layout = layout_of(plan, passes)
     check_config(checkpoint, plan.model)
-    lanes = [lane for each in passes for lane in each.lanes]
+    lanes = [lane for one_pass in passes for lane in one_pass.lanes]
     devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
     decoder = open_decoder(checkpoint, layout.weights)
     preparing = _Preparing(plan, layout, devices, decoder, DecoderWeights(decoder, checkpoint, on_bytes))
     tokens = np.zeros(plan.workload.batch * plan.workload.context, np.int32)
     programs: dict[Phase, PhaseProgram] = {}
-    for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
-        program = programs[each.phase] = GraphProgram(each, partial(preparing.pass_of, each), tokens)
+    for one_pass, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
+        program = programs[one_pass.phase] = GraphProgram(one_pass, partial(preparing.pass_of, one_pass), tokens)
         program.prepare(count)
     loaded = Loaded(programs, caches_stay=False, tokens=(tokens,))
     return Engine(plan, devices, open_storage(plan, storage), loaded)
@@ -87,12 +87,12 @@ class _Preparing:
         self._devices = {name: DeviceTensors(devices.by_name[name]) for name in layout.devices}
         self._caches: dict[str, Tensor] = {}
 
-    def pass_of(self, found: PhasePass, tokens: int) -> Prepared:
+    def pass_of(self, phase_pass: PhasePass, tokens: int) -> Prepared:
         """Capture and build the pass of a phase for `tokens` per sequence."""
         model, load = self._plan.model, self._plan.workload
         sizes = load.batch, tokens, load.context, model.kv_heads, model.head_dim
-        captured = capture(self._decoder, Shape(*sizes, self._layout.kv, whole=found.phase == "prefill"))
-        timeline = Timeline(found, annotate(captured), operations_of(model), self._open, self._decoder.file)
+        captured = capture(self._decoder, Shape(*sizes, self._layout.kv, whole=phase_pass.phase == "prefill"))
+        timeline = Timeline(phase_pass, annotate(captured), operations_of(model), self._open, self._decoder.file)
         for stage, name in zip(cut(captured, self._layout.bounds), self._layout.stages, strict=True):
             device = self._devices[name]
             placed = self._weights.place(stage, device, dict(captured.constants))

@@ -31,5 +31,5 @@ def marks_of(stage: GraphStage, graph: HelmGraph, names: Names) -> tuple[UnitMar
             key = nodes[node.name].unit, ops
             last.pop(key, None)
             last[key] = node
-    found = [UnitMark(unit, ops, node) for (unit, ops), node in last.items()]
-    return (*found[:-1], UnitMark(found[-1].unit, found[-1].ops, computing[-1]))
+    unit_marks = [UnitMark(unit, ops, node) for (unit, ops), node in last.items()]
+    return (*unit_marks[:-1], UnitMark(unit_marks[-1].unit, unit_marks[-1].ops, computing[-1]))

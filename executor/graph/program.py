@@ -97,8 +97,8 @@ class GraphProgram:
 
     def logits(self) -> NDArray[np.float32]:
         """f32 (sequences, vocab) of the latest pass."""
-        found: NDArray[np.float32] = self._logits.cpu().numpy()
-        return found
+        result: NDArray[np.float32] = self._logits.cpu().numpy()
+        return result
 
     def record(self, number: int, tokens: int, past: int) -> None:
         """Keep the times of the latest pass as those of pass `number`."""
@@ -131,7 +131,7 @@ def _taken(
     arguments = [values[name] if name in values else step.caches[name] for name in step.inputs]
     with step.device.computing():
         stamps[step.begin] = time.monotonic()
-        return step.call(*(each.to(step.device.device) for each in arguments))
+        return step.call(*(argument.to(step.device.device) for argument in arguments))
 
 
 def _moved(move: ActivationMove, value: Tensor, stamps: NDArray[np.float64], moved: NDArray[np.int64]) -> Tensor:

@@ -64,7 +64,7 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
     """Seconds from the end of a decode step to the start of the next, by the device that ends a pass and the pieces
     of one, on the devices of `hardware`, of those plans that fit their memories; and what a GPU's steps take."""
     host, model = hardware.devices[0], _model(machine)
-    there = [each for each in hardware.devices if each.kind != "cuda" or machine.accelerators.get("cuda")]
+    there = [device for device in hardware.devices if device.kind != "cuda" or machine.accelerators.get("cuda")]
     alone = {device.name: _plan(model, hardware, device, device, ()) for device in there}
     far = [device for device in there if device.kind in ("loopback", "cuda")]
     divided = {device.name: _plan(model, hardware, host, device, THERE) for device in far}

@@ -61,12 +61,12 @@ def measure_cuda() -> CudaSamples:
 
     device = torch.device("cuda", 0)
     free, capacity = torch.cuda.mem_get_info(0)
-    found = CudaSamples(torch.cuda.get_device_name(0), capacity, free)
-    measure_processor(device, found.samples)
-    found.links = dict(_links(device))
+    cuda_samples = CudaSamples(torch.cuda.get_device_name(0), capacity, free)
+    measure_processor(device, cuda_samples.samples)
+    cuda_samples.links = dict(_links(device))
     for name, ends in _ways(device).items():
-        found.pageable[name] = [LARGE_COPY / t for t in copy_times(*ends, LARGE_COPY, PAIRS, page_locked=False)]
-    return found
+        cuda_samples.pageable[name] = [LARGE_COPY / t for t in copy_times(*ends, LARGE_COPY, PAIRS, page_locked=False)]
+    return cuda_samples
 
 
 def measure_processor(device: "torch.device", samples: ProcessorSamples, read_bytes: int | None = None) -> None:
@@ -152,9 +152,9 @@ def _links(device: "torch.device") -> Iterator[tuple[str, LinkSamples]]:
     from helmsman.executor.torch_device.probe import copy_times
 
     for name, ends in _ways(device).items():
-        found = LinkSamples()
+        link_samples = LinkSamples()
         for size in (*SIZES, LARGE_COPY):
-            found.seconds[size] = copy_times(*ends, size, PAIRS)
-        found.latency = found.seconds[SIZES[0]]
-        found.rate = [LARGE_COPY / t for t in found.seconds[LARGE_COPY]]
-        yield name, found
+            link_samples.seconds[size] = copy_times(*ends, size, PAIRS)
+        link_samples.latency = link_samples.seconds[SIZES[0]]
+        link_samples.rate = [LARGE_COPY / t for t in link_samples.seconds[LARGE_COPY]]
+        yield name, link_samples

@@ -118,8 +118,8 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
     together = profile.joint.disturbed if profile.joint is not None else 0.0
     joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together, SHARES)}
     products = tuple(
-        each.model_copy(update={"share": disturbed_beyond(each.share, together, SHARES)})
-        for each in memory.joint_products
+        joint_product.model_copy(update={"share": disturbed_beyond(joint_product.share, together, SHARES)})
+        for joint_product in memory.joint_products
     )
     return memory.model_copy(update={"bandwidth": bandwidth, "joint_products": products, **joint})
 
@@ -141,20 +141,21 @@ def _link(link: Link, profile: Profile) -> Link:
     times = {"overhead": _wider(link.overhead, handed), "handover": _wider(link.handover, handed)}
     interrupts = link.interrupts and {
         name: Interrupts(
-            small=disturbed_beyond(each.small, handed, SLOWINGS), large=disturbed_beyond(each.large, handed, SLOWINGS)
+            small=disturbed_beyond(interrupt.small, handed, SLOWINGS),
+            large=disturbed_beyond(interrupt.large, handed, SLOWINGS),
         )
-        for name, each in link.interrupts.items()
+        for name, interrupt in link.interrupts.items()
     }
     rates = {"bandwidth": bandwidth, "latency": latency, "pageable": _wider(link.pageable, share, SHARES)}
     return link.model_copy(update={**rates, **times, "slows": slows, "interrupts": interrupts})
 
 
-def _between(found: BetweenPasses | None, profile: Profile) -> BetweenPasses | None:
-    if found is None or profile.between_passes is None:
-        return found
+def _between(between_passes: BetweenPasses | None, profile: Profile) -> BetweenPasses | None:
+    if between_passes is None or profile.between_passes is None:
+        return between_passes
     share = profile.between_passes.disturbed
-    begin = {device: _wider(figure, share) for device, figure in found.begin.items()}
-    return found.model_copy(update={"begin": begin, "submission": _wider(found.submission, share)})
+    begin = {device: _wider(figure, share) for device, figure in between_passes.begin.items()}
+    return between_passes.model_copy(update={"begin": begin, "submission": _wider(between_passes.submission, share)})
 
 
 def _handed(profile: Profile) -> float:

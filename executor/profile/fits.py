@@ -40,13 +40,15 @@ def joint_compute(samples: JointSamples) -> Figure | None:
 
 def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:
     """Seconds before an operation that waits for other lanes; None for devices of which that was not measured."""
-    found = samples.join.get(device) if samples is not None else None
-    return None if found is None else figure(found, MEASURED)
+    join = samples.join.get(device) if samples is not None else None
+    return None if join is None else figure(join, MEASURED)
 
 
 def copy_overhead(samples: HandoverSamples, link: str) -> Figure:
     """Seconds of a small copy beyond latency and bytes, whether the device at work there rests or goes on."""
-    return figure([max(0.0, each - samples.nominal) for each in (*samples.copy[link], *samples.beside[link])], MEASURED)
+    return figure(
+        [max(0.0, beside - samples.nominal) for beside in (*samples.copy[link], *samples.beside[link])], MEASURED
+    )
 
 
 def interrupts_of(samples: HandoverSamples, link: str) -> dict[str, Interrupts] | None:
@@ -66,7 +68,7 @@ def _part(taken: Sequence[tuple[float, float]]) -> Figure:
     takes nothing or all of its time, as it wakes beside work or before it."""
     groups = [taken[start : start + _TOGETHER] for start in range(0, len(taken), _TOGETHER)]
     shares = [fmean(added for added, _ in group) / fmean(moved for _, moved in group) for group in groups]
-    return figure([share / (1.0 - share) for share in (min(_MOST, max(0.0, each)) for each in shares)], MEASURED)
+    return figure([share / (1.0 - share) for share in (min(_MOST, max(0.0, share)) for share in shares)], MEASURED)
 
 
 def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses:
@@ -84,7 +86,7 @@ def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses
 
 def _begin(samples: Sequence[float], pieces: float) -> Figure:
     """Less the seconds that all `pieces` take."""
-    return _chosen(max(0.0, quantile(samples, 0.5) - pieces), [max(0.0, each - pieces) for each in samples])
+    return _chosen(max(0.0, quantile(samples, 0.5) - pieces), [max(0.0, sample - pieces) for sample in samples])
 
 
 def _chosen(value: float, samples: Sequence[float]) -> Figure:

@@ -57,7 +57,10 @@ def _add_crossings(
 ) -> None:
     """Add to `steps` the overhead of every copy of a decode step, counted from the end of the task that it follows, and
     the hand-over to every task that waits for a copy."""
-    links, kinds = {link.name: link for link in hardware.links}, {each.name: each.kind for each in hardware.devices}
+    links, kinds = (
+        {link.name: link for link in hardware.links},
+        {device.name: device.kind for device in hardware.devices},
+    )
     ends = [end for _, (_, end, _) in tasks]
     for task, (start, end, _) in tasks:
         if not task.deps:

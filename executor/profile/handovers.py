@@ -63,20 +63,20 @@ def measure_handovers(
     """`ends`: of host and accelerator the name, the threads, and the CPU of the queue (-1: none); `engines` of the
     link's directions, first the one to the accelerator."""
     sides = [_Side(name, Queue(cpu), synthetic_stage(pool)) for name, pool, cpu in ends]
-    found = HandoverSamples(nominal=link.latency + BYTES / link.link)
+    handover_samples = HandoverSamples(nominal=link.latency + BYTES / link.link)
     buffers = _buffers()
     for _ in range(ROUNDS):
         for side in sides:
-            _follow(side, found)
+            _follow(side, handover_samples)
         for (name, engine), (giver, taker) in zip(engines.items(), (sides, sides[::-1]), strict=True):
-            _cross(name, engine, buffers, giver, taker, found)
+            _cross(name, engine, buffers, giver, taker, handover_samples)
             for side in sides:
                 for size in (BYTES, LARGE):
-                    _pass_by(name, engine, buffers, side, size, found)
-    return found
+                    _pass_by(name, engine, buffers, side, size, handover_samples)
+    return handover_samples
 
 
-def _follow(side: _Side, found: HandoverSamples) -> None:
+def _follow(side: _Side, handover_samples: HandoverSamples) -> None:
     """Operations that follow each other, submitted one by one; the last one also waits for what has happened."""
     go, happened = Event(), Event()
     happened.signal()
@@ -85,12 +85,17 @@ def _follow(side: _Side, found: HandoverSamples) -> None:
     last = side.finish()
     go.signal()
     last.wait()
-    found.task.setdefault(side.name, []).append(second[0] - first[1])
-    found.join.setdefault(side.name, []).append(third[0] - second[1])
+    handover_samples.task.setdefault(side.name, []).append(second[0] - first[1])
+    handover_samples.join.setdefault(side.name, []).append(third[0] - second[1])
 
 
 def _cross(
-    name: str, engine: CopyEngine, buffers: tuple[Buffer, Buffer], giver: _Side, taker: _Side, found: HandoverSamples
+    name: str,
+    engine: CopyEngine,
+    buffers: tuple[Buffer, Buffer],
+    giver: _Side,
+    taker: _Side,
+    handover_samples: HandoverSamples,
 ) -> None:
     """An operation's result goes over the link, and the other device, which has nothing else to do, takes it up."""
     go, made, moved = Event(), Event(), Event()
@@ -102,12 +107,17 @@ def _cross(
     last = taker.finish()
     go.signal()
     last.wait()
-    found.copy.setdefault(name, []).append(times[1] - first[1])
-    found.handover.setdefault(name, []).append(then[0] - times[1])
+    handover_samples.copy.setdefault(name, []).append(times[1] - first[1])
+    handover_samples.handover.setdefault(name, []).append(then[0] - times[1])
 
 
 def _pass_by(
-    name: str, engine: CopyEngine, buffers: tuple[Buffer, Buffer], side: _Side, size: int, found: HandoverSamples
+    name: str,
+    engine: CopyEngine,
+    buffers: tuple[Buffer, Buffer],
+    side: _Side,
+    size: int,
+    handover_samples: HandoverSamples,
 ) -> None:
     """A device goes on working while a copy passes, and while none does: on one matrix that stays in its cache, since
     what memory does differs by more than a copy takes. What was first the last time is second now."""
@@ -132,9 +142,9 @@ def _pass_by(
             end.wait()
             moved = times[1] - first[1]
         spent[copies] = last[1] - first[1]
-    found.taken.setdefault((name, side.name, size), []).append((spent[True] - spent[False], moved))
+    handover_samples.taken.setdefault((name, side.name, size), []).append((spent[True] - spent[False], moved))
     if size == BYTES:
-        found.beside.setdefault(name, []).append(moved)
+        handover_samples.beside.setdefault(name, []).append(moved)
 
 
 def _buffers() -> tuple[Buffer, Buffer]:

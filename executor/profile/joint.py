@@ -34,18 +34,18 @@ class Pair:
     together: Pool
 
 
-def measure_joint(pair: Pair, bench: MeasurementBuffers, link: str, found: JointSamples) -> None:
-    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`, and of plain reads of
-    both before and after each format and size. Drops the buffers of `bench`."""
-    found.names = pair.names
-    reads = found.read.setdefault(link, [])
+def measure_joint(pair: Pair, bench: MeasurementBuffers, link: str, joint_samples: JointSamples) -> None:
+    """Put into `joint_samples` the bytes/s of each beside the other, by `link` (idle or busy), format and bytes, and of
+    plain reads of both before and after each format and size. Drops the buffers of `bench`."""
+    joint_samples.names = pair.names
+    reads = joint_samples.read.setdefault(link, [])
     reads.append(bench.read_together(pair.pools))
     for fmt, (rows, columns) in _products():
         size = packed_size(fmt, rows, columns)
         matrices = bench.matrices(size)
         half = len(matrices) // 2
         own = matrices[:half], matrices[half:]
-        rates = found.rates.setdefault((link, fmt, size), ([], []))
+        rates = joint_samples.rates.setdefault((link, fmt, size), ([], []))
         for place in (0, 1):
             rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
         visits = max(LEAST, 2 * WALKED // size)
@@ -53,7 +53,7 @@ def measure_joint(pair: Pair, bench: MeasurementBuffers, link: str, found: Joint
         reads.append(bench.read_together(pair.pools))
         if divided:
             both = harmonic_mean(size / t for t in divided)
-            found.shares.setdefault((fmt, size), []).append(both / fmean(reads[-2:]))
+            joint_samples.shares.setdefault((fmt, size), []).append(both / fmean(reads[-2:]))
         bench.drop()
 
 

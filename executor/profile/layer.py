@@ -71,10 +71,10 @@ class StageCopies:
     def run(self) -> Seconds:
         """One decode step of every copy, as one call: what each operation took."""
         self._stage.run(self._source, self._target, 1, self._past, self._stamps.data)
-        found: Seconds = {}
+        result: Seconds = {}
         for name, seconds in zip(self._names, np.diff(self._stamps).tolist(), strict=True):
-            found.setdefault(name, []).append(seconds)
-        return found
+            result.setdefault(name, []).append(seconds)
+        return result
 
 
 def buffer_sizes(question: LayerQuestion, fmt: StoredFormat) -> dict[str, int]:

@@ -92,9 +92,9 @@ def measure_expansion(
 ) -> ExpansionTimes:
     """Expand all of a layer round by round into the sets in which loads arrive, on a queue of CPU `cpu`."""
     work = _expansions(question, traffic)
-    queue, found = Queue(cpu), ExpansionTimes()
+    queue, expansion_times = Queue(cpu), ExpansionTimes()
     if not work:
-        return found
+        return expansion_times
     turns = cycle(rotation(sum(_aligned(each.stored) for each in work), bench.cache_bytes))
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(-1, most):
@@ -106,31 +106,36 @@ def measure_expansion(
             busy = _expand(queue, pool, work, pairs)
         read = (before + bench.read(pool)) / 2
         if number >= 0:
-            _keep(found, work, alone, busy, read, recorded)
-    return found
+            _keep(expansion_times, work, alone, busy, read, recorded)
+    return expansion_times
 
 
 def _keep(
-    found: ExpansionTimes, work: list[_Expansion], alone: list[float], busy: list[float], read: float, recorded: float
+    expansion_times: ExpansionTimes,
+    work: list[_Expansion],
+    alone: list[float],
+    busy: list[float],
+    read: float,
+    recorded: float,
 ) -> None:
     total = 0.0
     for each, quick, seconds in zip(work, alone, busy, strict=True):
         at_record = seconds * restated(each.stored + each.expanded, quick, read, recorded)
-        found.seconds.setdefault(each.op, []).append(at_record)
+        expansion_times.seconds.setdefault(each.op, []).append(at_record)
         total += at_record
-    found.rates.append(sum(each.stored + each.expanded for each in work) / total)
+    expansion_times.rates.append(sum(each.stored + each.expanded for each in work) / total)
 
 
 def _expansions(question: LayerQuestion, traffic: LayerTraffic) -> list[_Expansion]:
     """The matrices, unless they are quantised already, and the past of keys and values."""
-    fmt, found = question.format, list[_Expansion]()
+    fmt, expansions = question.format, list[_Expansion]()
     if is_plain(fmt):
         for tensor in matrices(question):
-            found.append(_Matrix(tensor.op, fmt, *matrix_shape(tensor), traffic.arrival(tensor.name)))
+            expansions.append(_Matrix(tensor.op, fmt, *matrix_shape(tensor), traffic.arrival(tensor.name)))
     if question.context > 1:
-        found.append(_Past("scores", question, True, traffic.arrival("keys")))
-        found.append(_Past("wv", question, False, traffic.arrival("values")))
-    return found
+        expansions.append(_Past("scores", question, True, traffic.arrival("keys")))
+        expansions.append(_Past("wv", question, False, traffic.arrival("values")))
+    return expansions
 
 
 def _expand(queue: Queue, pool: Pool, work: list[_Expansion], pairs: list[tuple[Buffer, Buffer]]) -> list[float]:

@@ -40,7 +40,7 @@ def measure_reshape(layers: Layers, pool: Pool, bench: MeasurementBuffers, traff
     came, to = (tokens * heads * row, row, heads * row), (heads * width * line, width * line, line)
     size = batch * heads * width * line
     target = arena_beside(size).alloc(size, "turned keys")
-    found = TurnTimes(size_of(2 * batch * tokens * heads * width, question.kv_format))
+    turn_times = TurnTimes(size_of(2 * batch * tokens * heads * width, question.kv_format))
 
     def turn(number: int) -> float:
         keys, fmt = layers.blocks[number % layers.count]["keys"], question.kv_format
@@ -49,8 +49,8 @@ def measure_reshape(layers: Layers, pool: Pool, bench: MeasurementBuffers, traff
         return time.monotonic() - began
 
     for number in range(ROUNDS):
-        found.reads.append(bench.read(pool))
-        found.idle.append(turn(2 * number))
+        turn_times.reads.append(bench.read(pool))
+        turn_times.idle.append(turn(2 * number))
         with traffic.flowing():
-            found.busy.append(turn(2 * number + 1))
-    return found
+            turn_times.busy.append(turn(2 * number + 1))
+    return turn_times

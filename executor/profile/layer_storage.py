@@ -149,19 +149,19 @@ def _balanced(readers: list[_Reader], plan: list[_Stored], traffic: LayerTraffic
 
 
 def _round(
-    found: StorageTimes,
+    storage_times: StorageTimes,
     readers: list[_Reader],
     plan: list[_Stored],
     traffic: LayerTraffic,
     layers: Layers,
     number: int,
 ) -> None:
-    shares = tuple(disk.share for disk in found.disks)
+    shares = tuple(disk.share for disk in storage_times.disks)
     with traffic.flowing():
         times = _read(readers, plan, shares, traffic.sets[number % len(traffic.sets)])
     for place, each in enumerate(plan):
-        found.seconds.setdefault(each.op, []).append(float((times[:, place, 1] - times[:, place, 0]).max()))
-    for place, (disk, reader) in enumerate(zip(found.disks, readers, strict=True)):
+        storage_times.seconds.setdefault(each.op, []).append(float((times[:, place, 1] - times[:, place, 0]).max()))
+    for place, (disk, reader) in enumerate(zip(storage_times.disks, readers, strict=True)):
         size = sum(_parts(each.size, shares)[place] for each in plan)
         disk.rates.append(size / float((times[place, :, 1] - times[place, :, 0]).sum()))
         _alone(disk, reader, plan, layers.blocks[number % layers.count])

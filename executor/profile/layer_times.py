@@ -60,26 +60,26 @@ def measure_times(
 
     `recorded`: the plain read of the device's record, bytes/s; `shared`: whether the copy engine is on its cores.
     Goes on until the traffic has brought everything twice."""
-    running, found = layers.running(pool), DeviceTimes(pool.threads, shared)
+    running, device_times = layers.running(pool), DeviceTimes(pool.threads, shared)
     running.run()
     traffic.take()
     began, rounds = time.monotonic(), 0
     while _goes_on(rounds, time.monotonic() - began, traffic.rounds < 2):
-        _round(running, layers, bench, traffic, recorded, found)
+        _round(running, layers, bench, traffic, recorded, device_times)
         rounds += 1
-    found.moved, found.rates = traffic.take()
-    return found
+    device_times.moved, device_times.rates = traffic.take()
+    return device_times
 
 
 def sweep(pool: Pool, layers: Layers, bench: MeasurementBuffers, traffic: LayerTraffic, recorded: float) -> DeviceTimes:
     """A few rounds, to compare numbers of threads; each costs `took_s` (PARK-73)."""
     began = time.monotonic()
-    running, found = layers.running(pool), DeviceTimes(pool.threads, shared=False)
+    running, device_times = layers.running(pool), DeviceTimes(pool.threads, shared=False)
     running.run()
     for _ in range(SWEEP_ROUNDS):
-        _round(running, layers, bench, traffic, recorded, found)
-    found.took_s = time.monotonic() - began
-    return found
+        _round(running, layers, bench, traffic, recorded, device_times)
+    device_times.took_s = time.monotonic() - began
+    return device_times
 
 
 def _goes_on(rounds: int, seconds: float, incomplete: bool) -> bool:
@@ -93,19 +93,19 @@ def _round(
     bench: MeasurementBuffers,
     traffic: LayerTraffic,
     recorded: float,
-    found: DeviceTimes,
+    device_times: DeviceTimes,
 ) -> None:
     before = bench.read(running.pool)
     idle = running.run()
     with traffic.flowing():
         busy = running.run()
     read = (before + bench.read(running.pool)) / 2
-    found.reads.append(read)
+    device_times.reads.append(read)
     for op in layers.question.operations:
-        alone = found.typical(idle[op.name])
-        found.idle.setdefault(op.name, []).append(alone)
+        alone = device_times.typical(idle[op.name])
+        device_times.idle.setdefault(op.name, []).append(alone)
         at_record = restated(op.memory_bytes, alone, read, recorded)
-        found.busy.setdefault(op.name, []).append(found.typical(busy[op.name]) * at_record)
+        device_times.busy.setdefault(op.name, []).append(device_times.typical(busy[op.name]) * at_record)
 
 
 def restated(size: int, alone: float, read: float, recorded: float) -> float:

@@ -164,14 +164,14 @@ def _shares(pool: Pool, bench: MeasurementBuffers, size: int, run: Run, pairs: i
     """`run`, which reads `size` bytes, against plain reads, pair by pair; the mean of many runs, as a step has many."""
     read = bench.read(pool)
     repeats = max(3, round(SLICE_S * read / size))
-    found = _Shares([], [])
+    shares = _Shares([], [])
     for _ in range(pairs):
         rate = size / fmean(run(repeats))
         after = bench.read(pool)
-        found.shares.append(rate / ((read + after) / 2))
-        found.reads.append(after)
+        shares.shares.append(rate / ((read + after) / 2))
+        shares.reads.append(after)
         read = after
-    return found
+    return shares
 
 
 def _attention_points(

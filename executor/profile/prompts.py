@@ -58,9 +58,9 @@ def prompt_step(
         weights, few = map(bench.matrices, sizes)
         return before + _in_turn(pool, bench, product, (weights, few), many, rounds)
 
-    def keep(found: list[Round], share: float) -> None:
-        samples.add_reads([one.read for one in found], share)
-        for tokens, (flops, inputs) in rates_of(found, sizes, median(samples.read)).items():
+    def keep(rounds: list[Round], share: float) -> None:
+        samples.add_reads([one.read for one in rounds], share)
+        for tokens, (flops, inputs) in rates_of(rounds, sizes, median(samples.read)).items():
             samples.gemm[fmt, rounding, tokens], samples.inputs[fmt, rounding, tokens] = flops, inputs
             samples.disturbed[f"gemm {rounding}", fmt, tokens] = share
 

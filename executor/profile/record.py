@@ -238,10 +238,10 @@ def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: flo
         yield _rounded(curve("inputs", "linear", fmt, shares, MEASURED), samples, rounding)
 
 
-def _rounded(found: Efficiency, samples: ProcessorSamples, rounding: Precision) -> Efficiency:
+def _rounded(efficiency: Efficiency, samples: ProcessorSamples, rounding: Precision) -> Efficiency:
     """Return the efficiency curve with the precision of its activations, if its format was measured in several."""
-    several = found.format != "*" and len(samples.roundings(found.format)) > 1
-    return found.model_copy(update={"rounding": rounding}) if several else found
+    several = efficiency.format != "*" and len(samples.roundings(efficiency.format)) > 1
+    return efficiency.model_copy(update={"rounding": rounding}) if several else efficiency
 
 
 def _net(share: float, alone: float, overhead: float) -> float:

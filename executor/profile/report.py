@@ -43,22 +43,22 @@ def _notes(readings: list[Reading], chosen: int | None) -> Iterator[str]:
     and how much it was disturbed."""
     yield from _swept(readings, chosen)
     yield from _turned(readings)
-    for each in readings:
-        value = each.figure.value
-        if each.what == SHARE:
-            direct = each.conditions["direct"]
+    for reading in readings:
+        value = reading.figure.value
+        if reading.what == SHARE:
+            direct = reading.conditions["direct"]
             buffered = "" if direct else "; the file system has no direct reads, buffered ones are used"
-            yield f"  storage {each.conditions['folder']}: {value:.1%} of every weight{buffered}"
-        elif each.what == TOOK:
+            yield f"  storage {reading.conditions['folder']}: {value:.1%} of every weight{buffered}"
+        elif reading.what == TOOK:
             yield f"  measured in {value:.1f} s{_parts(readings)}"
-        elif each.what == OTHERS and value > DISTURBED:
+        elif reading.what == OTHERS and value > DISTURBED:
             yield f"  other processes took {value:.0%} of the CPU time in all"
     yield from _disturbed(readings)
 
 
 def _disturbed(readings: list[Reading]) -> Iterator[str]:
     """What stayed disturbed of a table, and that its figures say so."""
-    left = {each.conditions["of"]: each.figure.value for each in readings if each.what == DISTURBANCE}
+    left = {reading.conditions["of"]: reading.figure.value for reading in readings if reading.what == DISTURBANCE}
     if left:
         parts, most = ", ".join(map(str, left)), max(left.values())
         told = f"others took up to {most:.0%} of the time of {parts}, whose figures have wider spreads"
@@ -68,46 +68,52 @@ def _disturbed(readings: list[Reading]) -> Iterator[str]:
 
 def unsteady(readings: Iterable[Reading]) -> Iterator[str]:
     """How many points of a profile or a table stayed unsteady, if any did."""
-    for each in readings:
-        if each.what == LEFT and each.conditions["of"] == "unsteady" and each.figure.value > 0:
-            left = f"{each.figure.value:.0f} points, whose samples lie far apart though nobody here took time from them"
+    for reading in readings:
+        if reading.what == LEFT and reading.conditions["of"] == "unsteady" and reading.figure.value > 0:
+            left = (
+                f"{reading.figure.value:.0f} points, whose samples lie far apart though nobody here took time from them"
+            )
             yield f"  unsteady: {left}; their figures are as wide"
 
 
 def _swept(readings: list[Reading], chosen: int | None) -> Iterator[str]:
     """Milliseconds of the layer and seconds of measuring by number of threads (PARK-48, 73)."""
-    took = {each.conditions["threads"]: each for each in readings if each.what == PART and "threads" in each.conditions}
-    for each in readings:
-        if each.what == LAYER:
-            threads = each.conditions["threads"]
+    took = {
+        reading.conditions["threads"]: reading
+        for reading in readings
+        if reading.what == PART and "threads" in reading.conditions
+    }
+    for reading in readings:
+        if reading.what == LAYER:
+            threads = reading.conditions["threads"]
             cost = f", tried in {took[threads].figure.value:.1f} s" if threads in took else ""
             used = "  <- used" if threads == chosen else ""
-            yield f"  host on {threads:>3} threads{_cell(each.figure.value)} ms a layer{cost}{used}"
+            yield f"  host on {threads:>3} threads{_cell(reading.figure.value)} ms a layer{cost}{used}"
 
 
 def _turned(readings: list[Reading]) -> Iterator[str]:
     """What the layout (batch, tokens, width) would add to Scores (PARK-15)."""
     scores = {
-        each.device: each.figure.value
-        for each in readings
-        if each.what == OPERATION and each.conditions["op"] == "scores"
+        reading.device: reading.figure.value
+        for reading in readings
+        if reading.what == OPERATION and reading.conditions["op"] == "scores"
     }
-    for each in readings:
-        if each.what == RESHAPE:
-            value, size = each.figure.value, each.conditions.get("bytes")
+    for reading in readings:
+        if reading.what == RESHAPE:
+            value, size = reading.figure.value, reading.conditions.get("bytes")
             rate = f", {float(size) / value / 1e9:.2f} GB/s" if size is not None else ""
-            alone = each.conditions["link"] == "idle" and each.device in scores
-            more = f", {value / scores[each.device]:+.0%} of scores" if alone else ""
-            beside = f"link {each.conditions['link']}"
-            yield f"  --reshape on {each.device}, {beside}: {1e3 * value:.4f} ms to turn the keys{rate}{more}"
+            alone = reading.conditions["link"] == "idle" and reading.device in scores
+            more = f", {value / scores[reading.device]:+.0%} of scores" if alone else ""
+            beside = f"link {reading.conditions['link']}"
+            yield f"  --reshape on {reading.device}, {beside}: {1e3 * value:.4f} ms to turn the keys{rate}{more}"
 
 
 def _parts(readings: list[Reading]) -> str:
     """`: layers in memory 0.5 s, ...`; the sweep's threads have lines of their own."""
     parts = [
-        f"{each.conditions['part']} {each.figure.value:.1f} s{_iterations(each)}"
-        for each in readings
-        if each.what == PART and "threads" not in each.conditions
+        f"{reading.conditions['part']} {reading.figure.value:.1f} s{_iterations(reading)}"
+        for reading in readings
+        if reading.what == PART and "threads" not in reading.conditions
     ]
     return f": {', '.join(parts)}" if parts else ""
 

@@ -21,14 +21,14 @@ def adopted(place: TablePlace, other: Hardware, question: LayerQuestion) -> Hard
     Seconds of operations are restated at this record's plain reads, as measured ones are; rates of expansion, of
     turning caches and of storage come along where this record has none."""
     key = place.key(question)
-    table = next((each for each in other.tables if each.key == key), None)
+    table = next((table for table in other.tables if table.key == key), None)
     if table is None:
         return None
     disks = list(_disks(place.hardware, other, question))
     return joined(
         place.hardware,
         _restated(table, place, other, question),
-        [each for each in other.readings if each.conditions.get(TABLE) == key],
+        [reading for reading in other.readings if reading.conditions.get(TABLE) == key],
         {name: other.sources[name] for name in (table_name(key), NOW) if name in other.sources},
         devices=tuple(_informed(device, other) for device in place.hardware.devices),
         memories=disks,
@@ -65,7 +65,7 @@ def _informed(device: Device, other: Hardware) -> Device:
 
 
 def _has(curves: Iterable[Efficiency], one: Efficiency) -> bool:
-    return any((each.op, each.format) == (one.op, one.format) for each in curves)
+    return any((curve.op, curve.format) == (one.op, one.format) for curve in curves)
 
 
 def _disks(here: Hardware, other: Hardware, question: LayerQuestion) -> Iterable[Memory]:

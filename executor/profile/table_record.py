@@ -58,8 +58,10 @@ def joined(
 
     A table of the same key is replaced; the newest come first."""
     tables = (table, *[each for each in old.tables if each.key != table.key][: TABLES - 1])
-    kept = {each.key for each in tables[1:]}
-    before = [each for each in old.readings if TABLE not in each.conditions or each.conditions[TABLE] in kept]
+    kept = {table.key for table in tables[1:]}
+    before = [
+        reading for reading in old.readings if TABLE not in reading.conditions or reading.conditions[TABLE] in kept
+    ]
     parts = {
         "memories": _replaced(old.memories, memories),
         "devices": devices,

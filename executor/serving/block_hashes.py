@@ -19,8 +19,8 @@ class BlockHashes:
     def __call__(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """One for each full block, of its tokens and all before them."""
         ids, size = np.array(tokens, np.int32).tobytes(), 4 * self.block
-        running, found = blake2b(digest_size=8, key=self.key), []
+        running, result = blake2b(digest_size=8, key=self.key), []
         for end in range(size, len(ids) + 1, size):
             running.update(ids[end - size : end])
-            found.append(int.from_bytes(running.copy().digest(), "little", signed=True))
-        return tuple(found)
+            result.append(int.from_bytes(running.copy().digest(), "little", signed=True))
+        return tuple(result)

@@ -62,25 +62,25 @@ def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: Kv
 
 def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, target_runs: Sequence[Run]) -> Pieces:
     """Copies of the same positions from one cache to another, where runs may be cut elsewhere."""
-    found: Pieces = []
+    result: Pieces = []
     for count, source_row, target_row in _common(list(source_runs), list(target_runs)):
         ends = zip(target.offsets(target_row), source.offsets(source_row), strict=True)
-        found += [(to, from_, count * source.row) for to, from_ in ends]
-    return found
+        result += [(to, from_, count * source.row) for to, from_ in ends]
+    return result
 
 
 def _common(one: Sequence[Run], other: Sequence[Run]) -> list[tuple[int, int, int]]:
     """(count, row of one, row of the other) of positions that are together in both."""
-    found, i, j = [], 0, 0
+    result, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         (a, n, row), (b, m, place) = one[i], other[j]
         begin, end = max(a, b), min(a + n, b + m)
         if begin < end:
-            found.append((end - begin, row + begin - a, place + begin - b))
+            result.append((end - begin, row + begin - a, place + begin - b))
         i, j = i + (end == a + n), j + (end == b + m)
-    return found
+    return result
 
 
-def as_array(found: Pieces) -> memoryview:
+def as_array(pieces: Pieces) -> memoryview:
     """As native copies take them."""
-    return np.array(found, np.int64).reshape(-1, 3).data
+    return np.array(pieces, np.int64).reshape(-1, 3).data

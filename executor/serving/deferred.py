@@ -71,17 +71,17 @@ class Deferred:
 
     def at_work(self, running: ActiveRequest) -> Cohort | None:
         """The cohort with a token of it, if the host may be at work for it."""
-        return next((each.cohort for each in self._places if each.has(running) and not each.cohort.landed), None)
+        return next((place.cohort for place in self._places if place.has(running) and not place.cohort.landed), None)
 
     def has(self, running: ActiveRequest) -> bool:
         """Whether a token of it is under way."""
-        return any(each.has(running) for each in self._places)
+        return any(place.has(running) for place in self._places)
 
     def drop(self, running: ActiveRequest) -> None:
         """Its token under way is not wanted any more; what the host does for it now it does in vain."""
-        for each in self._places:
-            if each.has(running):
-                each.gone.add(id(running))
+        for place in self._places:
+            if place.has(running):
+                place.gone.add(id(running))
 
     def join(self, rows: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
@@ -89,52 +89,52 @@ class Deferred:
         for each in self._places:
             if each.rows and not each.kept and each.cohort.landed:
                 each.clear()
-        found: dict[int, Joining] = {}
-        for each in sorted(self._places, key=lambda each: each.begun):
-            if each.kept and each.cohort.layer not in found and each.cohort.layer is not None:
+        joinings: dict[int, Joining] = {}
+        for each in sorted(self._places, key=lambda place: place.begun):
+            if each.kept and each.cohort.layer not in joinings and each.cohort.layer is not None:
                 members = [each.rows[row] for row in each.kept]
-                found[each.cohort.layer] = _joining(each, members, each.kept, rows, place)
-        free = next((each for each in self._places if not each.rows), None)
+                joinings[each.cohort.layer] = _joining(each, members, each.kept, rows, place)
+        free = next((place for place in self._places if not place.rows), None)
         fresh = [running for running in asked if not self.has(running)]
         if free is None or not fresh:
-            return [found[layer] for layer in sorted(found)]
+            return [joinings[layer] for layer in sorted(joinings)]
         self._begun += 1
         free.begun = self._begun
-        return [_joining(free, fresh, [], rows, place), *(found[layer] for layer in sorted(found))]
+        return [_joining(free, fresh, [], rows, place), *(joinings[layer] for layer in sorted(joinings))]
 
     def stay(self, rows: Rows, apart: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """Those of `asked` whose token is under way go on from where they are, by layer, behind sub-batch 1's `rows`,
         which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
-        found: list[Joining] = []
-        for each in sorted(self._places, key=lambda each: -1 if each.cohort.layer is None else each.cohort.layer):
+        result: list[Joining] = []
+        for each in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
             members = [running for running in asked if each.has(running)]
             if not members:
                 continue
             mine, behind = _apart(members, place), _behind(members)
             rows, apart = rows.and_then(behind), apart.followed(mine)
             kept = np.array([each.rows.index(member) for member in members], np.int64).data
-            found.append(Joining(each, members, rows, (each.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
-        return found
+            result.append(Joining(each, members, rows, (each.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
+        return result
 
     def after(self, joining: Joining) -> list[ActiveRequest]:
         """Whose tokens the pass made, in which the cohort went on."""
-        each = joining.place
+        place = joining.place
         if joining.stays:
-            each.gone.update(id(member) for member in joining.members)
+            place.gone.update(id(member) for member in joining.members)
             return joining.members
-        ended = joining.members if each.cohort.layer is None else []
-        each.rows, each.gone = [] if ended else joining.members, set()
+        ended = joining.members if place.cohort.layer is None else []
+        place.rows, place.gone = [] if ended else joining.members, set()
         return ended
 
     def wait(self) -> None:
         """Until the host is at work for none."""
-        for each in self._places:
-            each.cohort.wait()
+        for place in self._places:
+            place.cohort.wait()
 
     def clear(self) -> None:
         """Forget it all, once nothing is under way."""
-        for each in self._places:
-            each.clear()
+        for place in self._places:
+            place.clear()
 
 
 def _joining(place: Members, members: list[ActiveRequest], kept: list[int], rows: Rows, room: Place) -> Joining:
@@ -146,15 +146,15 @@ def _joining(place: Members, members: list[ActiveRequest], kept: list[int], rows
 
 def _behind(members: Sequence[ActiveRequest]) -> Rows:
     """Their rows on the accelerator, which has nothing of them cached."""
-    found = Rows()
+    rows = Rows()
     for member in members:
-        found.add(member.tokens[member.cached :], member.cached, None, member.id)
-    return found
+        rows.add(member.tokens[member.cached :], member.cached, None, member.id)
+    return rows
 
 
 def _apart(members: Sequence[ActiveRequest], place: Place) -> Rows:
     """Their rows as the host has them."""
-    found = Rows()
+    rows = Rows()
     for member in members:
-        found.add(member.tokens[member.cached :], member.cached, place(member), None)
-    return found
+        rows.add(member.tokens[member.cached :], member.cached, place(member), None)
+    return rows

@@ -168,9 +168,9 @@ class ServingEngine:
         stage = self._seating.stages[number]
         return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
 
-    def _copies(self, source: str, target: str, found: Pieces) -> LayerCopies | None:
+    def _copies(self, source: str, target: str, pieces: Pieces) -> LayerCopies | None:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
-        return _copies(caches[source], caches[target], found)
+        return _copies(caches[source], caches[target], pieces)
 
     def _stepped(self, batches: Batches, done: ServingPass, start: float) -> Stepped:
         batches.advance()
@@ -191,7 +191,7 @@ class ServingEngine:
         return {request: self._running[request].take(token, row) for request, token, row in found}
 
 
-def _copies(source: BlockCache | None, target: BlockCache | None, found: Pieces) -> LayerCopies | None:
-    if not found or source is None or target is None:
+def _copies(source: BlockCache | None, target: BlockCache | None, pieces: Pieces) -> LayerCopies | None:
+    if not pieces or source is None or target is None:
         return None
-    return source.side, target.side, as_array(found)
+    return source.side, target.side, as_array(pieces)

@@ -83,10 +83,10 @@ class Homes:
         before, cached = running.home, running.cached
         runs, table = self.pools[before].runs(running.table, cached), BlockTable()
         self._extend(home, table, cached)
-        found = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
+        result = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
         self.free(running)
         running.home, running.table, running.cached = home, table, cached
-        return found
+        return result
 
     def through(self, running: ActiveRequest, tokens: int) -> tuple[list[Run], Pieces, Pieces]:
         """A part of a prompt whose home is the host: where it passes through the accelerator, together with what is
@@ -120,18 +120,18 @@ class Homes:
 
     def check_integrity(self, all_running: Iterable[ActiveRequest]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""
-        found: dict[Home, list[BlockTable]] = {home: [] for home in self.pools}
+        block_tables: dict[Home, list[BlockTable]] = {home: [] for home in self.pools}
         for home, table, _ in self._held:
-            found[home].append(table)
+            block_tables[home].append(table)
         for running in all_running:
-            found[running.home].append(running.table)
+            block_tables[running.home].append(running.table)
             room = len(running.table.blocks) * self.pools[running.home].block
             assert running.cached <= room, "what is cached has a place"
             assert running.cached < len(running.tokens) + 1, "only tokens are cached"
             assert running.home == "gpu" or not running.table.shared, "the host's cache is shared by nobody"
-        shared = self.prefixes.check_integrity(found["gpu"])
+        shared = self.prefixes.check_integrity(block_tables["gpu"])
         for home, pool in self.pools.items():
-            pool.check_integrity(found[home], shared if home == "gpu" else ())
+            pool.check_integrity(block_tables[home], shared if home == "gpu" else ())
 
 
 def _clip(runs: list[Run], start: int, stop: int) -> Iterable[Run]:

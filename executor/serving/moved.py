@@ -15,7 +15,7 @@ def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host:
     """Raise UsageError for the first of anything else; without a `host` nothing comes."""
     record = plan.hardware.device(accelerator)
     way = None if host is None else (plan.hardware.device(host).memory, record.memory)
-    for task in (task for each in passes for task in each.tasks if task.kind in MOVES):
+    for task in (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES):
         _check(task, way)
         if record.kind in OPENERS:
             message = "weights do not come to a PyTorch device while it serves"

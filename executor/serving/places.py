@@ -35,7 +35,7 @@ class Places:
 def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
     """Raise UsageError for plans of which not one device computes everything, or to which more comes than weights of
     the host beside it."""
-    found = sorted({device for each in passes for device in each.devices})
+    found = sorted({device for one_pass in passes for device in one_pass.devices})
     if len(found) > 1:
         message = "requests are served by one device that computes everything"
         remedy = "plan with helm-plan --strategy vllm; --cpu-offload-gb N leaves weights without room to the host"

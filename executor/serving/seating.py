@@ -44,7 +44,7 @@ class Seating:
 
 def seat(
     plan: Plan,
-    found: PhasePass,
+    phase_pass: PhasePass,
     accelerator: ExecutorDevice,
     host: ExecutorDevice | None,
     store: WeightLoader,
@@ -63,11 +63,11 @@ def seat(
         rows = passing_rows(plan, limits)
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
     memories = {accelerator.memory.name: accelerator.memory}
-    (staging,) = stage_weights(plan, [found], memories, store, 1, tables=False)
+    (staging,) = stage_weights(plan, [phase_pass], memories, store, 1, tables=False)
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
-    spec = _spec(plan, found, accelerator, staging, table, store, limits, gpu, passing)
+    spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing)
     first = _stage(accelerator, spec, "activations")
-    driver = accelerator.driver(streamed_weights(plan, found, staging, store, first, table))
+    driver = accelerator.driver(streamed_weights(plan, phase_pass, staging, store, first, table))
     if host is None:
         return Seating(driver, (first,), gpu)
     headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
@@ -90,7 +90,7 @@ def _stage(device: ExecutorDevice, spec: RaggedSpec, what: str) -> Stage:
 
 def _spec(
     plan: Plan,
-    found: PhasePass,
+    phase_pass: PhasePass,
     device: ExecutorDevice,
     staging: Staging,
     table: TokenTable | None,
@@ -103,7 +103,7 @@ def _spec(
     rope, lookup = rope_tables(plan.model, plan.workload.context), None if table is None else table.linear(0)
     builder = StageBuilder(plan, store, _caches(plan, device, gpu), rope, False, lookup)
     most = rows_of_a_pass(limits, host=passing is not None)
-    uniform = builder.spec(found, staging, device, 0, most)
+    uniform = builder.spec(phase_pass, staging, device, 0, most)
     if passing is not None:
         for layer, block in enumerate(uniform["blocks"]):
             block["passing_keys"], block["passing_values"] = passing.parts(layer)
@@ -113,14 +113,14 @@ def _spec(
 
 def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     """What stages read and append to: every layer's part of the blocks."""
-    heads, found = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
+    heads, caches = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
     for layer in range(plan.model.layers):
         fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
-        found.found[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
-    return found
+        caches.found[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
+    return caches
 
 
 def _host_spec(plan: Plan, spec: RaggedSpec, limits: Limits, cpu: BlockCache) -> RaggedSpec:

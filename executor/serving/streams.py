@@ -50,31 +50,31 @@ def table_of(store: WeightLoader, memory: DeviceMemory, rows: int, batches: int)
 
 
 def streamed_weights(
-    plan: Plan, found: PhasePass, staging: Staging, store: WeightLoader, stage: Stage, table: TokenTable | None
+    plan: Plan, phase_pass: PhasePass, staging: Staging, store: WeightLoader, stage: Stage, table: TokenTable | None
 ) -> StreamedWeights | None:
     """What the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
 
     The weights come as `helm-run` moves them, to the same sets of buffers."""
-    moves = WeightMoves(plan, found, staging, store, Storage({}, {}), Stops({}))
+    moves = WeightMoves(plan, phase_pass, staging, store, Storage({}, {}), Stops({}))
     sets, owners = dict[object, int](), dict[object, int]()
     operations = []
-    for use, tasks in _by_use(found).items():
+    for use, tasks in _by_use(phase_pass).items():
         _, slot = staging.of(use)[0]
         which = sets.setdefault(slot.set, len(sets)), owners.setdefault(slot.owner, len(owners))
-        each = [_native(move) for task in tasks for move in moves.moves(task)]
-        operations.append((_operation(stage, use), *which, each))
+        natives = [_native(move) for task in tasks for move in moves.moves(task)]
+        operations.append((_operation(stage, use), *which, natives))
     ahead, together = plan.schedule.overlap == "next-layer", plan.schedule.barrier
     if table is None:
         return StreamedWeights(operations, ahead, together) if operations else None
     return StreamedWeights(operations, ahead, together, (table.home, table.format, *table.shape, table.targets))
 
 
-def _by_use(found: PhasePass) -> dict[DeviceUse, list[int]]:
+def _by_use(phase_pass: PhasePass) -> dict[DeviceUse, list[int]]:
     """The tasks that bring weights, by what computes with them."""
     uses: dict[DeviceUse, list[int]] = {}
-    for index, task in enumerate(found.tasks):
+    for index, task in enumerate(phase_pass.tasks):
         if task.kind == "transfer" and carried(task).endswith(WEIGHTS) and carried(task) != LOOKED_UP:
-            uses.setdefault(found.uses[found.user[index]], []).append(index)
+            uses.setdefault(phase_pass.uses[phase_pass.user[index]], []).append(index)
     return uses
 
 

@@ -78,7 +78,7 @@ class Attending:
         strides = (sequence, head, length * dtype.itemsize, dtype.itemsize)
         sides = ((keys, key_offset), (values, value_offset))
         one, other = (
-            self._kind.values(of_kind(each, TorchBuffer).strided(dtype, shape, strides, at)) for each, at in sides
+            self._kind.values(of_kind(side, TorchBuffer).strided(dtype, shape, strides, at)) for side, at in sides
         )
         seen = position + count <= past + 1
         return one, other, None if seen else self._positions.later(tokens, past, position, position + count)

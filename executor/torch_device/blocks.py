@@ -35,8 +35,8 @@ def block_of(spec: StageSpec, block: BlockSpec, space: torch.Tensor) -> StageBlo
     widths: dict[NormName, int] = {"norm1": hidden, "norm2": hidden, "q_norm": head, "k_norm": head}
     norms = {name: norm_of(block[name], width) for name, width in widths.items()}
     return StageBlock(
-        {op: each for op, each in linears.items() if each is not None},
-        {name: each for name, each in norms.items() if each is not None},
+        {op: linear for op, linear in linears.items() if linear is not None},
+        {name: norm for name, norm in norms.items() if norm is not None},
         cache_of(spec, block["keys"], block.get("kept_keys", []), divided),
         cache_of(spec, block["values"], block.get("kept_values", []), transposed=False),
         _heads(spec, block.get("scores_heads")),

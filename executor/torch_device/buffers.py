@@ -53,7 +53,7 @@ class TorchBuffer:
     def strided(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
         """Values of `dtype` from `offset` on, `strides` apart, both in bytes."""
         values = self.bytes[offset:].view(dtype)
-        return values.as_strided(shape, [each // dtype.itemsize for each in strides])
+        return values.as_strided(shape, [stride // dtype.itemsize for stride in strides])
 
     def view(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
         """Its first values of `dtype`, in `shape`; what is written there is written here."""

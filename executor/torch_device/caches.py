@@ -63,8 +63,8 @@ class HeadsCache:
 
     def gather(self, places: torch.Tensor) -> torch.Tensor:
         """(n, heads, count, head_dim) of rows `places` (n, count) of a cache that all sequences share."""
-        found = [held.kind.values(held.rows[0][:, places].transpose(0, 1)) for held in self.pieces]
-        return found[0] if len(found) == 1 else torch.cat(found, 1)
+        values = [held.kind.values(held.rows[0][:, places].transpose(0, 1)) for held in self.pieces]
+        return values[0] if len(values) == 1 else torch.cat(values, 1)
 
     def _holding(self, head: int) -> int:
         """The piece that counts for a head: of several the last, which holds what lives here."""

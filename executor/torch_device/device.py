@@ -62,7 +62,7 @@ class TorchDevice:
 
     def pin(self, buffers: Iterable[Buffer]) -> Pinned:
         """Page-locked where it is a CUDA device."""
-        return Pinned((each for each in buffers if isinstance(each, HostBuffer)), self.memory.device)
+        return Pinned((buffer for buffer in buffers if isinstance(buffer, HostBuffer)), self.memory.device)
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""

@@ -45,8 +45,8 @@ class Spans:
 
     def seconds(self) -> dict[str, float]:
         """By part, once the last mark is reached."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for (_, before), (part, mark) in zip(self._marks, self._marks[1:], strict=False):
             if part is not None:
-                found[part] = found.get(part, 0.0) + mark.since(before)
-        return found
+                result[part] = result.get(part, 0.0) + mark.since(before)
+        return result

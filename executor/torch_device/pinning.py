@@ -18,15 +18,15 @@ def page_ranges(places: Iterable[tuple[int, int]]) -> Ranges:
     """(address, bytes) of whole pages that hold all of `places` (address, bytes), none twice, in order.
 
     Buffers share pages, and a page may be locked only once."""
-    found: Ranges = []
+    result: Ranges = []
     for address, size in sorted(places):
         begin, end = address // PAGE * PAGE, -(-(address + size) // PAGE) * PAGE
-        if found and begin <= found[-1][0] + found[-1][1]:
-            last = found[-1]
-            found[-1] = (last[0], max(end, last[0] + last[1]) - last[0])
+        if result and begin <= result[-1][0] + result[-1][1]:
+            last = result[-1]
+            result[-1] = (last[0], max(end, last[0] + last[1]) - last[0])
         elif size:
-            found.append((begin, end - begin))
-    return found
+            result.append((begin, end - begin))
+    return result
 
 
 class Pinned:

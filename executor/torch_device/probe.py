@@ -45,7 +45,7 @@ def copy_seconds(source: torch.device, target: torch.device, size: int) -> float
 def read_times(device: torch.device, size: int, repeats: int) -> Times:
     """Of plain reads of `size` bytes."""
     read = torch.ones(size // 4, device=device)
-    return [each / READS for each in times(device, lambda: [read.sum() for _ in range(READS)], repeats, captured=True)]
+    return [time / READS for time in times(device, lambda: [read.sum() for _ in range(READS)], repeats, captured=True)]
 
 
 def random_weight(device: torch.device, fmt: StoredFormat, rows: int, columns: int) -> Weight:
@@ -69,7 +69,7 @@ def product_times(
         for weight in weights:
             weight.multiply(x, made)
 
-    return [each / len(weights) for each in times(device, walk, repeats, captured=True)]
+    return [time / len(weights) for time in times(device, walk, repeats, captured=True)]
 
 
 def copy_times(source: torch.device, target: torch.device, size: int, repeats: int, page_locked: bool = True) -> Times:

@@ -134,7 +134,7 @@ def _row_codes(blocks: torch.Tensor, fmt: StoredFormat) -> torch.Tensor:
     if fmt == "q6_k":
         low = _nibbles(torch.unflatten(blocks[..., :128], -1, (2, 64)))
         high = torch.unflatten(blocks[..., 128:192], -1, (2, 32))
-        codes = low | torch.cat([high >> 2 * each & 3 for each in range(4)], -1) << 4
+        codes = low | torch.cat([high >> 2 * index & 3 for index in range(4)], -1) << 4
         return codes.flatten(-2).view(torch.int8) - 32
     codes = blocks[..., 16 if fmt == "q4_k" else 4 if fmt in ("q8", "q4") else 2 :]
     if fmt in _BYTES:

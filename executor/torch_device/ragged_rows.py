@@ -66,7 +66,7 @@ class RaggedRows:
             there(rows.outputs),
             Cached(there(own), there(cached[own])),
             Cached(there(passing), there(cached[passing] - capacity)),
-            tuple(Group(there(each), there(places), late) for each, places, late in _groups(rows, capacity)),
+            tuple(Group(there(group), there(places), late) for group, places, late in _groups(rows, capacity)),
         )
 
 
@@ -89,7 +89,7 @@ def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], ND
 def _padded(lines: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Lines of different lengths, behind each its own first place: what is no number in another's cache stays there."""
     listed = list(lines)
-    found = np.empty((len(listed), max(map(len, listed))), np.int64)
-    for row, line in zip(found, listed, strict=True):
+    result = np.empty((len(listed), max(map(len, listed))), np.int64)
+    for row, line in zip(result, listed, strict=True):
         row[: len(line)], row[len(line) :] = line, line[0]
-    return found
+    return result

@@ -66,8 +66,8 @@ class RaggedStage(TorchStage):
         assert self._final_norm is not None and self._head is not None, "a stage with a head"
         logits = self._activations.logits[: len(hidden)]
         self._head.multiply(self._final_norm.of(hidden, *self._norm_kind), logits)
-        found: list[int] = logits.argmax(-1).tolist()
-        return found
+        result: list[int] = logits.argmax(-1).tolist()
+        return result
 
     def _append(self, block: StageBlock, tokens: int, past: int) -> None:
         self._place_heads(block, tokens, self._at.rows)
@@ -135,5 +135,5 @@ def _there(cache: HeadsCache | None) -> HeadsCache:
 def _passing(spec: StageSpec, block: BlockSpec) -> Sides | None:
     """What keys and values of a layer only pass through, if there is room for it."""
     sides = (block.get("passing_keys"), block.get("passing_values"))
-    found = [cache_of(spec, each, [], transposed=False) for each in sides]
-    return None if found[0] is None else (_there(found[0]), _there(found[1]))
+    caches = [cache_of(spec, side, [], transposed=False) for side in sides]
+    return None if caches[0] is None else (_there(caches[0]), _there(caches[1]))

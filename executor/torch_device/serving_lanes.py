@@ -33,7 +33,9 @@ class TorchLanes(NamedTuple):
     def of(cls, lanes: Lanes) -> "TorchLanes":
         """Those of a PyTorch device, and the host's queue."""
         queue, host, *engines = lanes
-        to_host, to_device, queries, outputs = (None if each is None else of_kind(each, CopyLane) for each in engines)
+        to_host, to_device, queries, outputs = (
+            None if engine is None else of_kind(engine, CopyLane) for engine in engines
+        )
         native = None if host is None else of_kind(host, Queue)
         return cls(of_kind(queue, ComputeLane), native, to_host, to_device, queries, outputs)
 

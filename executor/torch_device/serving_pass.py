@@ -75,8 +75,8 @@ class TorchPass:
     def _run(self) -> None:
         """On the accelerator's lane."""
         sides = [
-            Side(number, each, [joining for joining in self._joining if joining.batch == number], self._lanes)
-            for number, each in enumerate(self._batches)
+            Side(number, batch, [joining for joining in self._joining if joining.batch == number], self._lanes)
+            for number, batch in enumerate(self._batches)
         ]
         self._spans.end(None)
         for layer in range(self._layers):
@@ -112,12 +112,12 @@ class TorchPass:
 
     def _swaps(self, layer: int) -> list[Event]:
         """Caches of whole requests on their way, which everything in this layer waits for."""
-        found: list[Event] = []
+        swaps: list[Event] = []
         if "swap_out" in self._copies:
-            found.append(self._copy(self._lanes.to_host, "swap_out", layer, ()))
+            swaps.append(self._copy(self._lanes.to_host, "swap_out", layer, ()))
         if "swap_in" in self._copies:
-            found.append(self._copy(self._lanes.to_device, "swap_in", layer, tuple(found)))
-        return found
+            swaps.append(self._copy(self._lanes.to_device, "swap_in", layer, tuple(swaps)))
+        return swaps
 
     def _copy(self, lane: CopyLane | None, what: Moves, layer: int, wait: Sequence[Awaited]) -> Event:
         assert lane is not None, "caches that move need a link both ways"

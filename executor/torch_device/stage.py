@@ -233,13 +233,13 @@ def _steps(spec: StageSpec, blocks: list[StageBlock], first_layer: int) -> list[
     inner = ["scores", "softmax", "wv"] if spec.get("attention") == "divided" else ["attention"]
     gate = ["gate"] if spec.get("gated", False) else []
     order = ["norm1", "q", "k", "v", "append", *inner, "o", "norm2", *gate, "up", "down"]
-    found: list[tuple[str, str, StageBlock | None]] = []
+    steps: list[tuple[str, str, StageBlock | None]] = []
     if spec["embedding"] is not None:
-        found.append(("embedding", "embedding", None))
+        steps.append(("embedding", "embedding", None))
     for layer, block in enumerate(blocks, first_layer):
-        found += [(f"{layer}.{op}", op, block) for op in order]
-    found += [(op, op, None) for op in ("final_norm", "head") if spec[op] is not None]
-    return found
+        steps += [(f"{layer}.{op}", op, block) for op in order]
+    steps += [(op, op, None) for op in ("final_norm", "head") if spec[op] is not None]
+    return steps
 
 
 def _table(buffer: Vector | None, rows: int, columns: int) -> torch.Tensor | None:

@@ -101,7 +101,7 @@ class WeightLoader:
 
     def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, StoredFormat]:
         """Rows of a matrix that live in `memory`, and their format. Raises UsageError when they are kept apart."""
-        first = next(each for each in self.pieces(tensor) if rows.start < each.stop).copies[memory]
+        first = next(piece for piece in self.pieces(tensor) if rows.start < piece.stop).copies[memory]
         if first.buffer is None or rows.stop > first.stop:
             raise UsageError(
                 f"rows {rows.start} to {rows.stop} of {place_of(tensor)} are used together and kept apart",

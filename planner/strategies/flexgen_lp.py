@@ -104,7 +104,7 @@ class FlexGenLp:
             self.cost_options,
             self.objective,
         )
-        return min(self._finalists(), key=lambda each: each[1], default=(host, inf))[0].decide(recorded)
+        return min(self._finalists(), key=lambda finalist: finalist[1], default=(host, inf))[0].decide(recorded)
 
     def _finalists(self) -> Iterator[tuple[Offloading, float]]:
         """The best policies that fit by the cost model of whole requests and by those of either phase, for the division
@@ -114,7 +114,7 @@ class FlexGenLp:
             return
         frame = first.offloading.frame
         prices = (Prices(frame, keeping, self.cost_options) for keeping in self._modes())
-        policies = [policy for each in prices for policy in self._policies(each)]
+        policies = [policy for price in prices for policy in self._policies(price)]
         proposed = [first]
         for phase in PHASES:
             ranked = sorted(policies, key=lambda policy: policy.phases[phase])
@@ -128,7 +128,7 @@ class FlexGenLp:
         """Rounded policies, the best first: of the best divisions, then of one division after the other. Pricing many
         batches takes long, so what cannot fit is left out before."""
         prices = (Prices(frame, keeping, self.cost_options) for frame in self._frames() for keeping in self._modes())
-        rest = iter(sorted((each for each in prices if each.may_fit), key=_bound))
+        rest = iter(sorted((price for price in prices if price.may_fit), key=_bound))
         while group := list(islice(rest, _FINALISTS)):
             yield from sorted((p for each in group for p in self._policies(each)), key=lambda policy: policy.seconds)
 

@@ -102,7 +102,7 @@ class HeteGen:
     def balanced(self, cache: End, end: End) -> Division:
         """The shares of every shape, with nothing kept."""
         shares = {phase: shared_matrices(self.question, cache, end, phase) for phase in PHASES}
-        brought = {phase: {op: each.brought for op, each in found.items()} for phase, found in shares.items()}
+        brought = {phase: {op: each.brought for op, each in share.items()} for phase, share in shares.items()}
         return Division(brought, {}, cache, end)
 
     def _with_kept(self, base: Division) -> Division:

@@ -84,9 +84,9 @@ def best_map(
 ) -> Offloading:
     """The outcome of Listing 3 that is best by the objective, of those that fit; if none does, the one that keeps least
     on the accelerator."""
-    found = [Offloading(frame, each, keeping, costs, objective) for each in outcomes(frame.model, others)]
-    fitting = [each for each in found if each.fits(frame.workload)]
-    return min(fitting, key=Offloading.seconds, default=found[0])
+    offloadings = [Offloading(frame, outcome, keeping, costs, objective) for outcome in outcomes(frame.model, others)]
+    fitting = [offloading for offloading in offloadings if offloading.fits(frame.workload)]
+    return min(fitting, key=Offloading.seconds, default=offloadings[0])
 
 
 def _steps(layer: Sublayer) -> tuple[float, ...]:

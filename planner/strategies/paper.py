@@ -117,12 +117,12 @@ class PrintedLayerSplit(LayerSplit):
 
     def terms(self, k: int, iteration: Iteration) -> tuple[Term, ...]:
         """T_proj and T_attn of both stages, N delta with corrections, and T_comm between the stages."""
-        found = [term for stage in self.stages(k) for term in self._stage_terms(stage, iteration)]
+        result = [term for stage in self.stages(k) for term in self._stage_terms(stage, iteration)]
         link = self._crossed(k)
         if link is not None:
             seconds = communication(self.model, link, iteration.batch)
-            found.append(_term("hidden", link.name, seconds, "link"))
-        return tuple(found)
+            result.append(_term("hidden", link.name, seconds, "link"))
+        return tuple(result)
 
     def _stage_terms(self, stage: PaperStage, iteration: Iteration) -> list[Term]:
         corrections, device = self.costs.options.corrections, stage.device.name

@@ -89,7 +89,7 @@ def _asked(
     """The question to one strategy with the options `chosen`, and those of the request that it has; all of them know
     the user's table."""
     other, own = method(strategy), request.options
-    shared = {each.name: getattr(own, each.name) for each in fields(other.options) if hasattr(own, each.name)}
+    shared = {field.name: getattr(own, field.name) for field in fields(other.options) if hasattr(own, field.name)}
     if own.table is not None and "table" not in shared:
         request = replace(request, hardware=_with_table(request, own.table))
     return request.of(strategy, other.options(**{**shared, **chosen}))
@@ -217,10 +217,12 @@ def _decision(
     if searched is not None and chosen is not searched:
         changed["certificate"] = _proof(request.objective, chosen.plan, searched.plan)
     others = [
-        each for each in contenders if each is not choice.chosen and each.seconds.mid >= choice.chosen.seconds.mid
+        contender
+        for contender in contenders
+        if contender is not choice.chosen and contender.seconds.mid >= choice.chosen.seconds.mid
     ]
     seen = {chosen.plan.label, *(label for label, _ in chosen.runner_ups)}
-    more = [(each.decision.plan.label, each.seconds.mid) for each in others if each.decision.plan.label not in seen]
+    more = [(other.decision.plan.label, other.seconds.mid) for other in others if other.decision.plan.label not in seen]
     runner_ups = tuple(sorted((*chosen.runner_ups, *more), key=lambda pair: pair[1]))
     return replace(chosen, plan=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)
 

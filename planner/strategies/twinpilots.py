@@ -64,12 +64,12 @@ class RoleCounts:
 
 def spread(counts: RoleCounts) -> Order:
     """The order of blocks: before every streamed one an equal part of the pinned and of the host's, these together."""
-    found: list[Role] = []
+    result: list[Role] = []
     for number in range(max(1, counts.streamed)):
-        found += ["pinned"] * _part(counts.pinned, counts.streamed, number)
-        found += ["host"] * _part(counts.host, counts.streamed, number)
-        found += ["streamed"] * min(1, counts.streamed)
-    return tuple(found)
+        result += ["pinned"] * _part(counts.pinned, counts.streamed, number)
+        result += ["host"] * _part(counts.host, counts.streamed, number)
+        result += ["streamed"] * min(1, counts.streamed)
+    return tuple(result)
 
 
 def _part(count: int, parts: int, number: int) -> int:
@@ -192,9 +192,9 @@ class _FreeBytes:
 
     def most(self, streamed: int, layers: int) -> int | None:
         """As many pinned blocks beside `streamed` ones as fit; None if the host's do not fit then."""
-        found, left = self.limit(streamed, layers), self._left(streamed)
-        fits = found >= 0 and all(left[name] >= found * size for name, size in self.pinned.items())
-        return found if fits else None
+        limit, left = self.limit(streamed, layers), self._left(streamed)
+        fits = limit >= 0 and all(left[name] >= limit * size for name, size in self.pinned.items())
+        return limit if fits else None
 
     def limit(self, streamed: int, layers: int) -> int:
         """As many as the memory to which they add something has room for; less than none if it has too little."""

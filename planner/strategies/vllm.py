@@ -147,12 +147,12 @@ def _parameters(frame: Frame) -> Iterator[tuple[int, tuple[Tensor, ...], int]]:
 
 def _block(model: Model) -> list[tuple[Tensor, ...]]:
     """A block's parameters: q, k and v are one, and so are gate and up."""
-    found: list[tuple[Tensor, ...]] = []
+    block: list[tuple[Tensor, ...]] = []
     for ops in _FUSED:
         members = [tensor for tensor in block_tensors(model, 0) if tensor.op in ops]
         parts = dict.fromkeys(tensor.name.partition(".")[2] if len(ops) > 1 else tensor.name for tensor in members)
-        found += [tuple(tensor for tensor in members if tensor.name.endswith(part)) for part in parts]
-    return found
+        block += [tuple(tensor for tensor in members if tensor.name.endswith(part)) for part in parts]
+    return block
 
 
 def _limited(hardware: Hardware, name: str, available: int, share: float) -> Hardware:

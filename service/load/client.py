@@ -58,32 +58,32 @@ async def observe(
 
     An answer that cannot be one has failed: more tokens than were asked for, events or silence without end."""
     loop = asyncio.get_running_loop()
-    found = Observed(row, loop.time())
+    observed = Observed(row, loop.time())
     try:
         async with asyncio.timeout_at(leave), session.post(url, json=body) as response:
-            await _read(response, found, body["max_tokens"] + _EXTRA_TOKENS)
+            await _read(response, observed, body["max_tokens"] + _EXTRA_TOKENS)
     except (ClientError, ConnectionError, _OtherError) as error:
-        found.status, found.error = "failed", str(error) or type(error).__name__
+        observed.status, observed.error = "failed", str(error) or type(error).__name__
     except TimeoutError:
-        found.status = "cancelled"
-    found.ended = loop.time()
-    found.produced = max(found.produced, len(found.moments))
-    return found
+        observed.status = "cancelled"
+    observed.ended = loop.time()
+    observed.produced = max(observed.produced, len(observed.moments))
+    return observed
 
 
-async def _read(response: ClientResponse, found: Observed, most: int) -> None:
+async def _read(response: ClientResponse, observed: Observed, most: int) -> None:
     if response.status != 200:
-        found.status = "rejected" if 400 <= response.status < 500 else "failed"
-        found.error = f"{response.status}: {(await text_of(response, _ERROR_BYTES))[:500]}"
+        observed.status = "rejected" if 400 <= response.status < 500 else "failed"
+        observed.error = f"{response.status}: {(await text_of(response, _ERROR_BYTES))[:500]}"
         return
-    heard, quiet, tokens = found.sent, 0, 0
+    heard, quiet, tokens = observed.sent, 0, 0
     async for moment, size, events in _arrivals(response):
         for event in events:
-            _note(event, moment, found)
-            if len(found.moments) > most:
+            _note(event, moment, observed)
+            if len(observed.moments) > most:
                 raise _OtherError(f"more than the {most - _EXTRA_TOKENS} tokens that were asked for")
-        heard, quiet = (moment, 0) if len(found.moments) > tokens else (heard, quiet + size)
-        tokens = len(found.moments)
+        heard, quiet = (moment, 0) if len(observed.moments) > tokens else (heard, quiet + size)
+        tokens = len(observed.moments)
         if quiet > _QUIET_BYTES or moment > heard + SILENCE_S:
             raise _OtherError(f"no token in {quiet} bytes and {moment - heard:.0f} s")
 
@@ -98,12 +98,12 @@ async def _arrivals(response: ClientResponse) -> AsyncIterator[tuple[float, int,
         yield loop.time(), len(data), events
 
 
-def _note(event: bytes, moment: float, found: Observed) -> None:
+def _note(event: bytes, moment: float, observed: Observed) -> None:
     for data in _data(event):
         if data == _DONE:
-            found.status = "failed" if found.error else "finished"
+            observed.status = "failed" if observed.error else "finished"
         else:
-            _note_chunk(data, moment, found)
+            _note_chunk(data, moment, observed)
 
 
 def _data(event: bytes) -> Iterator[bytes]:
@@ -111,24 +111,24 @@ def _data(event: bytes) -> Iterator[bytes]:
     return (line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA))
 
 
-def _note_chunk(data: bytes, moment: float, found: Observed) -> None:
+def _note_chunk(data: bytes, moment: float, observed: Observed) -> None:
     try:
-        _note_content(json.loads(data), moment, found)
+        _note_content(json.loads(data), moment, observed)
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         raise _OtherError(f"not a chunk of an answer: {data[:80]!r}") from None
 
 
-def _note_content(chunk: dict[str, Any], moment: float, found: Observed) -> None:
+def _note_content(chunk: dict[str, Any], moment: float, observed: Observed) -> None:
     if "error" in chunk:
-        found.error = str(chunk["error"].get("message", chunk["error"]))
+        observed.error = str(chunk["error"].get("message", chunk["error"]))
     if choices := chunk.get("choices"):
-        found.moments.extend([moment] * _tokens(choices[0]))
-        found.tokens.extend(_count(token) for token in choices[0].get("token_ids") or ())
+        observed.moments.extend([moment] * _tokens(choices[0]))
+        observed.tokens.extend(_count(token) for token in choices[0].get("token_ids") or ())
     if usage := chunk.get("usage"):
         prompt = usage.get("prompt_tokens")
-        found.prompt_tokens = None if prompt is None else _count(prompt)
-        found.produced = _count(usage.get("completion_tokens") or 0)
-        found.reused_tokens = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+        observed.prompt_tokens = None if prompt is None else _count(prompt)
+        observed.produced = _count(usage.get("completion_tokens") or 0)
+        observed.reused_tokens = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
 
 
 def _count(value: Any) -> int:

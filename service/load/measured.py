@@ -34,24 +34,24 @@ def measured(requests: Requests, replayed: Replayed, info: ServedInfo) -> Served
     )
 
 
-def _finish(each: Observed) -> float:
+def _finish(observed: Observed) -> float:
     """The last token; of those who did not finish, when they left."""
-    return each.moments[-1] if _status(each) == "finished" else each.ended
+    return observed.moments[-1] if _status(observed) == "finished" else observed.ended
 
 
-def _status(each: Observed) -> str:
+def _status(observed: Observed) -> str:
     """An answer without a token is none."""
-    return "failed" if each.status == "finished" and not each.moments else each.status
+    return "failed" if observed.status == "finished" and not observed.moments else observed.status
 
 
-def _prompt(each: Observed, requests: Requests) -> int:
-    return int(requests.prompt_tokens[each.row]) if each.prompt_tokens is None else each.prompt_tokens
+def _prompt(observed: Observed, requests: Requests) -> int:
+    return int(requests.prompt_tokens[observed.row]) if observed.prompt_tokens is None else observed.prompt_tokens
 
 
 def _gaps(observed: tuple[Observed, ...]) -> Gaps:
     """Every gap as a run of its own."""
     gaps = [np.diff(each.moments) for each in observed]
-    start = np.concatenate([[0], np.cumsum([len(each) for each in gaps])]).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)
     ones = np.ones(start[-1], np.int64)
     values = np.concatenate(gaps) if gaps else np.zeros(0)
     return Gaps(start, values, np.zeros(len(ones)), ones, ones, np.zeros(len(ones), bool))

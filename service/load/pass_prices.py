@@ -15,7 +15,7 @@ PassSeconds = Mapping[str, Mapping[str, float]]
 
 def parse_passes(text: str) -> PassSeconds:
     """Read Prometheus' text format; empty for servers that do not tell, as others than Helm's."""
-    found: dict[str, dict[str, float]] = {}
+    result: dict[str, dict[str, float]] = {}
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # whatever a stranger sent
@@ -24,8 +24,8 @@ def parse_passes(text: str) -> PassSeconds:
         part, source = (sample.labels.get(label, "") for label in ("part", "source"))
         known = part in PASS_PARTS and source in ("priced", "measured")
         if known and 0.0 <= sample.value < MAX_SECONDS:
-            found.setdefault(part, {})[source] = sample.value
-    return found
+            result.setdefault(part, {})[source] = sample.value
+    return result
 
 
 def price_notes(before: PassSeconds, after: PassSeconds) -> dict[str, float]:

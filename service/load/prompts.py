@@ -25,8 +25,8 @@ def id_prompts(requests: Requests, seed: int) -> Prompt:
         blocks = [_ids((seed, 1, int(each) % 2**63), requests.hash_block) for each in known]
         length = int(requests.prompt_tokens[row])
         rest = _ids((seed, 0, row), max(0, length - len(known) * requests.hash_block))
-        found: list[int] = np.concatenate([*blocks, rest])[:length].tolist()
-        return found
+        result: list[int] = np.concatenate([*blocks, rest])[:length].tolist()
+        return result
 
     return prompt
 

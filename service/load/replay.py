@@ -48,9 +48,9 @@ async def replay(
             if gate is not None:
                 await stack.enter_async_context(gate)
             leave = start + leaves[row] if leaves[row] != float("inf") else None
-            found = await observe(session, url + asking.target, asking.body(row), row, leave)
-        on_end(found)
-        return found
+            result = await observe(session, url + asking.target, asking.body(row), row, leave)
+        on_end(result)
+        return result
 
     async with session, asyncio.TaskGroup() as group:
         tasks = []

@@ -92,17 +92,17 @@ def _metadata(served: Served, row: int) -> dict[str, Any]:
 def _metrics(
     served: Served, row: int, first: float, whole: float, gap: float, gaps: list[float] | None
 ) -> dict[str, Any]:
-    found = {
+    metrics = {
         "input_sequence_length": _value(int(served.prompt_tokens[row]), "tokens"),
         "output_sequence_length": _value(int(served.produced[row]), "tokens"),
         "time_to_first_token": _value(first * _MS, "ms"),
         "request_latency": _value(whole * _MS, "ms"),
     }
     if not np.isnan(gap):
-        found["inter_token_latency"] = _value(gap * _MS, "ms")
+        metrics["inter_token_latency"] = _value(gap * _MS, "ms")
     if gaps is not None:
-        found["inter_chunk_latency"] = _value([each * _MS for each in gaps], "ms")
-    return found
+        metrics["inter_chunk_latency"] = _value([gap * _MS for gap in gaps], "ms")
+    return metrics
 
 
 def _value(value: Any, unit: str) -> dict[str, Any]:

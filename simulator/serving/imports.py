@@ -38,7 +38,7 @@ def _from_vllm(path: Path) -> Served:
     rows = _detail(content, "itls", found.row, file)
     gaps = [numbers(rows[row], file, f"itls.{row}") for row in found.row.tolist()]
     lengths = found.prompt_tokens, found.output_tokens
-    whole = first + np.array([float(each.sum()) for each in gaps])
+    whole = first + np.array([float(gap.sum()) for gap in gaps])
     return _table("vllm bench serve", path, found.sent_s, lengths, first, whole, gaps)
 
 
@@ -78,7 +78,7 @@ def _table(
     """Finished requests from when they were sent, seconds to the first token and to the last, and their gaps."""
     count = len(sent)
     nothing, values = np.zeros(count, np.int64), np.concatenate([np.zeros(0), *gaps])
-    start = np.concatenate([[0], np.cumsum([len(each) for each in gaps])]).astype(np.int64)
+    start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)
     ones = np.ones(len(values), np.int64)
     return Served(
         ServedInfo(source="measured", policy="unknown", requests=path.name, notes={"tool": tool}),

@@ -58,11 +58,11 @@ def goodput(served: Served, slo: Slo, duration: float) -> Goodput:
 
 def spread(values: Floats) -> Spread | None:
     """The distribution of what is not nan; none where nothing is."""
-    found = values[~np.isnan(values)]
-    if not len(found):
+    value = values[~np.isnan(values)]
+    if not len(value):
         return None
-    p50, p90, p99, largest = np.quantile(found, _ASKED).tolist()
-    return Spread(count=len(found), mean=float(found.mean()), p50=p50, p90=p90, p99=p99, max=largest)
+    p50, p90, p99, largest = np.quantile(value, _ASKED).tolist()
+    return Spread(count=len(value), mean=float(value.mean()), p50=p50, p90=p90, p99=p99, max=largest)
 
 
 def gap_spread(runs: Runs) -> Spread | None:

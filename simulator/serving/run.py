@@ -104,8 +104,8 @@ def _gaps(found: Found, requests: int) -> Gaps:
 
 
 def _whole(values: Any) -> Ints:
-    found: Ints = values.astype(np.int64)
-    return found
+    whole: Ints = values.astype(np.int64)
+    return whole
 
 
 def _activity(served: Served, found: Found, setup: Setup) -> Activity:

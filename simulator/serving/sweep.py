@@ -27,14 +27,14 @@ def parse_sweep(text: str) -> Sweep:
     name, _, values = text.partition("=")
     if name not in OVER or not values:
         raise UsageError("not a sweep", field="sweep", value=text, remedy=_EXAMPLE)
-    found = _range(values, text) if ":" in values else tuple(_number(each, text) for each in values.split(","))
+    found = _range(values, text) if ":" in values else tuple(_number(word, text) for word in values.split(","))
     if name in ("output", "input") and any(value != round(value) for value in found):
         raise UsageError("tokens are whole", field="sweep", value=text, remedy=_EXAMPLE)
     return Sweep(OVER[name], found)
 
 
 def _range(values: str, text: str) -> tuple[float, ...]:
-    numbers = [_number(each, text) for each in values.split(":")]
+    numbers = [_number(word, text) for word in values.split(":")]
     if len(numbers) != 3 or numbers[0] > numbers[1]:
         raise UsageError("not a range", field="sweep", value=text, remedy=_EXAMPLE)
     first, last, step = numbers
@@ -67,15 +67,15 @@ def sweep(
             SweepPoint(
                 value=value,
                 policy=policy,
-                report=found,
-                relative=found.throughput.output_tokens / base if base > 0.0 else None,
+                report=report,
+                relative=report.throughput.output_tokens / base if base > 0.0 else None,
             )
-            for policy, found in reports.items()
+            for policy, report in reports.items()
         ]
     return ServingSweep(over=asked.over, relative_to=relative_to, points=tuple(points))
 
 
-def keeps_somewhere(found: ServingSweep, policies: Sequence[str]) -> bool:
+def keeps_somewhere(serving_sweep: ServingSweep, policies: Sequence[str]) -> bool:
     """Whether one of `policies` keeps the SLO at any value: curves of load are meant to go on to where it is missed."""
-    mine = [point.report.goodput for point in found.points if point.policy in policies]
+    mine = [point.report.goodput for point in serving_sweep.points if point.policy in policies]
     return any(goodput is not None and goodput.met for goodput in mine)

@@ -60,12 +60,12 @@ def gguf_name(tensor: Tensor, layer: int | None) -> str:
 def overrides_of(text: str, model: Model, machine: Roles) -> tuple[Override, ...]:
     """`PATTERN=MEMORY,PATTERN=MEMORY`, the first that matches decides. Raises UsageError for a pattern that is none, or
     that no tensor of `model` matches, and for an unknown memory."""
-    found = tuple(_override(item, machine) for item in text.split(","))
-    for override in found:
+    overrides = tuple(_override(item, machine) for item in text.split(","))
+    for override in overrides:
         if not any(override.covers(tensor, tensor.layer) for tensor in tensors(model)):
             remedy = "write a pattern such as blk\\.[0-9]\\.ffn_.*=CPU"
             raise UsageError(f"no tensor of {model.name} matches", field=FIELD, value=override.pattern, remedy=remedy)
-    return found
+    return overrides
 
 
 def _override(item: str, machine: Roles) -> Override:

@@ -56,8 +56,8 @@ def _scaled(term: Form, unit: float) -> list[float]:
 
 def _tidied(shares: Sequence[float]) -> tuple[float, ...]:
     """Shares of each kind that are not negative and add up to 1."""
-    found: list[float] = []
+    result: list[float] = []
     for start in range(0, len(SHARES), len(LISTING_2)):
         row = [max(0.0, float(share)) for share in shares[start : start + len(LISTING_2)]]
-        found += [share / sum(row) for share in row]
-    return tuple(found)
+        result += [share / sum(row) for share in row]
+    return tuple(result)

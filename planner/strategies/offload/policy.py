@@ -88,13 +88,13 @@ class Policies:
         rows = [shares[start : start + len(LISTING_2)] for start in range(0, len(SHARES), len(LISTING_2))]
         whole = all(abs(sum(row) - 1) <= _ROUNDING and min(row) >= -_ROUNDING for row in rows)
         inside = all(share <= _ROUNDING or name in self.allowed for name, share in zip(SHARES, shares, strict=True))
-        return whole and inside and all(each.used.at(shares) <= each.available * (1 + _ROUNDING) for each in self.rooms)
+        return whole and inside and all(room.used.at(shares) <= room.available * (1 + _ROUNDING) for room in self.rooms)
 
     def tightened(self, parts: Sequence[float]) -> "Policies":
         """With only so large a part, by room, of what a memory has beside what every policy takes."""
         rooms = [
-            PolicyRoom(_between(each.used.constant, each.available, part), each.used)
-            for each, part in zip(self.rooms, parts, strict=True)
+            PolicyRoom(_between(room.used.constant, room.available, part), room.used)
+            for room, part in zip(self.rooms, parts, strict=True)
         ]
         return Policies(self.prefill, self.decode, self.blocks, self.steps, tuple(rooms), self.allowed, self.sequences)
 

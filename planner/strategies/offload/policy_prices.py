@@ -157,7 +157,7 @@ class Prices:
 
     def _stored(self, tensors: tuple[Tensor, ...]) -> float:
         """Bytes of weights as they are kept."""
-        quarter = [self.keeping.compress and len(each.shape) > 1 and each.op != "embedding" for each in tensors]
+        quarter = [self.keeping.compress and len(tensor.shape) > 1 and tensor.op != "embedding" for tensor in tensors]
         return float(sum(t.size("q4" if q else self.frame.weights) for t, q in zip(tensors, quarter, strict=True)))
 
     @property

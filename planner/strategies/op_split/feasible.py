@@ -86,17 +86,17 @@ class SplitRoom:
         working = self._buffers + self._depth * self._host_caches(found, start, stop, compressed)
         return _Blocks(used, np.asarray(working))
 
-    def _arriving(self, found: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
+    def _arriving(self, op_bytes: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
-        weights = [each.weights[a, b] for each, a, b in found]
+        weights = [each.weights[a, b] for each, a, b in op_bytes]
         work = self.frame.workload
         held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.new_tokens)
         together = np.sum if held else np.max
-        caches = np.sum([each.caches[a, b] for each, a, b in found], axis=0)
+        caches = np.sum([each.caches[a, b] for each, a, b in op_bytes], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)
 
     def _host_caches(
-        self, found: list[tuple[OpBytes, Indices, Indices]], start: Indices, stop: Indices, compressed: bool
+        self, op_bytes: list[tuple[OpBytes, Indices, Indices]], start: Indices, stop: Indices, compressed: bool
     ) -> Indices:
         """Bytes of a layer's caches that the host turns or expands: to attend to them, or to append to them."""
         last, count = self._first["v"] + self._count["v"] - 1, len(start)
@@ -107,7 +107,7 @@ class SplitRoom:
             some |= a < b
             whole &= (a == 0) & (b == self._count[op])
         turned = appends | ~whole if self.frame.reshape else appends & some & (compressed and self.layout.cache_q4)
-        unpacked = np.sum([each.unpacked[a, b] for each, a, b in found], axis=0)
+        unpacked = np.sum([each.unpacked[a, b] for each, a, b in op_bytes], axis=0)
         return np.asarray(turned * self._block_cache + appends * unpacked)
 
     def _host_works(self, start: Indices, stop: Indices, ends: Ends) -> Mask:
@@ -122,7 +122,10 @@ class SplitRoom:
     def _ops(self) -> dict[tuple[str, bool, bool], OpBytes]:
         """The tables of every operation, compressed or not, stored or not."""
         configurations = product(self._first, (False, True), (False, True))
-        return {each: ChunkedOperation(self.frame, self.layout, *each).bytes for each in configurations}
+        return {
+            configuration: ChunkedOperation(self.frame, self.layout, *configuration).bytes
+            for configuration in configurations
+        }
 
     @cached_property
     def _always(self) -> dict[Ends, bool]:

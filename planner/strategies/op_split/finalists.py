@@ -41,17 +41,17 @@ def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], 
 
     L' of one batch where links slow nobody is a bound from below, so what is cut off there is worse than the best.
     Equal ones stay in the order of L'."""
-    found: list[tuple[Split, float]] = []
+    splits: list[tuple[Split, float]] = []
     for split in ranked:
-        if len(found) >= least and split.seconds > min(seconds for _, seconds in found):
+        if len(splits) >= least and split.seconds > min(seconds for _, seconds in splits):
             break
-        found.append((split, predicted(split)))
-    return tuple(split for split, _ in _ordered(found))[:least]
+        splits.append((split, predicted(split)))
+    return tuple(split for split, _ in _ordered(splits))[:least]
 
 
 def in_order(finalists: Iterable[SplitFinalist]) -> tuple[SplitFinalist, ...]:
     """The fastest first; equal ones stay in their order."""
-    return tuple(each for each, _ in _ordered([(each, each.seconds) for each in finalists]))
+    return tuple(each for each, _ in _ordered([(finalist, finalist.seconds) for finalist in finalists]))
 
 
 def fewer_chunks(chunks: Mapping[str, int]) -> tuple[dict[str, int], ...]:

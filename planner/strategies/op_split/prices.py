@@ -25,9 +25,9 @@ Price = Callable[[Task], float]
 def layer_table(hardware: Hardware, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> LayerTable:
     """The table of one layer in the mean decode step of one batch, divided into `units`."""
     price = _median(costs)
-    found = work.columns(price)
-    found["storage"] = {op: _together(hardware, price, work.stored(op)) for op in work.ops}
-    whole_table = of_operations(work.ops, {name: tuple(column.values()) for name, column in found.items()})
+    columns = work.columns(price)
+    columns["storage"] = {op: _together(hardware, price, work.stored(op)) for op in work.ops}
+    whole_table = of_operations(work.ops, {name: tuple(column.values()) for name, column in columns.items()})
     parts = _fractions(units)
     return chunked(whole_table, {op: shares for op, shares in parts.items() if len(shares) > 1})
 
@@ -39,10 +39,10 @@ def layer_dataflow(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, .
 
 def _seconds(costs: CostModel, tasks: list[Task]) -> dict[str, float]:
     """By the name of the work done."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for task in tasks:
-        found[task.op] = found.get(task.op, 0.0) + costs.price(task).mid
-    return found
+        seconds[task.op] = seconds.get(task.op, 0.0) + costs.price(task).mid
+    return seconds
 
 
 def layer_pools(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> tuple[Pool, ...]:

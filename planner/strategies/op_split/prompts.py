@@ -25,11 +25,11 @@ class PromptForm:
     compressed: float
     weights: Sequence[int]
 
-    def seconds(self, found: SplitSearch) -> Seconds:
+    def seconds(self, split_search: SplitSearch) -> Seconds:
         """By range of a search."""
         summed = np.concatenate(([0], np.cumsum(self.weights)))
-        share = (summed[found.stop] - summed[found.start]) / max(1, summed[-1])
-        all_streamed = np.where(found.compressed, self.compressed, self.whole)
+        share = (summed[split_search.stop] - summed[split_search.start]) / max(1, summed[-1])
+        all_streamed = np.where(split_search.compressed, self.compressed, self.whole)
         return np.asarray(self.none + share * (all_streamed - self.none))
 
 
@@ -39,18 +39,18 @@ def elements(model: Model, units: Sequence[DivisionPiece]) -> list[int]:
     return [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in units]
 
 
-def fastest(found: SplitSearch, seconds: Seconds, count: int) -> Iterator[Split]:
+def fastest(split_search: SplitSearch, seconds: Seconds, count: int) -> Iterator[Split]:
     """The first feasible splits by `seconds` of their ranges; the empty ranges are one split."""
-    total = np.where(np.isfinite(found.lanes.total), seconds, np.inf)
+    total = np.where(np.isfinite(split_search.lanes.total), seconds, np.inf)
     seen: set[tuple[int, int]] = set()
     for row in _ascending(total):
-        start, stop = int(found.start[row]), int(found.stop[row])
+        start, stop = int(split_search.start[row]), int(split_search.stop[row])
         key = (0, 0) if start == stop else (start, stop)
         if len(seen) == count:
             return
         if key not in seen:
             seen.add(key)
-            yield found.at(start, stop)
+            yield split_search.at(start, stop)
 
 
 def _ascending(total: Seconds) -> Indices:

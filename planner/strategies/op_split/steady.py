@@ -39,13 +39,13 @@ def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
 
     A layer after whose last operation every lane is free is followed by one just like it; others are followed for a
     layer more."""
-    found, unsettled = _crossed(flow, start, stop, 1)
+    result, unsettled = _crossed(flow, start, stop, 1)
     rows = np.flatnonzero(unsettled)
     if len(rows):
         again, _ = _crossed(flow, start[rows], stop[rows], _WARM + 1)
         for name in Crossings.__slots__:
-            getattr(found, name)[rows] = getattr(again, name)
-    return found
+            getattr(result, name)[rows] = getattr(again, name)
+    return result
 
 
 def _crossed(flow: Dataflow, start: Indices, stop: Indices, layers: int) -> tuple[Crossings, Mask]:
@@ -57,14 +57,14 @@ def _crossed(flow: Dataflow, start: Indices, stop: Indices, layers: int) -> tupl
         for step in flow.steps:
             clock.step(step, 0, None)
         ends.append(clock.end)
-    found = Crossings(
+    crossings = Crossings(
         chain=ends[-1] - ends[-2],
         into=clock.waited["accelerator"] / layers,
         back=clock.waited["host"] / layers,
         bytes_into=clock.crossed["accelerator"] / layers,
         bytes_back=clock.crossed["host"] / layers,
     )
-    return found, clock.unsettled
+    return crossings, clock.unsettled
 
 
 def period(
@@ -88,7 +88,7 @@ def _followed(
     for first in np.unique(leaving) if batches > 1 else (None,):
         rows = np.arange(len(start)) if first is None else np.flatnonzero(leaving == first)
         turn = 0 if first is None else int(first)
-        here = {name: None if each is None else taken(each, rows) for name, each in streams.items()}
+        here = {name: None if stream is None else taken(stream, rows) for name, stream in streams.items()}
         seconds[rows] = _turns(LayerEstimate(flow, start[rows], stop[rows], ahead), here, batches, turn)
     return seconds
 

@@ -114,13 +114,13 @@ class OpSplit:
     def _candidates(self) -> "dict[Layout, tuple[OpSplit, Split]]":
         """What closed forms propose in every configuration, for decode steps and where prompts count, and in whose
         terms it is; by what the accelerator computes of it, whoever proposes that."""
-        found: dict[Layout, tuple[OpSplit, Split]] = {}
+        candidates: dict[Layout, tuple[OpSplit, Split]] = {}
         for asked in self.configurations:
             for split in (*near(asked.proposed, 1 + SHOWN), *asked._for_prompts):
                 blocks = asked._blocks(split)
                 streamed = joined(blocks.streamed)
-                found.setdefault(replace(blocks, units=streamed, start=0, stop=len(streamed)), (asked, split))
-        return found
+                candidates.setdefault(replace(blocks, units=streamed, start=0, stop=len(streamed)), (asked, split))
+        return candidates
 
     @cached_property
     def configurations(self) -> "tuple[OpSplit, ...]":
@@ -351,8 +351,13 @@ class OpSplit:
         plan = plan_document(placement, name, strategy, predicted)
         work, together = placement.workload, batches_together(placement)
         seconds = objective_seconds(plan.predicted, work, together, self.objective).mid
-        others = tuple((label(each.asked.frame, each.asked._blocks(each.split)), each.seconds) for each in rest[:SHOWN])
-        unused, count = self.frame.roles.unused, sum(each.fitting.evaluated for each in self.configurations)
+        others = tuple(
+            (label(other.asked.frame, other.asked._blocks(other.split)), other.seconds) for other in rest[:SHOWN]
+        )
+        unused, count = (
+            self.frame.roles.unused,
+            sum(configuration.fitting.evaluated for configuration in self.configurations),
+        )
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
     def _rejected(self, seconds: float) -> Iterator[Rejected]:

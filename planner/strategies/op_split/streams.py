@@ -52,13 +52,13 @@ def mixed(
     count: int, parts: Iterable[tuple[Indices, Mapping[str, StreamedSeconds | None]]]
 ) -> dict[str, StreamedSeconds | None]:
     """The streams of `count` ranges of which some rows have one configuration, others another."""
-    found: dict[str, StreamedSeconds | None] = {}
+    result: dict[str, StreamedSeconds | None] = {}
     for rows, streams in parts:
         for name, stream in streams.items():
-            whole = found.setdefault(name, None)
+            whole = result.setdefault(name, None)
             if stream is not None:
                 if whole is None:
-                    whole = found[name] = StreamedSeconds(*(np.zeros(count) for _ in StreamedSeconds.__slots__))
+                    whole = result[name] = StreamedSeconds(*(np.zeros(count) for _ in StreamedSeconds.__slots__))
                 for column in StreamedSeconds.__slots__:
                     getattr(whole, column)[rows] = getattr(stream, column)
-    return found
+    return result

@@ -86,7 +86,7 @@ class _Work:
                 yield self._row(row)
             elif row.op in ("scores", "attention"):
                 yield fused
-                yield self._row(next(each for each in self.table.rows if each.op == "v"))
+                yield self._row(next(row for row in self.table.rows if row.op == "v"))
 
     def _row(self, row: OperationRow) -> OperationRow:
         if row.op in ("k", "v") and self.use.holds == "activations":

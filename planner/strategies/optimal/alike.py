@@ -89,16 +89,16 @@ class Alike:
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that
         there are not, which the last ones lack."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for on in range(self._times):
             for row, count in counts.items():
                 place = self.places[int(self.rows[row]), on]
-                found[place] = found.get(place, 0) + count
+                result[place] = result.get(place, 0) + count
         for _ in range(self._times * self.count - self.all.count):
-            longest = max(found, key=lambda row: (self.all.summed.lanes[row].max(), row))
-            found[longest] -= 1
-            found = {row: count for row, count in found.items() if count}
-        return found
+            longest = max(result, key=lambda row: (self.all.summed.lanes[row].max(), row))
+            result[longest] -= 1
+            result = {row: count for row, count in result.items() if count}
+        return result
 
     @cached_property
     def rows(self) -> Chosen:
@@ -117,15 +117,15 @@ class Alike:
     def places(self) -> Mapping[tuple[int, int], int]:
         """By row of the first accelerator's ways and number of another one, the row of that one's way."""
         first: dict[BlockWay, int] = {}
-        found: dict[tuple[int, int], int] = {}
+        result: dict[tuple[int, int], int] = {}
         for row, way in enumerate(self.all.ways):
             key = replace(way, on=0)
             first.setdefault(key, row)
-            found[first[key], way.on] = row
+            result[first[key], way.on] = row
         for row in self.rows:
             for on in range(self._times):
-                found.setdefault((int(row), on), int(row))
-        return found
+                result.setdefault((int(row), on), int(row))
+        return result
 
     def _folded(self, lanes: Numbers) -> Numbers:
         """Seconds (ways, lanes): the mean of all turns, or what all of them together ask for."""

@@ -66,36 +66,36 @@ class Basis(LoweredParts):
 
     def comes(self, shares: Doing) -> Numbers:
         """Seconds (ways, operations) of what comes for every operation."""
-        found = np.zeros_like(shares.host)
+        result = np.zeros_like(shares.host)
         for source, comes in shares.come.items():
-            found += comes * shares.accelerator * self._weights[source][:, self.carriers].max(axis=1)
+            result += comes * shares.accelerator * self._weights[source][:, self.carriers].max(axis=1)
         for division, tasks in self._rows.items():
-            found += shares.both[division] * tasks[:, self.carriers].max(axis=1)
-        found[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
-        return found
+            result += shares.both[division] * tasks[:, self.carriers].max(axis=1)
+        result[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
+        return result
 
-    def _counted(self, shares: Doing, each: Beside) -> Numbers:
+    def _counted(self, shares: Doing, beside: Beside) -> Numbers:
         """Seconds (ways) of what keeps a lane busy as they count beside it."""
         found = np.zeros(len(shares.host))
         for source, tasks in self.brought.items():
             if source in shares.come:
-                found = found + (shares.come[source] * shares.accelerator) @ self._counted_of(tasks, each)
+                found = found + (shares.come[source] * shares.accelerator) @ self._counted_of(tasks, beside)
         for division, tasks in self.split.items():
-            found = found + shares.both[division] @ self._counted_of(tasks, each)
-        plain, packed = (self._counted_caches(tasks, each) for tasks in (self.there, self.packed))
+            found = found + shares.both[division] @ self._counted_of(tasks, beside)
+        plain, packed = (self._counted_caches(tasks, beside) for tasks in (self.there, self.packed))
         return np.asarray(found + shares.cached * ((1 - shares.packed) * plain + shares.packed * packed))
 
-    def _counted_of(self, tasks: Sequence[Task], each: Beside) -> Numbers:
+    def _counted_of(self, tasks: Sequence[Task], beside: Beside) -> Numbers:
         """By operation, of weights."""
-        found = np.zeros(len(OPS))
+        result = np.zeros(len(OPS))
         for task in tasks:
             op = weights_of(task)
             if op is not None:
-                found[OPS.index(op)] += each.counted(task)
-        return found
+                result[OPS.index(op)] += beside.counted(task)
+        return result
 
-    def _counted_caches(self, tasks: Sequence[Task], each: Beside) -> float:
-        return sum(each.counted(task) for task in tasks if cache_comes(task))
+    def _counted_caches(self, tasks: Sequence[Task], beside: Beside) -> float:
+        return sum(beside.counted(task) for task in tasks if cache_comes(task))
 
     def moved(self, shares: Doing) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
@@ -112,14 +112,14 @@ class Basis(LoweredParts):
 
     def total(self, tasks: Sequence[Task]) -> Numbers:
         """Seconds by lane, chains left out, and activations in queues, which are others where anything streams."""
-        found = np.zeros(len(self.lanes))
+        result = np.zeros(len(self.lanes))
         for task in tasks:
             seconds = self.price(task)
             if task.resource in self.places and not activation(task):
-                found[self.places[task.resource]] += seconds
+                result[self.places[task.resource]] += seconds
             for pool, drawn in self.costs.pools.draws(task, seconds).items():
-                found[self.places[f"pool {pool}"]] += drawn
-        return found
+                result[self.places[f"pool {pool}"]] += drawn
+        return result
 
     @cached_property
     def asked(self) -> NDArray[np.bool_]:
@@ -127,12 +127,12 @@ class Basis(LoweredParts):
         return self.total((*self.here, *self._coming, *self.packed)) > 0
 
     def _by_op(self, tasks: Sequence[Task], op_of: Callable[[Task], str | None]) -> Numbers:
-        found = np.zeros((len(OPS), len(self.lanes)))
+        result = np.zeros((len(OPS), len(self.lanes)))
         for task in tasks:
             op = op_of(task)
             if op is not None:
-                found[OPS.index(op)] += self.total([task])
-        return found
+                result[OPS.index(op)] += self.total([task])
+        return result
 
     @cached_property
     def _parts(self) -> Mapping[str, Numbers]:
@@ -152,13 +152,13 @@ class Basis(LoweredParts):
     @cached_property
     def _seconds(self) -> Mapping[tuple[str, str], Numbers]:
         """Seconds by operation, of one batch, by side and graph."""
-        found = {(side, name): np.zeros(len(OPS)) for side in SIDES for name in self._graphs}
+        seconds = {(side, name): np.zeros(len(OPS)) for side in SIDES for name in self._graphs}
         for name, tasks in self._graphs.items():
             for task in tasks:
                 op = computed(task)
                 if op is not None and task.batch == 0:
-                    found[self.side(task), name][OPS.index(op)] += self.price(task)
-        return found
+                    seconds[self.side(task), name][OPS.index(op)] += self.price(task)
+        return seconds
 
     @cached_property
     def _cache(self) -> tuple[Numbers, Numbers]:

@@ -142,7 +142,7 @@ class BlockWay:
     def _matrices(self) -> Iterator[tuple[int, Part, bool]]:
         """The numbers of the operations that have weights, who computes them, and whether they are there."""
         triples = zip(range(len(self.parts)), self.parts, self.resident, strict=True)
-        return (each for each in triples if each[0] != ATTENTION)
+        return (triple for triple in triples if triple[0] != ATTENTION)
 
     @property
     def cache_comes(self) -> bool:
@@ -188,7 +188,7 @@ def in_groups(model: Model, quarters: tuple[Quarter, ...], resident: bool = Fals
     in 4-bit groups."""
     weights: Packed = "resident" if resident else "coming"
     q4: dict[Quarter, Packed] = {"weights": weights, "kv": "cache"}
-    return replace(on_accelerator(model, resident, "host"), q4=tuple(q4[each] for each in quarters))
+    return replace(on_accelerator(model, resident, "host"), q4=tuple(q4[quarter] for quarter in quarters))
 
 
 def block_ways(
@@ -209,19 +209,19 @@ def _block_ways(
     ops: tuple[str, ...], shared: bool, separate: bool, storage: bool, quarters: tuple[Quarter, ...], prompts: bool
 ) -> tuple[BlockWay, ...]:
     """The same, by what it depends on; `shared`: whether both sides may share rows."""
-    found = dict[BlockWay, None]()
+    block_ways = dict[BlockWay, None]()
     for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
         if "both" not in parts or shared:
-            found |= dict.fromkeys(_variants(ops, parts) if separate else _settled(parts, prompts))
+            block_ways |= dict.fromkeys(_variants(ops, parts) if separate else _settled(parts, prompts))
     if storage:
-        found |= dict.fromkeys(stored for way in _linked(found) for stored in _stored(way))
+        block_ways |= dict.fromkeys(stored for way in _linked(block_ways) for stored in _stored(way))
     if "weights" in quarters and separate:
-        found |= dict.fromkeys(replace(way, q4=q4) for way in tuple(found) for q4 in _packed(way))
+        block_ways |= dict.fromkeys(replace(way, q4=q4) for way in tuple(block_ways) for q4 in _packed(way))
     if "kv" in quarters and separate:
-        found |= {replace(way, q4=(*way.q4, "cache")): None for way in _linked(found) if way.cache_comes}
+        block_ways |= {replace(way, q4=(*way.q4, "cache")): None for way in _linked(block_ways) if way.cache_comes}
     if prompts and separate and shared:
-        found |= dict.fromkeys(divided for way in tuple(found) for divided in _divided(way))
-    return tuple(found)
+        block_ways |= dict.fromkeys(divided for way in tuple(block_ways) for divided in _divided(way))
+    return tuple(block_ways)
 
 
 def _linked(ways: Iterable[BlockWay]) -> tuple[BlockWay, ...]:

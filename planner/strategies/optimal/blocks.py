@@ -147,8 +147,8 @@ class Blocks:
         return ("resident", "link", "accelerator", *(("link q4", "accelerator q4") if packed else ()), *prompts)
 
     def _splits(self, phase: Phase) -> dict[Division, tuple[Task, ...]]:
-        divisions = (each for each in self._divisions if phase == "prefill" or each != "prompt")
-        return {each: self._tasks(self._split(each), phase) for each in divisions}
+        divisions = (division for division in self._divisions if phase == "prefill" or division != "prompt")
+        return {division: self._tasks(self._split(division), phase) for division in divisions}
 
     def _split(self, division: Division) -> BlockWay:
         """Every matrix shared by both sides, with the accelerator's rows coming where they do and can."""
@@ -168,16 +168,16 @@ class Blocks:
             return {}
         basis, ops = self._whole("decode"), decided(self.frame.model)
         evenly = {op: basis.balanced(op) for op in ops}
-        found: dict[Division, dict[str, float]] = dict.fromkeys(("resident", "accelerator", "accelerator q4"), evenly)
+        result: dict[Division, dict[str, float]] = dict.fromkeys(("resident", "accelerator", "accelerator q4"), evenly)
         sources: dict[Division, Source] = {"link": "host", "link q4": "host q4"}
         for division in sources.keys() & self._divisions:
-            found[division] = {op: basis.balanced_link(op, sources[division]) for op in ops}
+            result[division] = {op: basis.balanced_link(op, sources[division]) for op in ops}
         if "prompt" in self._divisions:
             prompts, split = self._whole("prefill"), self._split("accelerator")
             tasks = replace(self, ways=(split,))._tasks(split, "prefill")
             shares = PromptShares(self.costs, prompts.here, prompts.there, tasks)
-            found["prompt"] = shares.shares if self.fractional else shares.in_panels(self.frame.model)
-        return found
+            result["prompt"] = shares.shares if self.fractional else shares.in_panels(self.frame.model)
+        return result
 
     @cached_property
     def following(self) -> Mapping[Phase, Following]:

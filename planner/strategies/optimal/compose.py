@@ -285,7 +285,7 @@ def _grid(blocks: int, ways: int) -> Numbers:
 
 def _near(counts: Numbers, blocks: int) -> Numbers:
     """Whole counts that add up to `blocks`, each but the first near one of `counts` (rows, ways)."""
-    ranges = [np.arange(floor(each) - _NEAR, ceil(each) + _NEAR + 1.0) for each in counts[1:]]
+    ranges = [np.arange(floor(count) - _NEAR, ceil(count) + _NEAR + 1.0) for count in counts[1:]]
     others = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, len(ranges)) if ranges else np.zeros((1, 0))
     rows = _completed(others[(others >= 0).all(axis=1)], blocks)
     return np.asarray(rows[:, np.roll(np.arange(len(counts)), 1)])
@@ -299,6 +299,6 @@ def _completed(rows: Numbers, blocks: int) -> Numbers:
 
 def _spread(rows: Numbers, names: Chosen, ways: int) -> Numbers:
     """Rows of counts of some ways as rows of counts of all."""
-    found = np.zeros((len(rows), ways))
-    found[:, names] = rows
-    return found
+    spread = np.zeros((len(rows), ways))
+    spread[:, names] = rows
+    return spread

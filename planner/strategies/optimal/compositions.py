@@ -101,7 +101,7 @@ class Compositions:
         floors = floors or self.floors(aim)
         found: list[tuple[Ends, Composition]] = []
         bound = inf
-        for ends in sorted(self.arrangements or self.blocks.arrangements, key=lambda each: floors[each]):
+        for ends in sorted(self.arrangements or self.blocks.arrangements, key=lambda arrangement: floors[arrangement]):
             least = min(beat, found[0][1].seconds) if found else beat
             room, floor = self.room(ends, aim), floors[ends]
             if floor < least * (1 - SLACK):
@@ -154,7 +154,7 @@ class Compositions:
             ways, inner = self._stacked(room)
             ways = replace(ways, lanes=ways.lanes + self._lost)
             composed = compose(ways, inner, slack=SLACK, most=self.effort, cases=_CASES, beat=beat, likely=self.likely)
-            used = sorted({way for each in composed.best[:_LOWERED] for way, _ in each.counts})
+            used = sorted({way for best in composed.best[:_LOWERED] for way, _ in best.counts})
             if not self._lower(np.array(used, dtype=np.intp)):
                 break
             first = composed.best[0] if composed.best else None

@@ -108,7 +108,7 @@ class Divisible:
         for row, count in solved.counts.items():
             kept += count * self.blocks.summed.kept[row]
         taken = np.concatenate([kept, (lanes - room.ends)[limited]])
-        of_phases = [float((lanes * weights)[self.blocks.phase == each].sum()) for each in range(len(room.weights))]
+        of_phases = [float((lanes * weights)[self.blocks.phase == index].sum()) for index in range(len(room.weights))]
         return np.array([*of_phases, float((taken - room.free) @ solved.free)])
 
     def totals(self, solved: Solved) -> Numbers:
@@ -125,9 +125,9 @@ class Divisible:
 
     def _room(self, ends: Ends) -> tuple[Room, Chosen]:
         """What there is beside what is on its way, and which lanes are limited."""
-        found = self.compositions.room(ends, self.aim)
+        room = self.compositions.room(ends, self.aim)
         coming = self.blocks.summed.coming[self.among].max(axis=0)
-        return replace(found.room, free=found.room.free - coming @ found.room.buffers), found.limited
+        return replace(room.room, free=room.room.free - coming @ room.room.buffers), room.limited
 
     def _at(self, ends: Ends, likely: tuple[int, ...] = ()) -> Solved | None:
         """The least seconds of one arrangement of the ends, of ways lowered themselves; `likely`: rows of ways that are
@@ -182,12 +182,12 @@ class Divisible:
     def _lanes(self) -> tuple[Lane, ...]:
         """The lanes by name; chains beside a busy link, which are named by their losses, by number."""
         seen = Counter[tuple[str, str]]()
-        found = []
+        lanes = []
         for phase, lane in self.blocks.lanes:
             name = f"{CHAIN} beside {lane.rpartition(' ')[2]}" if lane.startswith(f"{CHAIN} beside ") else lane
-            found.append((phase, name, seen[phase, name]))
+            lanes.append((phase, name, seen[phase, name]))
             seen[phase, name] += 1
-        return tuple(found)
+        return tuple(lanes)
 
 
 @dataclass(frozen=True)

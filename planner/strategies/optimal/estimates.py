@@ -58,22 +58,22 @@ class Estimates:
     def _buffers(self) -> int:
         return 1 + self.space.prefetch
 
-    def _estimated(self, composition: Composition, found: Arranged) -> OrderEstimate:
+    def _estimated(self, composition: Composition, arranged: Arranged) -> OrderEstimate:
         space = self.space
         lanes = self._room.room.ends + self._row(composition) @ space.ways.lanes
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
         own = max(weights.values())
         if self.track.turns is not None:  # whole passes
-            return OrderEstimate(composition, found, max(composition.seconds, own * found.seconds))
-        more = own * found.seconds + sum(
+            return OrderEstimate(composition, arranged, max(composition.seconds, own * arranged.seconds))
+        more = own * arranged.seconds + sum(
             weight * space.outside(lanes, self._room, number) for number, weight in enumerate(weights.values())
         )
-        return OrderEstimate(composition, found, composition.seconds + max(0.0, more))
+        return OrderEstimate(composition, arranged, composition.seconds + max(0.0, more))
 
     def _row(self, composition: Composition) -> Numbers:
-        found = np.zeros(len(self.space.names))
-        found[[way for way, _ in composition.counts]] = [count for _, count in composition.counts]
-        return found
+        row = np.zeros(len(self.space.names))
+        row[[way for way, _ in composition.counts]] = [count for _, count in composition.counts]
+        return row
 
     @cached_property
     def _room(self) -> Limited:

@@ -100,11 +100,13 @@ def own(near: Near, solved: Solved, best: Finalist) -> Solved:
     return its if float(near.priced(its).sum()) <= solved.seconds * (1 + _SAME) else solved
 
 
-def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[PricedQuantity, ...]) -> Iterator[Phase]:
+def _phases(
+    optimal: Optimal, near: Near, solved: Solved, priced_quantities: tuple[PricedQuantity, ...]
+) -> Iterator[Phase]:
     totals = near.priced(solved)
     for number, phase in enumerate(optimal.aim.phases):
         weight = optimal.aim.weights.get(phase, 0.0)
-        rates = ((_words(each), each.shares[number]) for each in found)
+        rates = ((_words(priced_quantity), priced_quantity.shares[number]) for priced_quantity in priced_quantities)
         yield Phase(
             phase=phase,
             seconds=float(totals[number]) / weight if weight else 0.0,
@@ -120,14 +122,14 @@ def _lanes(near: Near, solved: Solved, number: int) -> Mapping[str, float]:
     if not isinstance(near, Divisible):
         return {near.question.frame.roles.host.name: 1.0} if isinstance(near, Alone) else {}
     mine, seconds = near.blocks.phase == number, near.totals(solved)
-    total, found = solved.lanes[mine].sum(), dict[str, float]()
+    total, lanes = solved.lanes[mine].sum(), dict[str, float]()
     devices = [device.name for device in near.question.frame.roles.hardware.devices]
     busy = {seconds[lane]: name for lane, (_, name) in enumerate(near.blocks.lanes) if mine[lane] and name in devices}
     for lane in np.flatnonzero(mine & (solved.lanes > 0)):
         same = (name for took, name in busy.items() if took >= seconds[lane] * (1 - _SAME))
         name = next(same, _in_words(near.blocks.lanes[lane][1], near.question.frame.roles.hardware))
-        found[name] = found.get(name, 0.0) + float(solved.lanes[lane] / total)
-    return found
+        lanes[name] = lanes.get(name, 0.0) + float(solved.lanes[lane] / total)
+    return lanes
 
 
 def _in_words(lane: str, hardware: Hardware) -> str:
@@ -139,9 +141,9 @@ def _in_words(lane: str, hardware: Hardware) -> str:
     return pool.removeprefix("link ").removeprefix("lanes ")
 
 
-def _words(each: PricedQuantity) -> str:
+def _words(priced_quantity: PricedQuantity) -> str:
     what = {"memory bandwidth": " bandwidth", "link bandwidth": " bandwidth", "cores": " cores"}
-    return each.quantity.name + what.get(each.quantity.what, f" {each.quantity.what}")
+    return priced_quantity.quantity.name + what.get(priced_quantity.quantity.what, f" {priced_quantity.quantity.what}")
 
 
 def _parts(shares: Mapping[str, float]) -> tuple[Part, ...]:
@@ -150,22 +152,22 @@ def _parts(shares: Mapping[str, float]) -> tuple[Part, ...]:
     return tuple(Part(name=name, share=share) for name, share in order if abs(share) >= _VISIBLE)
 
 
-def _full(each: PricedQuantity, solved: Solved) -> bool:
-    more = each.more.price if each.more is not None else 0.0
-    return each.quantity.what == "capacity" and more * each.quantity.size > _FULL * solved.seconds
+def _full(priced_quantity: PricedQuantity, solved: Solved) -> bool:
+    more = priced_quantity.more.price if priced_quantity.more is not None else 0.0
+    return priced_quantity.quantity.what == "capacity" and more * priced_quantity.quantity.size > _FULL * solved.seconds
 
 
-def _price(each: PricedQuantity, worth: float) -> ShadowPrice:
+def _price(priced_quantity: PricedQuantity, worth: float) -> ShadowPrice:
     """`worth`: tokens/s of a second."""
-    unit = UNITS[each.quantity.what] * worth
+    unit = UNITS[priced_quantity.quantity.what] * worth
     return ShadowPrice(
-        what=each.quantity.what,
-        name=each.quantity.name,
-        unit=_UNIT[each.quantity.what],
-        size=each.quantity.units,
-        more=_worth(each.more, unit),
-        less=_worth(each.less, unit),
-        kinked=each.kinked,
+        what=priced_quantity.quantity.what,
+        name=priced_quantity.quantity.name,
+        unit=_UNIT[priced_quantity.quantity.what],
+        size=priced_quantity.quantity.units,
+        more=_worth(priced_quantity.more, unit),
+        less=_worth(priced_quantity.less, unit),
+        kinked=priced_quantity.kinked,
     )
 
 

@@ -39,6 +39,6 @@ def predicted(question: Question, chosen: Assignment, aim: Aim) -> Finalist | No
     return Finalist(question, chosen, seconds, counted)
 
 
-def least(found: Sequence[Finalist]) -> float:
+def least(finalists: Sequence[Finalist]) -> float:
     """The least seconds."""
-    return min((each.seconds for each in found), default=inf)
+    return min((finalist.seconds for finalist in finalists), default=inf)

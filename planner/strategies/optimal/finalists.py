@@ -104,8 +104,8 @@ class Finalists:
             narrower = replace(self, question=question, fewer=False)
             if not replace(narrower)._may_beat(beat):
                 continue
-            for each in narrower.answer[0]:
-                again = predicted(self.question, each.chosen, self.aim) if each.question is question else None
+            for answer in narrower.answer[0]:
+                again = predicted(self.question, answer.chosen, self.aim) if answer.question is question else None
                 if again is not None:
                     beat = min(beat, again.seconds)
                     yield again
@@ -170,14 +170,14 @@ class Finalists:
     def _found(self, space: Compositions, beat: float) -> Found:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
-        found = first = space.search(self.aim, self._floors, beat)
+        match = first = space.search(self.aim, self._floors, beat)
         for _ in range(_TRIES):
-            lacking = self._lacking(space, found)
+            lacking = self._lacking(space, match)
             if not lacking:
                 break
             space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
-            found = space.search(self.aim, self._floors, beat)
-        return replace(found, bound=first.bound)
+            match = space.search(self.aim, self._floors, beat)
+        return replace(match, bound=first.bound)
 
     def _lacking(self, space: Compositions, found: Found) -> dict[str, int]:
         """What the best composition lacks; nothing if there is none."""

@@ -77,10 +77,10 @@ def _room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int)
 def links_room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int) -> Numbers:
     """Seconds of the link (blocks, orders) up to which it may work when so many are done with what came for them."""
     orders = np.arange(done.shape[1])
-    found = np.repeat(done[-1:], len(done) + 1, axis=0)
+    repeat = np.repeat(done[-1:], len(done) + 1, axis=0)
     some = comes & (number >= buffers)
-    found[(number - buffers)[some], np.broadcast_to(orders, some.shape)[some]] = done[some]
-    return found
+    repeat[(number - buffers)[some], np.broadcast_to(orders, some.shape)[some]] = done[some]
+    return repeat
 
 
 class _Link:

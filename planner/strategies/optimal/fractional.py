@@ -33,10 +33,10 @@ def divided(tasks: Sequence[Task], borders: Mapping[str, Border]) -> tuple[Task,
 
 def _divided(tasks: Sequence[Task], borders: Mapping[str, Border]) -> Iterator[Task]:
     for task in tasks:
-        found = _RANGE.search(task.id)
-        if found is None or found[1] not in borders:
+        match = _RANGE.search(task.id)
+        if match is None or match[1] not in borders:
             yield task
             continue
-        factor = borders[found[1]].factor(int(found[2]), int(found[3]))
+        factor = borders[match[1]].factor(int(match[2]), int(match[3]))
         sizes = {name: round(getattr(task, name) * factor) for name in ("bytes", "flops", "activation_bytes")}
         yield task._replace(**sizes)

@@ -36,17 +36,17 @@ class JoinedLanes:
         """Seconds (ways, lanes) of `rows` of an accelerator's ways that ask its own for `lanes`. Beside a busy link of
         another one, a way takes at least its seconds as if it lost all that any operation can lose."""
         named = self.named[on]
-        found = np.zeros((len(lanes), len(self.each)))
+        result = np.zeros((len(lanes), len(self.each)))
         for lane, (each, chain) in self._far[on].items():
             column = named.index((lane[0], TURNING[1]))
-            found[:, self.each.index(lane)] = np.maximum(chain[rows], each.idle * lanes[:, column])
-        found[:, [self.each.index(lane) for lane in named]] = lanes
-        return found
+            result[:, self.each.index(lane)] = np.maximum(chain[rows], each.idle * lanes[:, column])
+        result[:, [self.each.index(lane) for lane in named]] = lanes
+        return result
 
     @cached_property
     def _far(self) -> tuple[Mapping[Lane, tuple[Beside, Numbers]], ...]:
         """By accelerator, and busy link or another lane of another one, the chains of its ways beside that."""
-        found = {(phase, name): each for blocks in self.members for phase, name, each in _besides(blocks)}
+        found = {(phase, name): beside for blocks in self.members for phase, name, beside in _besides(blocks)}
         return tuple(
             {lane: (each, blocks.beside(lane[0], each)) for lane, each in found.items() if lane not in named}
             for blocks, named in zip(self.members, self.named, strict=True)

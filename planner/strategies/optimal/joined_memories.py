@@ -40,12 +40,12 @@ class JoinedMemories:
     def buffers(self, blocks: int) -> Numbers:
         """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;
         what stops in host memory does so in buffers of its own."""
-        found = np.zeros((self.flows, len(self.each)))
+        result = np.zeros((self.flows, len(self.each)))
         for on, device in enumerate(self.frame.roles.accelerators):
             stream = self.coming(on)
-            found[stream.start : stream.start + _STREAMED, self.each.index(device.memory)] = blocks
-            found[stream.start + _STREAMED : stream.stop, 0] = STOPS
-        return found
+            result[stream.start : stream.start + _STREAMED, self.each.index(device.memory)] = blocks
+            result[stream.start + _STREAMED : stream.stop, 0] = STOPS
+        return result
 
     @property
     def _stored(self) -> tuple[str, ...]:

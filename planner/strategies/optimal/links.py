@@ -117,15 +117,15 @@ class Links:
 
     def _levels(self, share: float, kept: Numbers) -> Numbers:
         """What transfers count by level, when operations count what is `kept` of them."""
-        found, level_of = np.ones(1), np.array(self._states)
+        result, level_of = np.ones(1), np.array(self._states)
         for level in range(1, len(self._least)):
             states = np.setdiff1d(self._up_to(level), self._up_to(level - 1))
             moved, levels = self._moved[:, states], level_of[states]
-            own, counted = levels == level, np.append(found, [0.0, 0.0])[levels]
+            own, counted = levels == level, np.append(result, [0.0, 0.0])[levels]
             left = 1 - kept[:, None] * self._work[:, states] - share * (moved * counted).sum(axis=2)
             most = left / (share * (moved * own).sum(axis=2)) if share else np.ones((1, 1))
-            found = np.append(found, np.clip(most.min(), 0.0, 1.0))
-        return found
+            result = np.append(result, np.clip(most.min(), 0.0, 1.0))
+        return result
 
     def _up_to(self, level: int) -> Chosen:
         """The states in which nothing that comes is smaller."""

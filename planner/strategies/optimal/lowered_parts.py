@@ -116,7 +116,7 @@ class LoweredParts:
         """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
         operation that runs meanwhile loses for it, the largest of these, and all. Where several accelerators have
         links, beside all of these."""
-        found = (each for lane, interplay in self.interplays.items() for each in self._besides(lane, interplay))
+        found = (beside for lane, interplay in self.interplays.items() for beside in self._besides(lane, interplay))
         return {f"{CHAIN} beside {each.share:g} of {each.lane}": each for each in found}
 
     def _besides(self, lane: str, interplay: Interplay) -> Iterator[Beside]:
@@ -139,8 +139,8 @@ class LoweredParts:
 
     def _shares(self, links: Links) -> list[float]:
         """The largest shares for which bounds are tight, in thousandths: those of all accelerators are the same."""
-        found = {round(float(share), 3) for share in links.shares}
-        return sorted(found - {0.0}, reverse=True)[:_MOST_LOSSES]
+        rounds = {round(float(share), 3) for share in links.shares}
+        return sorted(rounds - {0.0}, reverse=True)[:_MOST_LOSSES]
 
     @cached_property
     def expanders(self) -> tuple[str, ...]:
@@ -186,13 +186,13 @@ class LoweredParts:
 
     def by_side(self, of: Callable[[Task], FoundT], none: FoundT) -> dict[tuple[str, str], list[FoundT]]:
         """By side and graph, what is `of` every operation of one batch; `none` where a side does not have it."""
-        found = {(side, name): [none] * len(OPS) for side in SIDES for name in self._graphs}
+        result = {(side, name): [none] * len(OPS) for side in SIDES for name in self._graphs}
         for name, tasks in self._graphs.items():
             for task in tasks:
                 op = computed(task)
                 if op is not None and task.batch == 0:
-                    found[self.side(task), name][OPS.index(op)] = of(task)
-        return found
+                    result[self.side(task), name][OPS.index(op)] = of(task)
+        return result
 
     def side(self, task: Task) -> str:
         """Who does a task."""

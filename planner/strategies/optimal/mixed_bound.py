@@ -156,7 +156,9 @@ class MixedBound:
     def _names(self) -> tuple[str, ...]:
         """The matrices of a block."""
         return tuple(
-            each.name for each in block_tensors(self.question.frame.model, 0) if (each.name, 0) in self.formats
+            block_tensor.name
+            for block_tensor in block_tensors(self.question.frame.model, 0)
+            if (block_tensor.name, 0) in self.formats
         )
 
     def _priced(self, weights: StoredFormat, formats: Formats) -> AllBlocks:

@@ -18,7 +18,7 @@ def sides(question: Question) -> Iterator[tuple[Question, Assignment]]:
     yield replace(question, frame=solo), Assignment((on_host(model),) * layers, "host", "host", {})
     away = (on_accelerator(model),) * layers
     ends: tuple[Ends, ...] = (("accelerator", "accelerator"), ("host", "accelerator"), ("host", "host"))
-    for each in ends if roles.accelerator is not None else ():
-        yield question, Assignment(away, *each, {})
+    for end in ends if roles.accelerator is not None else ():
+        yield question, Assignment(away, *end, {})
     if roles.others:
         yield from ((question, each) for each in resident(frame))

@@ -42,8 +42,8 @@ def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
 
 def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[Arranged]:
     """The same for each of many."""
-    found = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
-    leads = [[each.pattern, *((lead, each.pattern[1]) for lead in _LEADS)] for each in found]
+    best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
+    leads = [[each.pattern, *((lead, each.pattern[1]) for lead in _LEADS)] for each in best]
     return _best(many, leads, track, buffers)
 
 

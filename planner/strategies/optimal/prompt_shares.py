@@ -66,14 +66,14 @@ class PromptShares:
     @cached_property
     def _reads(self) -> Mapping[str, float]:
         """Seconds for what an operation is the first to need on the host; of what both made, the accelerator's part."""
-        found, host, known = dict.fromkeys(self._link, 0.0), next(iter(self.here)).resource, set[int]()
+        reads, host, known = dict.fromkeys(self._link, 0.0), next(iter(self.here)).resource, set[int]()
         for task in self.split:
             op = computed(task)
-            if op in found and task.resource == host:
+            if op in reads and task.resource == host:
                 fresh = [dep for dep in task.deps if dep not in known and activation(self.split[dep])]
                 known.update(fresh)
-                found[op] = sum(self.costs.price(self.split[dep]).mid for dep in fresh)
-        return found
+                reads[op] = sum(self.costs.price(self.split[dep]).mid for dep in fresh)
+        return reads
 
 
 def _rounded(share: float, extent: int) -> float:

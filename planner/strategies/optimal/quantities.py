@@ -41,20 +41,22 @@ class Quantity:
             return self._with_memories(hardware, factor)
         if self.what == "link bandwidth":
             names = _lanes(hardware, self.name)
-            links = tuple(_wider(each, factor) if each.name in names else each for each in hardware.links)
+            links = tuple(_wider(link, factor) if link.name in names else link for link in hardware.links)
             return hardware.model_copy(update={"links": links})
-        devices = (_stronger(each, factor) if self._is(each, hardware) else each for each in hardware.devices)
+        devices = (_stronger(device, factor) if self._is(device, hardware) else device for device in hardware.devices)
         return hardware.model_copy(update={"devices": tuple(devices)})
 
     def _with_memories(self, hardware: Hardware, factor: float) -> Hardware:
         if self.what == "capacity":
-            larger = (_larger(each, factor) if each.name == self.name else each for each in hardware.memories)
+            larger = (_larger(memory, factor) if memory.name == self.name else memory for memory in hardware.memories)
             return hardware.model_copy(update={"memories": tuple(larger)})
         names = {self.name, hardware.memory(self.name).shares}
-        stored = {each.name for each in hardware.memories if each.name in names and each.kind == STORAGE}
-        links = (_wider(each, factor) if each.source_memory in stored else each for each in hardware.links)
-        memories = (_faster(each, "bandwidth", factor) if each.name in names else each for each in hardware.memories)
-        devices = (_faster(each, "read", factor) if each.memory in names else each for each in hardware.devices)
+        stored = {memory.name for memory in hardware.memories if memory.name in names and memory.kind == STORAGE}
+        links = (_wider(link, factor) if link.source_memory in stored else link for link in hardware.links)
+        memories = (
+            _faster(memory, "bandwidth", factor) if memory.name in names else memory for memory in hardware.memories
+        )
+        devices = (_faster(device, "read", factor) if device.memory in names else device for device in hardware.devices)
         changed = {"memories": tuple(memories), "devices": tuple(devices), "links": tuple(links)}
         return hardware.model_copy(update=changed)
 
@@ -95,11 +97,11 @@ def _arithmetic(device: Device) -> Quantity:
 def _lanes(hardware: Hardware, name: str) -> set[str]:
     """A link, and those whose physical lanes it uses."""
     shares = {link.name: link.shares for link in hardware.links}
-    found, link = {name}, shares[name]
-    while link is not None and link not in found:
-        found.add(link)
+    lanes, link = {name}, shares[name]
+    while link is not None and link not in lanes:
+        lanes.add(link)
         link = shares[link]
-    return found
+    return lanes
 
 
 def _larger(memory: Memory, factor: float) -> Memory:

@@ -28,7 +28,7 @@ def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
     free = replace(optimal, aim=replace(optimal.aim, limits={}))
     if optimal.aim.limits and free.fits:
         return _too_slow(optimal)
-    available = {each.name: each.available for each in optimal.question.frame.roles.hardware.memories}
+    available = {memory.name: memory.available for memory in optimal.question.frame.roles.hardware.memories}
     lacking = _lacking(free)
     first, *rest = sorted(lacking, key=lambda memory: lacking[memory] / max(1, available[memory]))
     others = ", or ".join(f"{format_bytes(lacking[memory])} more in {memory}" for memory in rest)

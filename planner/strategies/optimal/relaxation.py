@@ -93,10 +93,10 @@ def _program(room: Room) -> GrowingProgram:
     count of blocks."""
     phases = len(room.weights)
     upper = np.concatenate([-room.ends, room.free, [room.blocks]])
-    found = GrowingProgram(np.append(np.full(len(upper) - 1, -np.inf), room.blocks), upper)
+    program = GrowingProgram(np.append(np.full(len(upper) - 1, -np.inf), room.blocks), upper)
     of_phase = -(np.arange(phases)[:, None] == room.phase).astype(np.float64)
-    found.add(room.weights, np.hstack([of_phase, np.zeros((phases, len(room.free) + 1))]))
-    return found
+    program.add(room.weights, np.hstack([of_phase, np.zeros((phases, len(room.free) + 1))]))
+    return program
 
 
 def _columns(ways: Ways) -> Numbers:

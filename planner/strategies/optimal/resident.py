@@ -58,7 +58,7 @@ def _divided(blocks: int, capacities: Sequence[int]) -> tuple[int, ...]:
     if sum(capacities) < blocks:
         return ()
     found, left = dict[int, int](), blocks
-    for waiting, on in enumerate(sorted(range(len(capacities)), key=lambda each: capacities[each])):
+    for waiting, on in enumerate(sorted(range(len(capacities)), key=lambda index: capacities[index])):
         found[on] = min(capacities[on], left // (len(capacities) - waiting))
         left -= found[on]
     return tuple(found[on] for on in range(len(capacities)))

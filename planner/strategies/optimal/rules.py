@@ -103,23 +103,23 @@ def rows(frame: Frame, op: str, share: float) -> int:
 
 def _counts(frame: Frame, chosen: Assignment, way: BlockWay, phase: Phase = "decode") -> dict[str, int]:
     """By operation, how many of its first rows the accelerator has in a way of an assignment; attention is whole."""
-    found = {}
+    counts = {}
     for number, (op, part) in enumerate(zip(decided(frame.model), way.parts_in(phase), strict=True)):
         extent = op_extent(frame.model, op)[1] if part == "accelerator" else 0
         both = part == "both"
-        found[op] = rows(frame, op, chosen.shares[way.on][way.division(number, phase)][op]) if both else extent
-    return found
+        counts[op] = rows(frame, op, chosen.shares[way.on][way.division(number, phase)][op]) if both else extent
+    return counts
 
 
 def _where(blocks: Sequence[BlockWay]) -> dict[BlockWay, Ranges]:
     """The blocks of every way."""
-    found: dict[BlockWay, list[LayerRange]] = {}
+    layer_ranges: dict[BlockWay, list[LayerRange]] = {}
     start = 0
     for way, members in groupby(blocks):
         stop = start + len(tuple(members))
-        found.setdefault(way, []).append(LayerRange(start=start, stop=stop))
+        layer_ranges.setdefault(way, []).append(LayerRange(start=start, stop=stop))
         start = stop
-    return {way: ranges[0] if len(ranges) == 1 else tuple(ranges) for way, ranges in found.items()}
+    return {way: ranges[0] if len(ranges) == 1 else tuple(ranges) for way, ranges in layer_ranges.items()}
 
 
 def _end_homes(frame: Frame, chosen: Assignment) -> Iterator[Residence]:
@@ -212,7 +212,7 @@ def companions(model: Model) -> dict[str, str]:
 def parts_of(model: Model, way: BlockWay, phase: Phase) -> dict[str, Part]:
     """Who computes every operation of a block in a phase; norms are the accelerator's where it has any of what reads
     them."""
-    found = dict(zip(decided(model), way.parts_in(phase), strict=True))
+    parts = dict(zip(decided(model), way.parts_in(phase), strict=True))
     for op, leader in companions(model).items():
-        found[op] = "host" if found[leader] == "host" else "accelerator"
-    return found
+        parts[op] = "host" if parts[leader] == "host" else "accelerator"
+    return parts

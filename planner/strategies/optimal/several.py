@@ -72,17 +72,17 @@ class AllBlocks:
         if on not in self.parts.ways:
             self.parts.ways[on] = offered(frame, "prefill" in self.phases)
         away = self.frame.roles.accelerators
-        found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered, away=away)
+        blocks = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered, away=away)
         if on not in self.parts.panels:
-            self.parts.panels[on] = found.shares
-        return replace(found, panels=self.parts.panels[on])
+            self.parts.panels[on] = blocks.shares
+        return replace(blocks, panels=self.parts.panels[on])
 
     def only(self, rows: Chosen) -> "AllBlocks":
         """The same with some of its ways, which keep their order."""
-        found: dict[int, tuple[BlockWay, ...]] = dict.fromkeys(range(len(self.members)), ())
+        block_ways: dict[int, tuple[BlockWay, ...]] = dict.fromkeys(range(len(self.members)), ())
         for on, row in (self.rows[row] for row in rows):
-            found[on] += (self.members[on].ways[row],)
-        return replace(self, parts=replace(self.parts, ways=found))
+            block_ways[on] += (self.members[on].ways[row],)
+        return replace(self, parts=replace(self.parts, ways=block_ways))
 
     @cached_property
     def ways(self) -> tuple[BlockWay, ...]:
@@ -217,11 +217,11 @@ class AllBlocks:
     @cached_property
     def _taken(self) -> Numbers:
         """Bytes of every memory that blocks take with every accelerator at work."""
-        found = np.zeros(len(self.memories))
+        result = np.zeros(len(self.memories))
         for way, count in Counter(working(self.frame)).items():
             blocks = replace(self.members[way.on], ways=(replace(way, on=0),))
-            found[self._memories.kept(way.on)] += count * blocks.kept[0]
-        return found
+            result[self._memories.kept(way.on)] += count * blocks.kept[0]
+        return result
 
     def _used(self, ends: Ends) -> Mapping[str, int]:
         """Bytes of every memory with every accelerator at work."""

@@ -68,7 +68,7 @@ def _shares(seconds: Numbers, change: Numbers) -> Iterator[float]:
 
 def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: int) -> Slope | None:
     """The slope to one side: that at the solution, or where it changes there, that of the solution beside it."""
-    found: Slope | None = None
+    side: Slope | None = None
     for step in STEPS:
         there = near.with_more(quantity, 1 + sign * step)
         beside = there.solved(solved.near)
@@ -79,8 +79,8 @@ def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: in
         if _agree(slope, again, solved.seconds / quantity.size):
             return Slope(slope, again, step)
         own = float(near.priced(beside).sum() - there.priced(beside).sum()) / moved
-        found = Slope(own, again, step)
-    return found
+        side = Slope(own, again, step)
+    return side
 
 
 def _agree(one: float, other: float, unit: float) -> bool:

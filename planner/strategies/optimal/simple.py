@@ -30,10 +30,10 @@ def simple(ways: Ways, room: Room, resident: int | None, most: int, fewer: bool 
 
 def _halved(counts: Numbers, fewer: bool) -> list[Numbers]:
     """Counts of resident blocks (ways), and with `fewer` half of them, a quarter, ... while any is left."""
-    found = [counts]
-    while fewer and found[-1].max(initial=0.0) > 1:
-        found.append(np.floor(found[-1] / 2))
-    return found
+    result = [counts]
+    while fewer and result[-1].max(initial=0.0) > 1:
+        result.append(np.floor(result[-1] / 2))
+    return result
 
 
 def _most(ways: Ways, room: Room, resident: int) -> Numbers:

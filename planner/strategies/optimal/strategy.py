@@ -62,9 +62,11 @@ class Optimal:
 
     def _runner_ups(self, best: Finalist) -> Iterator[tuple[str, float]]:
         """Other compositions, each in its best order, and their seconds of the objective, the fewest first."""
-        first, *rest = ((contents(each.question.frame, each.chosen), each) for each in (best, *self.finalists))
-        others = {key: each for key, each in reversed(rest) if key != first[0] and key != rest[0][0]}
-        shown = [best, *sorted(others.values(), key=lambda each: each.counted)]
+        first, *rest = (
+            (contents(finalist.question.frame, finalist.chosen), finalist) for finalist in (best, *self.finalists)
+        )
+        others = {key: other for key, other in reversed(rest) if key != first[0] and key != rest[0][0]}
+        shown = [best, *sorted(others.values(), key=lambda other: other.counted)]
         texts = told_apart([(each.question.frame, each.chosen) for each in shown])
         yield from ((text, each.counted) for text, each in list(zip(texts, shown, strict=True))[1:])
 
@@ -141,7 +143,9 @@ class Optimal:
         up to says so little of a step that a search for requests finds steps that one for steps does not."""
         work = self.question.frame.workload
         finalists = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
-        yield from self._repredicted(replace(each, chosen=self._as_offered(each.chosen)) for each in finalists)
+        yield from self._repredicted(
+            replace(finalist, chosen=self._as_offered(finalist.chosen)) for finalist in finalists
+        )
 
     def _as_offered(self, chosen: Assignment) -> Assignment:
         """Return an assignment with the same decode steps whose blocks all run in ways that this search offers: a block
@@ -152,10 +156,10 @@ class Optimal:
         blocks = (way if way in offered else replace(way, prompt="alike") for way in chosen.blocks)
         return replace(chosen, blocks=tuple(blocks))
 
-    def _repredicted(self, found: Iterable[Finalist]) -> Iterator[Finalist]:
+    def _repredicted(self, finalists: Iterable[Finalist]) -> Iterator[Finalist]:
         """What another aim found, as it is predicted under this one, where it keeps the limits."""
-        for each in found:
-            kept = predicted(each.question, each.chosen, self.aim)
+        for finalist in finalists:
+            kept = predicted(finalist.question, finalist.chosen, self.aim)
             if kept is not None:
                 yield kept
 

@@ -15,13 +15,13 @@ def settled(tasks: Sequence[Task], sent: bool = False) -> tuple[Task, ...]:
     for which nobody waits; `sent`: but for new keys and values."""
     needed = {dep for task in tasks for dep in task.deps}
     number: dict[int, int] = {}
-    found: list[Task] = []
+    result: list[Task] = []
     for index, task in enumerate(tasks):
         idle = task.kind == "transfer" and index not in needed and not (sent and goes_home(task))
         if task.layer is not None and task.batch == 0 and not brought(task) and not idle:
-            number[index] = len(found)
-            found.append(task._replace(deps=tuple(number[dep] for dep in task.deps if dep in number)))
-    return tuple(found)
+            number[index] = len(result)
+            result.append(task._replace(deps=tuple(number[dep] for dep in task.deps if dep in number)))
+    return tuple(result)
 
 
 def entering(task: Task) -> bool:

@@ -43,12 +43,12 @@ class Tightest:
         """The composition that needs least of `memory` and lacks nothing of others; None if none is found."""
         less = np.zeros(len(self.blocks.memories))
         for _ in range(_TRIES):
-            found = self._composed(memory, less)
+            result = self._composed(memory, less)
             lacking = (
-                {} if found is None else {name: size for name, size in self.lacks(found).items() if name != memory}
+                {} if result is None else {name: size for name, size in self.lacks(result).items() if name != memory}
             )
             if not lacking:
-                return found
+                return result
             less = less + [lacking.get(name, 0) for name in self.blocks.memories]
         return None
 
@@ -67,7 +67,7 @@ class Tightest:
     def _assignment(self, chosen: Chosen) -> Assignment:
         counts, ends = chosen[: len(self._ways)], chosen[len(self._ways) :]
         ways = [(self.blocks.ways[row], int(count)) for row, count in zip(self._names, counts, strict=True)]
-        blocks = (way for way, count in sorted(ways, key=lambda each: each[0].on) for _ in range(count))
+        blocks = (way for way, count in sorted(ways, key=lambda way: way[0].on) for _ in range(count))
         return Assignment(tuple(blocks), *self._ends[int(ends[: len(self._ends)].argmax())], {})
 
     @property
@@ -106,8 +106,8 @@ class Tightest:
     @property
     def _buffers(self) -> Iterator[Numbers]:
         """By flow, bytes of buffers of each level (levels, memories)."""
-        for levels, each in zip(self._levels, self.blocks.buffers(2), strict=True):
-            yield np.outer(levels, each)
+        for levels, buffer in zip(self._levels, self.blocks.buffers(2), strict=True):
+            yield np.outer(levels, buffer)
 
     @cached_property
     def _available(self) -> Numbers:

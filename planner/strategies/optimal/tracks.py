@@ -34,28 +34,28 @@ class Tracks:
 
     def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
-        return np.flatnonzero([each.link <= most * each.beside for each in self._paces[phase]])
+        return np.flatnonzero([pace.link <= most * pace.beside for pace in self._paces[phase]])
 
     @cached_property
     def waiting(self) -> Numbers:
         """Seconds (ways, lanes) for which, if all blocks had the same way, chains would wait for what comes, or a link
         for the operations beside it."""
         blocks = self.blocks
-        found = np.zeros((len(blocks.ways), len(blocks.lanes)))
+        result = np.zeros((len(blocks.ways), len(blocks.lanes)))
         carriers = [set(one.carriers) for one in blocks.members]
-        free = {phase: np.array([each.beside - each.link for each in paces]) for phase, paces in self._paces.items()}
+        free = {phase: np.array([pace.beside - pace.link for pace in paces]) for phase, paces in self._paces.items()}
         for column, lane in enumerate(blocks.lanes):
             busy = free[lane[0]]
             if lane[1].startswith(CHAIN):
-                found[:, column] = np.maximum(0.0, -busy)
-            elif any(lane in each for each in carriers):
+                result[:, column] = np.maximum(0.0, -busy)
+            elif any(lane in carrier for carrier in carriers):
                 own = np.array([lane in carriers[on] for on, _ in blocks.rows])
-                found[:, column] = np.where(own, np.maximum(0.0, busy), 0.0)
-        return found
+                result[:, column] = np.where(own, np.maximum(0.0, busy), 0.0)
+        return result
 
     def coming(self, phase: Phase) -> Numbers:
         """Seconds (ways) of the link by which most comes for a block."""
-        return np.array([each.link for each in self._paces[phase]])
+        return np.array([pace.link for pace in self._paces[phase]])
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
@@ -88,11 +88,11 @@ class Tracks:
         frame, iteration = self.blocks.frame, self.blocks.members[0].iteration(self.blocks.phases[-1])
         size = size_of(iteration.batch * iteration.tokens * frame.model.hidden, frame.roles.activations)
         devices = {HOST: frame.roles.host, **dict(enumerate(frame.roles.accelerators))}
-        routes, found = Routes(frame.roles.hardware), {}
+        routes, crossings = Routes(frame.roles.hardware), {}
         for (a, source), (b, target) in product(devices.items(), repeat=2):
             hops = () if source.memory == target.memory else routes.hops(source.memory, target.memory, size, "pinned")
-            found[a, b] = sum(hop.link.latency.value + size / hop.link.bandwidth.value for hop in hops)
-        return found
+            crossings[a, b] = sum(hop.link.latency.value + size / hop.link.bandwidth.value for hop in hops)
+        return crossings
 
 
 def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:

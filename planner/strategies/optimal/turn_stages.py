@@ -79,13 +79,13 @@ class TurnStages:
     @cached_property
     def _begun(self) -> Mapping[Side, Left]:
         """By where the embedding is, where the beginning leaves the hidden state: where its last operation is."""
-        frame, found = self.blocks.frame, dict[Side, Left]()
+        frame, result = self.blocks.frame, dict[Side, Left]()
         numbers = {device.name: on for on, device in enumerate(frame.roles.accelerators)}
         for side, _ in self.blocks.everywhere:
             tasks = chain.from_iterable(self._turns((on_host(frame.model),), (side, "host")))
             begun = [task for task in tasks if _stage_of(task, 1) == _BEGINNING and task.kind not in MOVING]
-            found[side] = (numbers.get(begun[-1].resource, HOST),)
-        return found
+            result[side] = (numbers.get(begun[-1].resource, HOST),)
+        return result
 
     def _beginning(self, side: Side, streams: bool) -> TurnStage:
         key = "beginning", side, streams

@@ -44,7 +44,10 @@ def undone(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
         return (*_others(optimal, best), *undone(optimal.with_one, best))
     if best.question is not optimal.question:
         return _other_side(optimal, best)
-    took, known = _seconds(optimal, best), [_Plan(_seconds(optimal, each), each) for each in optimal.finalists]
+    took, known = (
+        _seconds(optimal, best),
+        [_Plan(_seconds(optimal, finalist), finalist) for finalist in optimal.finalists],
+    )
     found = []
     for rule in rules(optimal.question.frame, best.chosen):
         known += _better(optimal, best, rule, took, known)
@@ -117,9 +120,9 @@ def _seconds(optimal: Optimal, finalist: Finalist) -> float:
 
 def _others(optimal: Optimal, best: Finalist) -> Iterator[Without]:
     """Where one accelerator has everything, what the others cost."""
-    found = [each for each in optimal.finalists if each.question is optimal.question]
-    if found:
-        other = min(found, key=lambda each: each.seconds)
+    finalists = [finalist for finalist in optimal.finalists if finalist.question is optimal.question]
+    if finalists:
+        other = min(finalists, key=lambda finalist: finalist.seconds)
         text = f"{', '.join(device.name for device in optimal.question.frame.roles.others)} not used"
         yield Without(text, label(other.question.frame, other.chosen), other.seconds - best.seconds)
 
@@ -127,8 +130,8 @@ def _others(optimal: Optimal, best: Finalist) -> Iterator[Without]:
 def _other_side(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
     """Where one side has everything, what dividing it costs."""
     side = f"{best.question.frame.roles.host.name} computes everything"
-    others = [each for each in optimal.finalists if each.question is optimal.question]
+    others = [finalist for finalist in optimal.finalists if finalist.question is optimal.question]
     if not others:
         return (Without(side, None, None),)
-    other = min(others, key=lambda each: each.seconds)
+    other = min(others, key=lambda other: other.seconds)
     return (Without(side, label(other.question.frame, other.chosen), other.seconds - best.seconds),)

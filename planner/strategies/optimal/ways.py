@@ -56,7 +56,7 @@ class Room:
 
     def seconds(self, lanes: Numbers) -> Numbers:
         """The objective of totals by lane (..., lanes): the busiest lane of every phase, each as often as it counts."""
-        busiest = [lanes[..., self.phase == each].max(axis=-1) for each in range(len(self.weights))]
+        busiest = [lanes[..., self.phase == index].max(axis=-1) for index in range(len(self.weights))]
         return np.asarray(sum(weight * most for weight, most in zip(self.weights, busiest, strict=True)))
 
     def busiest(self, some: Numbers, others: Numbers) -> Numbers:
@@ -97,9 +97,9 @@ def _telling_first(columns: Numbers) -> Numbers:
 
 def _beaten(some: Numbers, others: Numbers) -> NDArray[np.bool_]:
     """Which of `some` asks for no more of anything than which of `others` (asked, ways): few by what comes first."""
-    found = np.ones((some.shape[1], others.shape[1]), dtype=np.bool_)
+    result = np.ones((some.shape[1], others.shape[1]), dtype=np.bool_)
     for mine, theirs in zip(some[:_TELLING], others[:_TELLING], strict=True):
-        found &= mine[:, None] <= theirs
-    one, other = np.nonzero(found)
-    found[one, other] = (some[_TELLING:, one] <= others[_TELLING:, other]).all(axis=0)
-    return found
+        result &= mine[:, None] <= theirs
+    one, other = np.nonzero(result)
+    result[one, other] = (some[_TELLING:, one] <= others[_TELLING:, other]).all(axis=0)
+    return result

@@ -86,13 +86,13 @@ class WhoDoes:
     @cached_property
     def _decided(self) -> NDArray[np.intp]:
         ops, parts = decided(self.model), np.array([[_PARTS.index(p) for p in way.parts] for way in self.ways])
-        found = np.zeros((len(self.ways), len(OPS)), dtype=np.intp)
+        result = np.zeros((len(self.ways), len(OPS)), dtype=np.intp)
         for column, op in enumerate(ops):
-            found[:, OPS.index(op)] = parts[:, column]
+            result[:, OPS.index(op)] = parts[:, column]
         for op, leader in companions(self.model).items():
             host = parts[:, ops.index(leader)] == _PARTS.index("host")
-            found[:, OPS.index(op)] = np.where(host, _PARTS.index("host"), _PARTS.index("accelerator"))
-        return found
+            result[:, OPS.index(op)] = np.where(host, _PARTS.index("host"), _PARTS.index("accelerator"))
+        return result
 
     @cached_property
     def _here(self) -> Numbers:
@@ -116,11 +116,11 @@ class WhoDoes:
     def stored(self) -> Numbers:
         """Whether an operation's weights come from storage (ways, operations)."""
         columns = [OPS.index(op) for op in decided(self.model)]
-        found = np.zeros((len(self.ways), len(OPS)))
+        result = np.zeros((len(self.ways), len(OPS)))
         for row, way in enumerate(self.ways):
             if way.stored:
-                found[row, [columns[k] for k in way.stored]] = 1.0
-        return found
+                result[row, [columns[k] for k in way.stored]] = 1.0
+        return result
 
     @cached_property
     def _sources(self) -> Mapping[Source, Numbers]:
@@ -140,21 +140,21 @@ class WhoDoes:
     @cached_property
     def packed(self) -> Numbers:
         """Whether the accelerator's rows of an operation's weights are in 4-bit groups (ways, operations)."""
-        found = np.zeros((len(self.ways), len(OPS)))
+        result = np.zeros((len(self.ways), len(OPS)))
         some = [row for row, way in enumerate(self.ways) if way.q4]
         for column, op in enumerate(decided(self.model)):
-            found[some, OPS.index(op)] = [self.ways[row].packed(column) for row in some]
-        return found
+            result[some, OPS.index(op)] = [self.ways[row].packed(column) for row in some]
+        return result
 
     def _divided(self, phase: Phase, shares: DividedAt) -> Numbers:
         """Which share of an operation's rows the accelerator has where both do it in a phase (ways, operations)."""
-        found = np.ones((len(self.ways), len(OPS)))
+        result = np.ones((len(self.ways), len(OPS)))
         for division, by_op in shares.items():
             divided = self._is(division, phase)
             for op, share in by_op.items():
                 column = OPS.index(op)
-                found[:, column] = np.where(divided[:, column] > 0, share, found[:, column])
-        return found
+                result[:, column] = np.where(divided[:, column] > 0, share, result[:, column])
+        return result
 
     def used(self, shares: DividedAt) -> Numbers:
         """Of the weights of every operation, which share the accelerator uses in decode steps (ways, operations)."""

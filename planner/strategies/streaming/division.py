@@ -59,7 +59,7 @@ def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tupl
     """Every unit of a layer, in order; `chunks`: into how many an operation is divided.
 
     Raises UsageError for an operation that cannot be divided, or into so many."""
-    found: list[DivisionPiece] = []
+    result: list[DivisionPiece] = []
     for op in layer_operations(model, form):
         axis, extent = op_extent(model, op)
         extent = extent if op in divisible(model, form) else 1
@@ -67,8 +67,8 @@ def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tupl
         _check(op, axis, extent, parts)
         grain = PANEL if axis == "rows" and parts > 1 else 1
         edges = [min(extent, grain * (-(-extent // grain) * k // parts)) for k in range(parts + 1)]
-        found += [DivisionPiece(op, a, b, extent) for a, b in pairwise(edges)]
-    return tuple(found)
+        result += [DivisionPiece(op, a, b, extent) for a, b in pairwise(edges)]
+    return tuple(result)
 
 
 def divisible(model: Model, form: Form = "divided") -> tuple[str, ...]:
@@ -106,9 +106,9 @@ def _check(op: str, axis: str, extent: int, parts: int) -> None:
 
 def joined(units: tuple[DivisionPiece, ...]) -> tuple[DivisionPiece, ...]:
     """Neighbouring units of one operation as one piece."""
-    found: list[DivisionPiece] = []
+    result: list[DivisionPiece] = []
     for unit in units:
-        if found and found[-1].op == unit.op:
-            unit = DivisionPiece(unit.op, found.pop().start, unit.stop, unit.extent)
-        found.append(unit)
-    return tuple(found)
+        if result and result[-1].op == unit.op:
+            unit = DivisionPiece(unit.op, result.pop().start, unit.stop, unit.extent)
+        result.append(unit)
+    return tuple(result)

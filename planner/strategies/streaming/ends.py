@@ -28,6 +28,6 @@ def end_homes(frame: Frame, end: End) -> tuple[Residence, ...]:
 def end_places(frame: Frame, end: End) -> tuple[ComputeRule, ...]:
     """The ends run where they live."""
     names = {"host": frame.roles.host.name, "accelerator": frame.accelerator.name}
-    found = [ComputeRule(select=Select(names="embedding"), device=names["host"])]
-    found += [ComputeRule(select=Select(names=name), device=names[end]) for name in _OUTPUT]
-    return tuple(found)
+    result = [ComputeRule(select=Select(names="embedding"), device=names["host"])]
+    result += [ComputeRule(select=Select(names=name), device=names[end]) for name in _OUTPUT]
+    return tuple(result)

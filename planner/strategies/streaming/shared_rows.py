@@ -67,22 +67,22 @@ class Shared:
 
 def apportioned(matrices: Mapping[str, Shared], slack: float) -> dict[str, Shared]:
     """The matrices with `slack` seconds of other work divided among them as the host's seconds are."""
-    total = sum(each.host.at(each.rows) for each in matrices.values())
-    found = {}
-    for op, each in matrices.items():
-        part = slack * each.host.at(each.rows) / total if total else 0.0
-        found[op] = Shared(each.rows, each.host, each.link, each.accelerator, part)
-    return found
+    total = sum(matrix.host.at(matrix.rows) for matrix in matrices.values())
+    result = {}
+    for op, matrix in matrices.items():
+        part = slack * matrix.host.at(matrix.rows) / total if total else 0.0
+        result[op] = Shared(matrix.rows, matrix.host, matrix.link, matrix.accelerator, part)
+    return result
 
 
 def delays(costs: CostModel, work: Task, transfers: Iterable[Task]) -> list[tuple[float, float]]:
     """How many times as long work of the host and each of some transfers take beside each other (memories are shared,
     PARK-43)."""
-    slowed, pools, found = costs.slowed(), costs.pools, list[tuple[float, float]]()
+    slowed, pools, result = costs.slowed(), costs.pools, list[tuple[float, float]]()
     slowings = slowed(work) if slowed else ()
     rate, uses = pools.asked(work, costs.price(work).mid)
     for transfer in transfers:
         own = speed(slowings, {lane_owner(transfer.resource)}.__contains__)
         computed, moved = pools.fair_speeds([(rate * own, uses), pools.asked(transfer, costs.price(transfer).mid)])
-        found.append((1 / (own * computed), 1 / moved))
-    return found
+        result.append((1 / (own * computed), 1 / moved))
+    return result

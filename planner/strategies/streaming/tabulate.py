@@ -26,22 +26,22 @@ def tabulate(frame: Frame, costs: CostModel, storage: tuple[str, ...] = ()) -> O
     `storage`: memories from which weights may come; without one that column stays empty. Measured figures keep their
     source; a derived one names the source of the device or link it was derived from."""
     blank = _blank(frame)
-    found: dict[Cell, Figure] = {}
+    figures: dict[Cell, Figure] = {}
     for cell, tasks in cells(frame, blank, storage).items():
         scale = sum(share for _, share in tasks)
         whole = [costs.price(task) for task, _ in tasks]
-        found[cell] = _figure(_source(costs, tasks[0][0], whole[0].source), whole, scale)
-    return blank.model_copy(update={"rows": tuple(_row(row, found) for row in blank.rows)})
+        figures[cell] = _figure(_source(costs, tasks[0][0], whole[0].source), whole, scale)
+    return blank.model_copy(update={"rows": tuple(_row(row, figures) for row in blank.rows)})
 
 
 def cells(frame: Frame, table: OperationTable, storage: tuple[str, ...]) -> dict[Cell, list[tuple[Task, float]]]:
     """The tasks of the mean decode step that `table` has a place for, by that place, with their share of its work."""
     priced = prices(table, frame.roles.hardware, frame.model, frame.roles.activations)
-    found: dict[Cell, list[tuple[Task, float]]] = {}
+    result: dict[Cell, list[tuple[Task, float]]] = {}
     for tasks in _variants(frame, storage):
         here = _placed(priced, tasks)
-        found |= {cell: work for cell, work in here.items() if cell not in found}
-    return found
+        result |= {cell: work for cell, work in here.items() if cell not in result}
+    return result
 
 
 def _variants(frame: Frame, storage: tuple[str, ...]) -> Iterator[list[Task]]:
@@ -57,12 +57,12 @@ def _variants(frame: Frame, storage: tuple[str, ...]) -> Iterator[list[Task]]:
 
 
 def _placed(priced: TablePrices, tasks: list[Task]) -> dict[Cell, list[tuple[Task, float]]]:
-    found: dict[Cell, list[tuple[Task, float]]] = {}
+    result: dict[Cell, list[tuple[Task, float]]] = {}
     for task in tasks:
         place = priced.place(task)
         if place is not None and len(place.ops) == 1 and place.scale > 0:
-            found.setdefault((place.ops[0], place.column), []).append((task, place.scale))
-    return found
+            result.setdefault((place.ops[0], place.column), []).append((task, place.scale))
+    return result
 
 
 def _blank(frame: Frame) -> OperationTable:

@@ -69,10 +69,10 @@ class LayerWork:
     def _sums(
         self, tasks: Iterable[Task], amount: Callable[[Task], float], names: Callable[[str], tuple[str, ...]]
     ) -> Amounts:
-        found: Amounts = {}
+        amounts: Amounts = {}
         for task in tasks:
-            found[task.op] = found.get(task.op, 0.0) + amount(task)
-        return {op: sum(found.get(name, 0.0) for name in names(op)) for op in self.ops}
+            amounts[task.op] = amounts.get(task.op, 0.0) + amount(task)
+        return {op: sum(amounts.get(name, 0.0) for name in names(op)) for op in self.ops}
 
 
 def layer_work(

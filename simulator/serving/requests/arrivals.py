@@ -56,31 +56,31 @@ def _gaps(arrivals: Arrivals, count: int, random: np.random.Generator) -> Floats
     return random.gamma(shape, 1.0 / shape, count)
 
 
-def arrive(found: Requests, rate: float | None, arrivals: Arrivals | None, seed: int) -> Requests:
+def arrive(requests: Requests, rate: float | None, arrivals: Arrivals | None, seed: int) -> Requests:
     """The same requests, arriving by a process or at a rate.
 
     Without a process those that have times keep their pattern, stretched to the rate, and others arrive as a Poisson
     process. Without a rate a process has that of the times. Who leaves does so as long after its arrival as before.
     Raises UsageError where a rate is needed and there is none."""
     if rate is None and (arrivals is None or arrivals.process == "all-at-once"):
-        return found if arrivals is None else _moved(found, np.zeros(len(found)))
-    own = own_rate(found)
+        return requests if arrivals is None else _moved(requests, np.zeros(len(requests)))
+    own = own_rate(requests)
     if rate is None and own is None:
         raise UsageError(
             "these requests have no rate of their own", field="rate", remedy="say how many arrive a second"
         )
     if arrivals is None and own is not None and rate is not None:
-        return _moved(found, (found.arrival_s - found.arrival_s[0]) * (own / rate))
+        return _moved(requests, (requests.arrival_s - requests.arrival_s[0]) * (own / rate))
     asked = own if rate is None else rate
     assert asked is not None
-    return _moved(found, draw_arrivals(arrivals or Arrivals("poisson"), len(found), asked, seed))
+    return _moved(requests, draw_arrivals(arrivals or Arrivals("poisson"), len(requests), asked, seed))
 
 
-def own_rate(found: Requests) -> float | None:
+def own_rate(requests: Requests) -> float | None:
     """Requests a second from the first to the last; none where all arrive at once."""
-    seconds = float(found.arrival_s[-1] - found.arrival_s[0])
-    return (len(found) - 1) / seconds if seconds > 0.0 else None
+    seconds = float(requests.arrival_s[-1] - requests.arrival_s[0])
+    return (len(requests) - 1) / seconds if seconds > 0.0 else None
 
 
-def _moved(found: Requests, arrival_s: Floats) -> Requests:
-    return replace(found, arrival_s=arrival_s, cancel_s=arrival_s + (found.cancel_s - found.arrival_s))
+def _moved(requests: Requests, arrival_s: Floats) -> Requests:
+    return replace(requests, arrival_s=arrival_s, cancel_s=arrival_s + (requests.cancel_s - requests.arrival_s))

@@ -70,14 +70,14 @@ def asking(
     )
 
 
-def _with_lengths(found: Requests, lengths: Lengths) -> Requests:
+def _with_lengths(requests: Requests, lengths: Lengths) -> Requests:
     """The same arrivals, all of one length; other prompts have no known prefixes."""
-    outputs = found.output_tokens if lengths.output is None else _alike(found, lengths.output)
+    outputs = requests.output_tokens if lengths.output is None else _alike(requests, lengths.output)
     if lengths.prompt is None:
-        return replace(found, output_tokens=outputs)
-    prompts = _alike(found, lengths.prompt)
-    return make_requests(found.arrival_s, prompts, outputs, found.priority, found.cancel_s)
+        return replace(requests, output_tokens=outputs)
+    prompts = _alike(requests, lengths.prompt)
+    return make_requests(requests.arrival_s, prompts, outputs, requests.priority, requests.cancel_s)
 
 
-def _alike(found: Requests, tokens: int) -> Ints:
-    return np.full(len(found), tokens, np.int64)
+def _alike(requests: Requests, tokens: int) -> Ints:
+    return np.full(len(requests), tokens, np.int64)

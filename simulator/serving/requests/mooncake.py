@@ -26,7 +26,7 @@ def read_mooncake(path: Path) -> tuple[Requests, Place]:
         remedy = "write the hash of every block, or an empty list"
         raise BadInputError("a hash is null", file=str(path), field="hash_ids", remedy=remedy)
     count = table.num_rows
-    found = Requests(
+    requests = Requests(
         arrival_s=table.column("timestamp").to_numpy() / 1e3,
         prompt_tokens=np.array(table.column("input_length").to_numpy()),
         output_tokens=np.array(table.column("output_length").to_numpy()),
@@ -38,4 +38,4 @@ def read_mooncake(path: Path) -> tuple[Requests, Place]:
     )
     names = {"arrival_s": "timestamp", "prompt_tokens": "input_length", "output_tokens": "output_length"}
     names["hashes"] = "hash_ids"
-    return found, Place(str(path), names, partial(line_of, path))
+    return requests, Place(str(path), names, partial(line_of, path))

@@ -67,14 +67,14 @@ def read_csv(path: Path, types: "Mapping[str, pa.DataType]") -> "pa.Table":
 
 def _csv_problem(text: str, path: Path, header: tuple[str, ...]) -> BadInputError:
     """What Arrow says, by line and column."""
-    if found := _CELL.search(text):
-        column, row, kind, value = found.groups()
+    if match := _CELL.search(text):
+        column, row, kind, value = match.groups()
         place = f"line {row}, {header[int(column)]}" if row else header[int(column)]
         message, remedy = f"not {_KINDS.get(kind, kind)}", "leave the row out, or correct it"
         return BadInputError(message, file=str(path), field=place, value=value, remedy=remedy)
-    if found := _ROW.search(text):
-        message, remedy = found[2].lower(), "write as many values as there are column names"
-        return BadInputError(message, file=str(path), field=f"line {found[1]}", remedy=remedy)
+    if match := _ROW.search(text):
+        message, remedy = match[2].lower(), "write as many values as there are column names"
+        return BadInputError(message, file=str(path), field=f"line {match[1]}", remedy=remedy)
     if "Empty CSV" in text:
         return BadInputError("no requests", file=str(path), remedy="add at least one row")
     return BadInputError(f"cannot be read as CSV: {text.splitlines()[0]}", file=str(path), remedy="correct the file")

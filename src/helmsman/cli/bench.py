@@ -82,10 +82,10 @@ def execute(args: argparse.Namespace) -> int:
 
 def counts(text: str) -> tuple[int, ...]:
     """Whole numbers between commas. Raises UsageError."""
-    found = tuple(int(word) if word.isdigit() else -1 for word in text.split(","))
-    if not all(0 <= value <= _MOST for value in found):
+    result = tuple(int(word) if word.isdigit() else -1 for word in text.split(","))
+    if not all(0 <= value <= _MOST for value in result):
         raise UsageError(f"whole numbers up to {_MOST} between commas are expected", value=text)
-    return found
+    return result
 
 
 def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:

@@ -52,26 +52,30 @@ def _given(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
 
 
 def show_comparison(
-    args: argparse.Namespace, request: "PlanRequest[Any]", found: "Comparison", took: Mapping[str, float], drawn: str
+    args: argparse.Namespace,
+    request: "PlanRequest[Any]",
+    comparison: "Comparison",
+    took: Mapping[str, float],
+    drawn: str,
 ) -> None:
     """Print and write it. Raises InfeasibleError, after the table, when nothing fits, or keeps the limits."""
     from helmsman.analysis.comparison import nearest
     from helmsman.analysis.comparison_table import table
     from helmsman.planner.remedies import with_remedies
 
-    kept = any(row.planned and not row.misses for row in found.rows)
+    kept = any(row.planned and not row.misses for row in comparison.rows)
     cost = "\n\nseconds      " + ", ".join(f"{name} {each:.2f}" for name, each in took.items()) if args.verbose else ""
     if kept:
-        emit(args, found.to_json(), lambda: args.in_flags(table(found)) + cost + drawn)
+        emit(args, comparison.to_json(), lambda: args.in_flags(table(comparison)) + cost + drawn)
         return
     if not (args.json or args.quiet):
-        say(args.in_flags(table(found)) + cost)
-    if any(row.planned for row in found.rows):
-        remedy = next((row.remedy for row in found.rows if row.strategy == "optimal" and row.remedy), None)
-        text = f"no strategy's plan keeps {found.options['slo']}"
+        say(args.in_flags(table(comparison)) + cost)
+    if any(row.planned for row in comparison.rows):
+        remedy = next((row.remedy for row in comparison.rows if row.strategy == "optimal" and row.remedy), None)
+        text = f"no strategy's plan keeps {comparison.options['slo']}"
         raise InfeasibleError(text, field="--slo", remedy=remedy or "allow more time")
-    least = nearest(found.rows)
+    least = nearest(comparison.rows)
     remedy = f"{least.strategy}: {least.remedy}" if least else "use another machine or another --strategy"
     lacks = least.lacks if least else None
-    error = InfeasibleError(f"no strategy fits {found.model} on {found.hardware}", remedy=remedy, lacks=lacks)
+    error = InfeasibleError(f"no strategy fits {comparison.model} on {comparison.hardware}", remedy=remedy, lacks=lacks)
     raise with_remedies(error, request)

@@ -43,6 +43,6 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _table(found: "Listing") -> str:
-    width = max(len(entry.name) for entry in found.entries)
-    return "\n".join(f"{entry.name:<{width}}  {entry.about}" for entry in found.entries)
+def _table(listing: "Listing") -> str:
+    width = max(len(entry.name) for entry in listing.entries)
+    return "\n".join(f"{entry.name:<{width}}  {entry.about}" for entry in listing.entries)

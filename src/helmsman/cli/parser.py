@@ -47,17 +47,17 @@ class Parser(argparse.ArgumentParser):
         """What --help prints."""
         if not self.needed_first:
             return super().format_help()
-        rest = [each for each in self._actions if each.option_strings and not self._is_first(each)]
-        told, about = [each.help for each in rest], [group.description for group in self._action_groups]
-        for each in rest:
-            each.help = argparse.SUPPRESS
+        rest = [action for action in self._actions if action.option_strings and not self._is_first(action)]
+        told, about = [other.help for other in rest], [group.description for group in self._action_groups]
+        for other in rest:
+            other.help = argparse.SUPPRESS
         for group in self._action_groups:
             group.description = None
         try:
             return super().format_help()
         finally:
-            for each, text in zip(rest, told, strict=True):
-                each.help = text
+            for other, text in zip(rest, told, strict=True):
+                other.help = text
             for group, text in zip(self._action_groups, about, strict=True):
                 group.description = text
 
@@ -81,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         """A choice that there is not is said with those that are like it, or else all."""
         if action.choices is None or value in action.choices:
             return
-        names = [str(each) for each in action.choices]
+        names = [str(choice) for choice in action.choices]
         near, flag = close_names(str(value), names), "/".join(action.option_strings) or action.dest
         remedy = f"did you mean {' or '.join(near[:3])}?" if near else f"use {', '.join(names)}"
         raise UsageError("no such choice", field=flag, value=value, remedy=remedy)
@@ -108,12 +108,12 @@ _UNRECOGNIZED = "unrecognized argument"
 
 def _option_named(message: str) -> tuple[str | None, str]:
     """(option, rest) of what argparse says."""
-    if found := re.match(r"argument ([^:\s]+): (.*)", message, re.DOTALL):
-        return found[1], found[2]
-    if found := re.match(r"the following arguments are required: (.*)", message):
-        return found[1], "required"
-    if found := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
-        return found[1], _UNRECOGNIZED
+    if match := re.match(r"argument ([^:\s]+): (.*)", message, re.DOTALL):
+        return match[1], match[2]
+    if match := re.match(r"the following arguments are required: (.*)", message):
+        return match[1], "required"
+    if match := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
+        return match[1], _UNRECOGNIZED
     return None, message
 
 

@@ -32,11 +32,11 @@ def layers_drawn(text: str | None, count: int) -> range:
     first, _, last = text.partition("-")
     if not all(part.isdecimal() and len(part) < 7 for part in (first, last or first)):
         raise UsageError("not a layer", field="--layer", value=text, remedy="write --layer 24 or --layer 24-25")
-    found = range(int(first), int(last or first) + 1)
-    if not found or found[-1] >= count:
+    result = range(int(first), int(last or first) + 1)
+    if not result or result[-1] >= count:
         remedy = f"the layers are 0 to {count - 1}, the first before the last"
         raise UsageError("no such layers", field="--layer", value=text, remedy=remedy)
-    return found
+    return result
 
 
 def write_picture(path: Path, figure: "Figure") -> None:

@@ -42,7 +42,7 @@ def check_outputs(args: argparse.Namespace) -> None:
             remedy = "choose two places"
             raise UsageError(f"is written by {other} too", field=option, value=str(path), remedy=remedy)
         others = ((each, value) for each, value in given.items() if each not in OUTPUTS)
-        reader = next((each for each, value in others if _is_file(value, path, each in _FOLDERS)), None)
+        reader = next((other for other, value in others if _is_file(value, path, other in _FOLDERS)), None)
         if reader is not None:
             message = f"is read as {_option(reader)} too"
             raise UsageError(message, field=option, value=str(path), remedy="choose another place")

@@ -177,10 +177,10 @@ def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
     """The decision whose plan has it as evidence, and the line, where its record was disturbed."""
     from helmsman.analysis.disturbance import disturbance_line, disturbance_of, with_evidence
 
-    found = disturbance_of(decision.plan)
-    if found is None:
+    disturbance = disturbance_of(decision.plan)
+    if disturbance is None:
         return decision, ""
-    return replace(decision, plan=with_evidence(decision.plan, found)), f"\n{disturbance_line(found)}"
+    return replace(decision, plan=with_evidence(decision.plan, disturbance)), f"\n{disturbance_line(disturbance)}"
 
 
 def _reasons(decision: "Decision") -> tuple[str, str]:

@@ -59,11 +59,11 @@ def _missed(how: str) -> HelmError:
     return TargetMissedError(how, field="--slo", remedy=remedy).after_report()
 
 
-def _export(args: argparse.Namespace, outcome: "Outcome", found: "ServingReport") -> None:
+def _export(args: argparse.Namespace, outcome: "Outcome", serving_report: "ServingReport") -> None:
     from helmsman.simulator.serving.exports import aiperf_records, vllm_bench
 
     if args.export_vllm:
-        write_text(args.export_vllm, json.dumps(vllm_bench(outcome.served, found), allow_nan=False) + "\n")
+        write_text(args.export_vllm, json.dumps(vllm_bench(outcome.served, serving_report), allow_nan=False) + "\n")
     if args.export_aiperf:
         records = (json.dumps(record, allow_nan=False) for record in aiperf_records(outcome.served))
         write_text(args.export_aiperf, "".join(f"{record}\n" for record in records))

@@ -58,10 +58,10 @@ def _factor(text: str) -> float:
 
 def _pairs(given: list[str], option: str) -> dict[str, str]:
     """`name=value` of an option that may be given several times."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
-        if not equals or not name or name in found:
+        if not equals or not name or name in pairs:
             raise UsageError("not name=value, or one twice", field=option, value=text, remedy="write each once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
