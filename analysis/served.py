@@ -131,9 +131,10 @@ def _within(figure: Compared, tolerance: float) -> bool:
 
 def served_table(comparison: ServedComparison) -> str:
     """What `helm-check --served` prints."""
+    finished, asked = comparison.simulated_requests.finished, comparison.simulated_requests.asked
     lines = [
         f"{'policy':<13}simulated {comparison.simulated.policy}, served {comparison.measured.policy}",
-        f"{'requests':<13}{comparison.simulated_requests.finished} of {comparison.simulated_requests.asked} finished in "
+        f"{'requests':<13}{finished} of {asked} finished in "
         f"simulation, {comparison.measured_requests.finished} of {comparison.measured_requests.asked} served",
         "",
         f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}{'noise':>9}",

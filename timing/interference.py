@@ -122,8 +122,8 @@ def alone(hardware: Hardware) -> Slowed | None:
 
 
 def of_arithmetic(slowings: Slowings, part: float) -> Slowings:
-    """Return `slowings` with those by other devices' arithmetic multiplied by `part`, the share of a task's seconds that
-    is arithmetic; those of 0 are left out."""
+    """Return `slowings` with those by other devices' arithmetic multiplied by `part`, the share of a task's seconds
+    that is arithmetic; those of 0 are left out."""
     parts = ((name, part * extra if is_arithmetic(name) else extra) for name, extra in slowings)
     return tuple((name, extra) for name, extra in parts if extra > 0.0)
 
