@@ -65,6 +65,7 @@ def test_batches_in_turns_compare_with_batches_together() -> None:
     assert turns.ttft == together.ttft and turns.ttft.mid == 20.0
 
 
+@pytest.mark.nightly
 def test_the_optimum_of_ttft_is_the_best_with_several_batches() -> None:
     """It makes the prompt passes of all batches least; a layer split whose batches take turns is ranked by as many."""
     question = asked("opt-125m", batch=2, batches=3)

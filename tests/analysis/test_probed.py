@@ -177,6 +177,7 @@ def _machine_now(plan: Plan, speed: float, share: float) -> float:
     return pass_seconds(lower(plan, mean_step(plan.workload)), CostModel(hardware))
 
 
+@pytest.mark.nightly
 def test_on_a_machine_whose_memories_move_together_both_intervals_cover_nine_tenths(plan: Plan) -> None:
     """The speed of all memories moves by 15 %, within a run by 2 %; products have a share of their own, of which a
     profile knows 37 samples. Every draw is another profile and another sitting of one run between two probes."""

@@ -35,7 +35,7 @@ def records(folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("number", (3, 5, pytest.param(6, marks=pytest.mark.nightly), 8))
+@pytest.mark.parametrize("number", (3, *(pytest.param(number, marks=pytest.mark.nightly) for number in (5, 6, 8))))
 def test_questions_about_small_models(number: int, folder: Path, records: list[Path]) -> None:
     found = checked(folder, records, SEED, 0.7e9, 1, number)
     assert not found.failures, "\n".join(found.failures)
@@ -91,12 +91,13 @@ def test_every_strategy_is_asked_with_more_memory() -> None:
             "--nvme direct",
             marks=pytest.mark.nightly,
         ),
-        (
+        pytest.param(
             "--model opt-13b --hw rtx5070ti-9800x3d --prompt-tokens 32 --output-tokens 512 --batch 4 --batches 4 "
             "--format q6_k --kv-format f16 --strategy hetegen --objective request",
             "request",
             "--vram-avail 5592047419",
             "--vram-avail 7988639170",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -197,6 +198,7 @@ def test_mixed_formats_were_slower_for_being_allowed_more(
     test_what_was_slower_for_being_allowed_more(f"--model {path} {words}", objective, narrow, wide)
 
 
+@pytest.mark.nightly
 def test_room_for_a_simpler_plan_makes_nothing_slower() -> None:
     """With 19 GB llama.cpp's placement fits as well, 22 % longer at its median and longer at both ends."""
     words = "--model Qwen3-14B --hw rtx3060-5600x --prompt-tokens 512 --output-tokens 128 --ram-avail"

@@ -50,6 +50,7 @@ def test_one_split_point_gives_a_curve_that_falls_and_rises(fourteen):
     assert best["d"] < best["c"]
 
 
+@pytest.mark.nightly
 def test_turning_caches_costs_what_the_paper_says_where_attention_is_on_the_host():
     """PARK-15: the record's rate meets F115 and lies within F116; end to end op-split avoids most of it."""
     spent, scores = turning.scores_seconds(Question())
@@ -83,12 +84,14 @@ def test_preparation_names_the_parts_that_the_profiler_has(monkeypatch):
     assert tuple(parts) == preparation.PARTS
 
 
+@pytest.mark.nightly
 def test_a_faster_interconnect_leaves_less_to_overlap():
     gains = [line["gain"] for line in sensitivity.curve(Question(), (0.25, 1.0, 4.0))]
     assert gains == sorted(gains, reverse=True)
     assert gains[0] > 1.5 * gains[1] > 2 * gains[2] > 0
 
 
+@pytest.mark.nightly
 def test_three_decode_steps_say_what_all_of_them_would():
     plan = op_split(Question(output=16)).decide({}).plan
     costs = cost_model(plan)
@@ -99,6 +102,7 @@ def test_three_decode_steps_say_what_all_of_them_would():
     assert run.rate == pytest.approx(whole.rate, rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_gains_come_from_generation():
     """Prompts run on the accelerator whatever the split (PARK-72)."""
     ours, theirs = answer(Question(), "op-split"), answer(Question(), "gpu-only")

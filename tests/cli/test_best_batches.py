@@ -15,7 +15,7 @@ def run(capsys, *argv):
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("strategy", ["layer-split", "all-cpu"])
+@pytest.mark.parametrize("strategy", [pytest.param("layer-split", marks=pytest.mark.nightly), "all-cpu"])
 def test_the_plan_is_that_of_its_batch(capsys, strategy):
     objective = "throughput"
     code, plan = run(capsys, *MOST, "--strategy", strategy, "--batch", "best")

@@ -66,6 +66,7 @@ def test_it_is_refused_where_there_is_nothing_to_say(capfd, more, message):
     assert code == 2 and "--explain" in err and message in err
 
 
+@pytest.mark.nightly
 def test_a_plan_of_the_accelerator_alone_is_about_the_accelerator(capfd):
     code, out, _ = run(capfd, "--model", "opt-125m", "--hw", "rtx3090-5950x", "--batch", "8", "--explain")
     busy = next(line for line in out.splitlines() if line.startswith("decode       busy"))

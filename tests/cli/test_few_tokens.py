@@ -31,6 +31,7 @@ def test_requests_of_few_tokens_are_no_slower_than_twinpilots(capsys, model, mac
     assert best <= other["ttft"]["seconds"]["mid"] + steps * other["decode"]["seconds"]["mid"]
 
 
+@pytest.mark.nightly
 def test_a_limit_of_prompts_leaves_steps_as_fast_as_they_can_be(capsys):
     """What adds up to the limit takes longer in order: lower limits are tried too (382 ms a step without them)."""
     plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--slo", "ttft=500ms")

@@ -58,6 +58,7 @@ def test_a_mixed_file_is_planned_tensor_by_tensor(
     assert set(kept(whole).values()) == {"q8_0"}
 
 
+@pytest.mark.nightly
 def test_the_recommended_plan_is_chosen_once_among_strategies_with_all_formats(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -107,7 +107,12 @@ def test_a_plan_that_two_strategies_have_is_one_contender(
 @pytest.mark.parametrize(
     ("shape", "objective"),
     [
-        *((("--batch", "2", "--batches", "3"), objective) for objective in OBJECTIVES),
+        (("--batch", "2", "--batches", "3"), "request"),
+        *(
+            pytest.param(("--batch", "2", "--batches", "3"), objective, marks=pytest.mark.nightly)
+            for objective in OBJECTIVES
+            if objective != "request"
+        ),
         *(
             pytest.param(("--batch", "1"), objective, marks=() if objective == "request" else pytest.mark.nightly)
             for objective in OBJECTIVES
@@ -133,6 +138,7 @@ def test_no_default_is_slower_than_what_people_have_by_more_than_three_per_cent(
     assert chosen.seconds.mid <= MOST_ABOVE_SIMPLE * min(each.seconds.mid for each in pool if each.simple)
 
 
+@pytest.mark.nightly
 def test_runner_ups_of_batches_in_turns_are_of_all_batches(
     small: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +152,7 @@ def test_runner_ups_of_batches_in_turns_are_of_all_batches(
     assert "+" in told and not re.search(r"-[1-9]", told.replace("->", ""))
 
 
+@pytest.mark.nightly
 def test_a_limit_of_the_prompt_is_of_every_batch(small: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     """Batches in turns have their first tokens after as many prompts; no plan is twice as fast as its one pass."""
     question = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
@@ -154,6 +161,7 @@ def test_a_limit_of_the_prompt_is_of_every_batch(small: tuple[str, ...], capfd: 
     assert main([*question, "--slo", f"ttft={3.5 * one}s"]) == 0
 
 
+@pytest.mark.nightly
 def test_vllm_is_asked_where_weights_are_offloaded(
     capfd: pytest.CaptureFixture[str], pools: list[Sequence[Contender]]
 ) -> None:

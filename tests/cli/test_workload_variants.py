@@ -49,6 +49,7 @@ def test_a_variant_is_recorded_simulated_and_not_executed(few, tmp_path, capsys,
     assert "planned and simulated, not executed" in line
 
 
+@pytest.mark.nightly
 def test_a_written_table_of_a_variant_plans_the_same(few, tmp_path, capsys):
     table, options = tmp_path / "table.json", ("--kv-keep", "0.25", "--json")
     assert plan([*few, *options, "--write-table", str(table)]) == 0

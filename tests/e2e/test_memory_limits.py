@@ -220,10 +220,7 @@ FITS = {
     "profile table": 4 * GIB,
 }
 """From which limit on a command must end well."""
-OFTEN = [
-    (GIB // 2, command)
-    for command in ("plan", "sim", "run", "run cached", "check", "profile", "bench", "bench-serve", "make-checkpoint")
-] + [(2 * GIB, "serve")]
+OFTEN = [(GIB // 2, command) for command in ("plan", "sim", "run", "profile", "bench-serve")] + [(2 * GIB, "serve")]
 CELLS = [
     pytest.param(limit, command, marks=() if (limit, command) in OFTEN else pytest.mark.nightly)
     for command in FITS
@@ -238,7 +235,7 @@ def test_in_a_control_group(places: Places, limit: int, command: str) -> None:
     check(found, *((0,) if limit >= FITS[command] else ()))
 
 
-SPACE_OFTEN = [(GIB // 2, "make-checkpoint"), (GIB // 2, "run cached"), (GIB, "run")]
+SPACE_OFTEN = [(GIB // 2, "make-checkpoint"), (GIB // 2, "run cached")]
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,7 @@ def test_a_trace_with_pages_is_checked_pass_by_pass(checkpoints: Checkpoints) ->
     assert checked.ttft.measured == pytest.approx(prompted) and prompted <= measured.runs[0].ttft_s
 
 
+@pytest.mark.nightly
 def test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt(checkpoints: Checkpoints) -> None:
     """Over caches of noise, after a conversation of another length."""
     work = Workload(prompt_tokens=120, output_tokens=8, context=128)

@@ -194,6 +194,7 @@ def test_divided_attention_over_eight_bits_is_refused() -> None:
         cache_of(cast(Any, spec), keys, [], transposed=True)
 
 
+@pytest.mark.nightly
 def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path], there: Machine) -> None:
     plan = on_torch(make_plan(small_model("qwen3"), on_cpu=2, workload=workload()))
     with Engine.load(plan, checkpoints("qwen3"), there) as engine:

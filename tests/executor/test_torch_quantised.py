@@ -155,6 +155,6 @@ def test_codes_of_caches_have_the_bits_of_the_host(width: int) -> None:
     assert np.array_equal(pack_codes(beyond).numpy(), q8_rows(clipped))
 
 
-@pytest.mark.parametrize("fmt", ["bf16", "q8_0", "q4_k"])
+@pytest.mark.parametrize("fmt", ["bf16", "q8_0", pytest.param("q4_k", marks=pytest.mark.nightly)])
 def test_products_of_its_formats_are_probed(fmt: StoredFormat) -> None:
     assert 0 < product_rate(torch.device("cpu"), fmt, 64, 256, 2) < 1e15

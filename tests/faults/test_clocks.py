@@ -31,7 +31,7 @@ def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
         yield found
 
 
-@pytest.mark.parametrize("name", ["run", "plan"])
+@pytest.mark.parametrize("name", ["run", pytest.param("plan", marks=pytest.mark.nightly)])
 def test_a_clock_may_stand_still_and_be_set(system: Faulty, inputs: Path, name: str) -> None:
     check_clocks(system, inputs, name, 1)
 

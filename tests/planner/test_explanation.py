@@ -70,6 +70,7 @@ def test_the_document_reads_back(optimal, found):
     assert found.plan_sha256 == digest(optimal.decide({}).plan)
 
 
+@pytest.mark.nightly
 def test_steps_that_a_search_for_requests_proposes_are_explained():
     """Its ways have prompts elsewhere than steps, which a search for steps alone does not have."""
     optimal = Optimal(asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4), STEP)
@@ -80,6 +81,7 @@ def test_steps_that_a_search_for_requests_proposes_are_explained():
     assert explained.seconds == pytest.approx(optimal.finalists[0].counted)
 
 
+@pytest.mark.nightly
 def test_where_prompts_are_is_a_rule_of_one_memory_too():
     optimal = Optimal(asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4), REQUEST)
     chosen = optimal.finalists[0].chosen

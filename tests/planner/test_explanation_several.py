@@ -101,6 +101,7 @@ def test_no_rule_undone_is_faster_and_the_dearest_comes_first(found):
     assert costs[len(costs) - len(known) :] == known == sorted(known, reverse=True) and known[-1] >= 0
 
 
+@pytest.mark.nightly
 def test_a_plan_that_uses_both_is_bound_by_both():
     """Blocks could be on either: what binds is said of the plan, not of another one that is as good."""
     optimal = Optimal(question(600, name="opt-1.3b"), STEP)

@@ -70,6 +70,7 @@ def still() -> Assignment:
     return replace(FIRST, blocks=(HOST, HOST, HERE, HERE))
 
 
+@pytest.mark.nightly
 def test_no_two_runner_ups_read_alike():
     """Two of them differ in where the output is, and in which weights come."""
     decision = Optimal(asked("Llama-2-13b-hf", "rtx3060-5600x", batch=8), STEP).decide({})

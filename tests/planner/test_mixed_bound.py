@@ -72,7 +72,7 @@ def test_no_assignment_is_faster_than_the_bound(model, machine, work, seed):
     assert compared > 2
 
 
-@pytest.mark.parametrize("machine", ["rtx4060-laptop", "m1-16gb"])
+@pytest.mark.parametrize("machine", [pytest.param("rtx4060-laptop", marks=pytest.mark.nightly), "m1-16gb"])
 def test_a_plan_of_mixed_formats_has_a_proof_of_its_own_prices(machine):
     """The proof was that of the format of most weights, and above the plan."""
     question, costs = asked("Qwen3-8B", machine), CostOptions()
@@ -91,7 +91,9 @@ def test_a_plan_of_mixed_formats_has_a_proof_of_its_own_prices(machine):
         assert proof.gap < (0.03 if weights == "q4_k" else 0.15)
 
 
-@pytest.mark.parametrize("objective", ["latency", "throughput", pytest.param("ttft", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "objective", ["latency", *(pytest.param(aim, marks=pytest.mark.nightly) for aim in ("throughput", "ttft"))]
+)
 def test_what_is_printed_for_a_mixed_file_is_proved_for_it(
     objective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

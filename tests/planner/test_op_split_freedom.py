@@ -57,6 +57,7 @@ def test_dividing_more_is_never_slower(batches, batch, compress, divisions):
     assert took == sorted(took, reverse=True)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("batches", "batch", "parts", "storage"),
     [
@@ -129,6 +130,7 @@ def test_batches_are_followed_as_they_are_lowered(batches, batch, parts, compres
         assert asked._whole(split) == pytest.approx(layers * split.seconds, rel=0.04), split
 
 
+@pytest.mark.nightly
 def test_batches_that_wait_for_each_transfer_are_followed_too():
     asked = question(2, 25)
     serial = replace(asked, frame=replace(asked.frame, overlap="none"))

@@ -309,6 +309,7 @@ def test_a_table_prices_the_operations_it_measured():
     assert costs.price(keys).mid == pytest.approx(15.344e-3)
 
 
+@pytest.mark.nightly
 def test_storage_lets_more_batches_fit():
     """PARK-44: two batches of 50 lack host memory; with streamed weights in storage they fit (Fig 17)."""
     work = WORK.model_copy(update={"batches": 2})
@@ -319,6 +320,7 @@ def test_storage_lets_more_batches_fit():
     assert any(rule.memory == "nvme0" for rule in plan.residence)
 
 
+@pytest.mark.nightly
 def test_many_faster_splits_that_do_not_fit_hide_none_that_does():
     """Caches of 70 sequences leave room for few streamed ones; with half the memory, weights must come from storage."""
     plan = several(WORK.model_copy(update={"batch": 70})).decide({}).plan

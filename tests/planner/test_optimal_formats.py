@@ -101,6 +101,7 @@ def test_groups_where_they_are_faster():
     assert {rule.format for rule in theirs.plan.residence} == {"f16"}
 
 
+@pytest.mark.nightly
 def test_finalists_with_less_in_groups_are_of_the_question_that_was_asked(monkeypatch):
     """A finalist's question tells the explanation, the proof and the rules of its plan which search it is of."""
     monkeypatch.setattr("helmsman.planner.strategies.optimal.finalists._GOOD", -1.0)  # narrower questions are all asked
@@ -120,6 +121,7 @@ def rivals(found: Question):
     yield Offloading(frame, WeightsOnHost(), keeping, costs)
 
 
+@pytest.mark.nightly
 def test_never_slower_than_others_that_compress_weights():
     found = question("weights", vram=700, model="opt-1.3b", machine=SERVER, layers=4, batch=8)
     ours = Optimal(found, STEP).decide({})
@@ -128,6 +130,7 @@ def test_never_slower_than_others_that_compress_weights():
         assert simulated(found, ours.plan) <= theirs and ours.plan.certificate.lower_bound <= theirs
 
 
+@pytest.mark.nightly
 def test_all_in_groups_where_nothing_else_fits():
     """Not even all memories together hold the weights as they are used; the bound of the pass knows the groups."""
     found = question(*ALL, vram=2100, model="Qwen2.5-14B", layers=44)

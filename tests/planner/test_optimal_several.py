@@ -154,6 +154,7 @@ def test_ranges_of_what_lives_there_are_as_even_as_memories_allow():
     assert not list(resident(asked(machine(vram=100 * MB), layers=12).frame))
 
 
+@pytest.mark.nightly
 def test_batches_take_turns_on_accelerators():
     """While one batch is on an accelerator another is on the next, instead of one range after the other; and the output
     is not where the last block is, if that is needed for another batch."""

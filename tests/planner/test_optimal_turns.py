@@ -71,6 +71,7 @@ def test_passes_take_what_tasks_of_their_plans_take_one_after_the_other_on_every
             assert took <= pass_seconds(graph, blocks.costs) * (1 + 1e-9)
 
 
+@pytest.mark.nightly
 def test_estimates_are_what_the_simulator_replays_to_within_a_hundredth():
     """Where memories are not what binds: of the best plan's blocks and of others, in their order and at random."""
     question = asked("Qwen3-32B", "a4000-7950x", layers=8, vram=15 * 10**8, batch=8, batches=2)

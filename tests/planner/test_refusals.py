@@ -61,9 +61,12 @@ QUESTIONS = {
 }
 
 
+SLOW = ("caches", "caches of batches", "several accelerators", "a server")
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.nightly if name in ("caches", "a server") else ()) for name in QUESTIONS],
+    [pytest.param(name, marks=pytest.mark.nightly if name in SLOW else ()) for name in QUESTIONS],
 )
 def test_the_named_bytes_do_and_two_per_cent_less_do_not(name):
     question = QUESTIONS[name]()
@@ -87,6 +90,7 @@ def test_what_the_accelerator_takes_is_not_asked_of_the_host():
     assert set(changes) == {"dram", "vram"} and all(more < 24 * GB for more in changes.values())
 
 
+@pytest.mark.nightly
 def test_groups_that_come_take_less_of_the_host_where_room_for_them_is_found():
     """Of 4-bit weights everything can come; plain ones need four times the room beside the ends of the model."""
     plain = available(asked("opt-1.3b", layers=8), {"vram": 300 * MB, "dram": 200 * MB})
@@ -94,6 +98,7 @@ def test_groups_that_come_take_less_of_the_host_where_room_for_them_is_found():
     assert named(refusal(packed))["dram"] < 0.5 * named(refusal(plain))["dram"]
 
 
+@pytest.mark.nightly
 def test_storage_takes_what_it_can():
     stored = asked("opt-175b", "a100-ssd", batch=600)
     stored = replace(stored, frame=replace(stored.frame, store=store_of(stored.frame.roles)))
@@ -103,7 +108,8 @@ def test_storage_takes_what_it_can():
 
 
 @pytest.mark.parametrize(
-    "limits", ["tpot=1us", "ttft=1us", pytest.param("ttft=1us,tpot=1us", marks=pytest.mark.nightly)]
+    "limits",
+    ["tpot=1us", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("ttft=1us", "ttft=1us,tpot=1us"))],
 )
 def test_the_named_limits_can_be_kept_and_two_per_cent_less_cannot(limits):
     question = asked("opt-125m", layers=3, vram=70 * MB)

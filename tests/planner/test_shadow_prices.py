@@ -104,6 +104,7 @@ def test_memory_that_is_short_has_a_price_and_memory_that_is_not_has_none():
     assert dram.more.price == dram.less.price == 0.0
 
 
+@pytest.mark.nightly
 def test_seconds_are_inverse_to_all_rates_together():
     """Euler: without constants, what every rate shortens adds up to all of the seconds."""
     question = near(without_constants(asked("Qwen3-0.6B", vram=700 * MB)))

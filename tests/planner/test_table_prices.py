@@ -35,6 +35,7 @@ def priced(question: OpSplit, side: str) -> dict[str, tuple[Task, Estimate]]:
     return {task.op: (task, costs.price(task)) for task in layer_tasks(question.frame, layout)}
 
 
+@pytest.mark.nightly
 def test_more_sequences_take_longer_whatever_batch_was_measured():
     """Beyond the table's batch rooflines took over, whose expansion was 18 times cheaper: 100 sequences beat 50."""
     steps = [asked(batch).decide({}).plan.predicted.decode.seconds.mid for batch in (25, 50, 100)]
