@@ -23,7 +23,7 @@ from helmsman.planner.speed import planned
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, Interval, KvRule, LayerRange, Plan, Residence, Seconds, Select
-from helmsman.schemas.plan import UnitPart as Rows
+from helmsman.schemas.plan import Part as Rows
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerTimes, PassLayers
 
