@@ -107,8 +107,8 @@ def tasks(layers: int) -> Iterator[Task]:
 
 def _task(layer: int, op: str, lane: str, size: int, deps: tuple[int, ...]) -> Task:
     return Task(
-        id=f"1/{layer}.{op}", kind="transfer" if lane in _ENDS else "linear", op=op, layer=layer, phase="decode",
-        resource=lane, tokens=1, bytes=size * _MB, activation_bytes=0, flops=size * _MB, format="f16",
+        step=1, name=f"{layer}.{op}", kind="transfer" if lane in _ENDS else "linear", op=op, layer=layer,
+        phase="decode", resource=lane, tokens=1, bytes=size * _MB, activation_bytes=0, flops=size * _MB, format="f16",
         memories=_MEMORIES[lane], deps=deps,
     )  # fmt: skip
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from helmsman.executor.chains import Stops
 from helmsman.executor.kv import Caches, Heads, LayerCache, Part, kv_format
 from helmsman.executor.moves import Move, Pieces, Turn
-from helmsman.executor.passes import DeviceUse, PhasePass, carried, stores
+from helmsman.executor.passes import DeviceUse, PhasePass, carry_alike
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
+from helmsman.lowering.dataflow import NEW_KV
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
@@ -63,9 +64,8 @@ class CacheMoves:
     def _bringing(self, index: int) -> Iterator[int]:
         """The transfers after which a task expands what they have brought."""
         for dep in self.found.tasks[index].deps:
-            if self.found.tasks[dep].kind == "transfer" and carried(self.found.tasks[dep]) == carried(
-                self.found.tasks[index]
-            ):
+            brought = self.found.tasks[dep]
+            if brought.kind == "transfer" and carry_alike(brought, self.found.tasks[index]):
                 yield dep
 
     def _direct(self, index: int) -> Iterator[Move]:
@@ -74,12 +74,12 @@ class CacheMoves:
         origin, final = self.stops.ends(self.found, index)
         layer = task.layer or 0
         source, target = (self.caches.at(memory, layer, task.batch) for memory in (origin, final))
-        if carried(task) == "new_kv":
+        if task.operation == NEW_KV:
             for piece in pieces_of(self.plan, layer):
                 if not _lives_plainly(piece, target, final):
                     for one, other, heads in _common(source.read[piece.what], target.read[piece.what], piece):
                         yield self._new(piece.what, one, other, heads)
-        elif stores(task):
+        elif task.payload == "new cache entries":
             for piece in pieces_of(self.plan, layer):
                 if (piece.rule.memory, piece.rule.format) == (final, task.format):
                     yield self._stored(piece, source, target)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.passes import PhasePass, carried
+from helmsman.executor.passes import PhasePass, carry_alike
 
 STOPS = 2
 """Buffers to stop in: one is filled while the other is emptied."""
@@ -42,7 +42,7 @@ def _leads(phase_pass: PhasePass, first: int, second: int) -> bool:
     one, other = phase_pass.tasks[first], phase_pass.tasks[second]
     if one.kind == "pin":
         return True
-    return one.kind == "transfer" and carried(one) == carried(other) and one.memories[1] == other.memories[0]
+    return one.kind == "transfer" and carry_alike(one, other) and one.memories[1] == other.memories[0]
 
 
 @dataclass(frozen=True)

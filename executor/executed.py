@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes import WEIGHTS, PhasePass, carried
+from helmsman.executor.passes import PhasePass, carry_alike
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS, PANEL
 from helmsman.lowering.rules import homes, places
@@ -72,13 +72,13 @@ def check_passes(passes: Sequence[PhasePass]) -> None:
                 if part in seen:
                     raise _two_parts(task)
                 seen.add(part)
-            elif task.kind == "transfer" and carried(task).endswith(WEIGHTS):
+            elif task.kind == "transfer" and task.payload == "weights":
                 if task.memories[0] in own:
                     raise _leaves(task)
             elif task.kind == "transfer":
                 for before in (one_pass.tasks[dep] for dep in task.deps):
                     follows = before.kind == "transfer" and before.memories[1] == task.memories[0]
-                    if follows and carried(before) == carried(task):
+                    if follows and carry_alike(before, task):
                         raise _passes_through(before, task)
 
 
@@ -103,7 +103,7 @@ def _leaves(task: Task) -> UsageError:
 def _passes_through(first: Task, second: Task) -> UsageError:
     (origin, through), (_, target) = first.memories, second.memories
     return UsageError(
-        f"{carried(second)} of block {second.layer} would go from {origin} to {target} through {through}",
+        f"{second.op} of block {second.layer} would go from {origin} to {target} through {through}",
         field="compute",
         value=origin,
         remedy="link the two memories, or let one accelerator do what reads each other's values",

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from helmsman.executor.passes import WEIGHTS, PhasePass, carried
+from helmsman.executor.passes import PhasePass
 from helmsman.lowering.ops import FFN_OPS
 
 HIDDEN_READ = ("norm1", "o", "norm2", "down")
@@ -71,7 +71,7 @@ def _after(phase_pass: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set
     """By move of values, the halves of which it carries something."""
     after: dict[int, set[HalfT]] = {}
     for index, task in enumerate(phase_pass.tasks):
-        if index not in half_of and task.kind == "transfer" and not carried(task).endswith(WEIGHTS):
+        if index not in half_of and task.kind == "transfer" and task.payload != "weights":
             made = {half_of[dep] for dep in task.deps if dep in half_of}
             after[index] = made.union(*(after.get(dep, ()) for dep in task.deps))
     return after

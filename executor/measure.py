@@ -10,7 +10,6 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
 from helmsman.executor.machine import Machine
-from helmsman.executor.passes import name_of
 from helmsman.executor.probing import Prober
 from helmsman.executor.profile.host import facts_here
 from helmsman.executor.recorded import NOT_MOVED, Recorded
@@ -157,7 +156,7 @@ def timed_passes(
     times = [_times(each, float(generation.moments[0])) for each in generation.recorded]
     by_pass = {number: found for time in times for number, found in time.items()}
     for number, iteration in enumerate(generation.iterations):
-        yield iteration, [(task, by_pass[number][name_of(task)]) for task in lower(plan, iteration).tasks]
+        yield iteration, [(task, by_pass[number][task.name]) for task in lower(plan, iteration).tasks]
 
 
 def _times(recorded: Recorded, origin: float) -> dict[int, dict[str, tuple[float, float, int]]]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from helmsman.executor.chains import Stop
 from helmsman.executor.halves import Half, halves_of, served
 from helmsman.executor.kv import CACHED, Caches
-from helmsman.executor.passes import CACHES, WEIGHTS, PhasePass, carried, stores
+from helmsman.executor.passes import PhasePass, carries_cache
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.submissions import Submission, Together, hazards, returning, steps_of, submissions
+from helmsman.lowering.dataflow import NEW_KV
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 
@@ -91,14 +92,14 @@ def _accesses(
     if index in phase_pass.uses:
         if task.op in CACHED:
             yield from _passing(caches, task.memories[0], task.layer or 0, task.batch)
-    elif carried(task) in CACHES or task.kind == "reshape":
+    elif carries_cache(task):
         for memory in _touched(task):
             yield from _passing(caches, memory, task.layer or 0, task.batch)
 
 
 def _staged(phase_pass: PhasePass, index: int, staging: Staging) -> Iterator[Access]:
     """The buffers of streamed weights that a task writes or reads."""
-    if index in phase_pass.uses or carried(phase_pass.tasks[index]).endswith(WEIGHTS):
+    if index in phase_pass.uses or phase_pass.tasks[index].payload == "weights":
         yield from (
             (slot.set, slot.owner) for _, slot in staging.of(phase_pass.uses[phase_pass.user.get(index, index)])
         )
@@ -108,9 +109,9 @@ def _touched(task: Task) -> tuple[str, ...]:
     """The memories in which a move reads or writes what passes by: not where past keys and values come from."""
     if task.kind != "transfer":
         return () if task.kind == "pin" else task.memories[:1]
-    if carried(task) == "new_kv":
+    if task.operation == NEW_KV:
         return task.memories
-    return task.memories[:1] if stores(task) else task.memories[1:]
+    return task.memories[:1] if task.payload == "new cache entries" else task.memories[1:]
 
 
 def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Access]:

@@ -15,7 +15,9 @@ from helmsman.executor.devices.parts import CopyEngine, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
 from helmsman.executor.paged_caches import PagedBlock, PagedBuffers, PagedCaches, move_page
 from helmsman.executor.recorded import NOT_MOVED, PageTimes
-from helmsman.lowering.page_moves import PAGE, READ
+from helmsman.lowering.cargo import transfer_word
+from helmsman.lowering.emit import page_word, task_name
+from helmsman.lowering.page_moves import page_cargo
 from helmsman.lowering.paging import home_tokens, paging_of
 from helmsman.scheduler.pages import Advance, PageTable, Run
 
@@ -146,15 +148,16 @@ class Pager:
         size = self._page_bytes
         for layer, rank in self._rank.items():
             for page in streamed:
-                names += [f"{layer}.{PAGE}{page}@{self._come[0]}", f"{layer}.{READ}{page}"]
+                words = transfer_word(page_cargo(page), self._come[0]), page_word("attention", page)
+                names += [task_name(layer, word) for word in words]
                 rows += self._stamps.of_page(rank, page)
                 moved += [size, NOT_MOVED]
             for number, page in enumerate(evicted):
-                names.append(f"{layer}.{PAGE}{page}@{self._leave[0]}")
+                names.append(task_name(layer, transfer_word(page_cargo(page), self._leave[0])))
                 rows.append(self._stamps.of_leaving(rank, number))
                 moved.append(size)
         if streamed:
-            names += [f"{layer}.attention" for layer in self._rank]
+            names += [task_name(layer, "attention") for layer in self._rank]
             rows += [self._stamps.of_resident(rank) for rank in self._rank.values()]
             moved += [NOT_MOVED] * len(self._rank)
         return _Columns((streamed, evicted), tuple(names), np.array(rows, np.int64), np.array(moved, np.int64))

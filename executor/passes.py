@@ -1,11 +1,11 @@
-"""The passes of a plan as task graphs, and what the names of their tasks say."""
+"""The passes of a plan as task graphs, and what their tasks compute and move."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from helmsman.lowering.dataflow import reads_value
-from helmsman.lowering.graph import Task
+from helmsman.lowering.dataflow import HIDDEN, NEW_KV, TOKEN, reads_value
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
@@ -13,15 +13,6 @@ from helmsman.lowering.placement import batches_together
 from helmsman.planner.native_room import NATIVE
 from helmsman.scheduler.iteration import Phase, decode, prefill
 from helmsman.schemas.plan import Plan
-
-WEIGHTS = ".weights"
-"""Ends the `op` of tasks that bring an operation's weights."""
-
-CACHED_TOKENS = ("keys", "values", "kv")
-"""Names of the contents of a transfer of the KV cache: the keys of cached tokens, their values, or both."""
-
-CACHES = (*CACHED_TOKENS, "new_kv")
-"""The same, and the keys and values that a pass adds to the cache (`new_kv`)."""
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""
@@ -52,8 +43,8 @@ class PhasePass:
         result = {}
         for index, task in enumerate(self.tasks):
             if task.kind not in MOVES:
-                start, stop = part_of(task.id) or (0, op_extent(self.plan.model, task.op)[1])
-                result[index] = DeviceUse(task.op, task.layer, task.resource, start, stop)
+                start, stop = task.rows or (0, op_extent(self.plan.model, task.operation)[1])
+                result[index] = DeviceUse(task.operation, task.layer, task.resource, start, stop)
         return result
 
     @cached_property
@@ -66,7 +57,7 @@ class PhasePass:
                 if self.tasks[dep].kind not in MOVES:
                     continue
                 if index not in self.uses:
-                    if self._carries_on(index, dep):
+                    if carry_alike(self.tasks[index], self.tasks[dep]):
                         result[dep] = result.get(index, (index,))
                 elif self._computes_with(index, dep):
                     result[dep] = (index, *result.get(dep, ()))
@@ -77,18 +68,12 @@ class PhasePass:
         """By task that brings or expands something: the first task that computes with it."""
         return {move: readers[0] for move, readers in self.readers.items()}
 
-    def _carries_on(self, index: int, move: int) -> bool:
-        """Whether a move takes further, or expands, what another has brought; it may also just come after it."""
-        return carried(self.tasks[index]) == carried(self.tasks[move])
-
     def _computes_with(self, index: int, move: int) -> bool:
         """Whether a task reads what a move brings; it may also just come after it, as at barriers everything does."""
-        task, moved, what = self.tasks[index], self.tasks[move], carried(self.tasks[move])
-        if what.endswith(WEIGHTS):
-            return what == task.op + WEIGHTS
-        if what in CACHED_TOKENS or moved.kind == "reshape":
-            return True
-        return task.layer == moved.layer and reads_value(task.op, what)
+        task, moved = self.tasks[index], self.tasks[move]
+        if moved.payload == "weights":
+            return moved.operation == task.operation
+        return moved.payload in CACHED or (task.layer == moved.layer and reads_value(task.operation, moved.operation))
 
     @cached_property
     def devices(self) -> tuple[str, ...]:
@@ -120,8 +105,8 @@ def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
 def caches_stay(passes: Sequence[PhasePass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
     what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
-    moves = {carried(task) for one_pass in passes for task in one_pass.tasks if task.kind in MOVES}
-    own = all(move in ("token", "hidden") or move.endswith(WEIGHTS) for move in moves)
+    moves = (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES)
+    own = all(move.payload == "weights" or move.operation in (TOKEN, HIDDEN) for move in moves)
     return own and not any(page_links(one_pass.plan) for one_pass in passes)
 
 
@@ -143,28 +128,14 @@ def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
     return links
 
 
-def name_of(task: Task) -> str:
-    """The task's id without its iteration."""
-    return task.id.split("/", 1)[1]
+def carry_alike(one: Task, other: Task) -> bool:
+    """Whether two moves carry the same, parts apart: one takes further, or expands, what the other has brought."""
+    return (one.operation, one.payload) == (other.operation, other.payload)
 
 
-def carried(task: Task) -> str:
-    """What a move brings, pins or expands: `q.weights`, `keys`, `hidden`; without part and home."""
-    op, weights, _ = task.op.partition(WEIGHTS)
-    return op + weights if weights else op.partition(":")[0].partition(".")[0]
-
-
-def stores(task: Task) -> bool:
-    """Whether a transfer brings new keys and values to where they live, as they are kept there."""
-    return task.kind == "transfer" and ".kv.new" in name_of(task)
-
-
-def part_of(task_id: str) -> tuple[int, int] | None:
-    """(start, stop) of `7/3.q:0-64#1`; None for a whole operation."""
-    head = task_id.partition("@")[0].partition("#")[0]
-    _, colon, part = head.partition(":")
-    start, dash, stop = part.partition("-")
-    return (int(start), int(stop)) if colon and dash else None
+def carries_cache(task: Task) -> bool:
+    """Whether a move carries keys and values: cached ones, or those that a pass adds."""
+    return task.payload in CACHED or task.operation == NEW_KV
 
 
 def computing(phase_pass: PhasePass) -> Iterator[tuple[int, Task, DeviceUse]]:

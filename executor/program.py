@@ -26,7 +26,7 @@ from helmsman.executor.moves import (
 )
 from helmsman.executor.order import Ordered
 from helmsman.executor.pager import Pager
-from helmsman.executor.passes import PhasePass, name_of
+from helmsman.executor.passes import PhasePass
 from helmsman.executor.ranges import PagedRange, Range
 from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
@@ -61,7 +61,7 @@ class Program:
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
         self._pagers = tuple(lanes.pagers.values())
         self._head, self._batches = found.device_of("head"), len({batch for _, batch in seats})
-        self._names = tuple(name_of(task) for task in found.tasks)
+        self._names = tuple(task.name for task in found.tasks)
         self._stamped = Stamped(builder.places, ordered.divided)
         self._moves = [builder.moved.get(index) for index in range(len(found.tasks))]
         self._chunks = builder.chunks

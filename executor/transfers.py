@@ -7,7 +7,7 @@ from helmsman.executor.cache_moves import CacheMoves
 from helmsman.executor.chains import Stop, Stops, stops_of
 from helmsman.executor.kv import Caches
 from helmsman.executor.moves import ExpansionMove, Lookup, Move, Read, Turn
-from helmsman.executor.passes import CACHES, WEIGHTS, PhasePass, carried
+from helmsman.executor.passes import PhasePass, carries_cache
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
@@ -15,6 +15,7 @@ from helmsman.executor.table_moves import TableMoves
 from helmsman.executor.value_moves import ValueMoves
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import WeightLoader
+from helmsman.lowering.dataflow import TOKEN
 from helmsman.schemas.plan import Plan
 
 
@@ -45,20 +46,17 @@ class Transfers:
     def moves(self, index: int) -> Sequence[Move | Lookup | Read]:
         """What a transfer or a copy to page-locked memory moves."""
         task = self.found.tasks[index]
-        what = carried(task)
-        if what == "embedding" + WEIGHTS:
-            return self._tables.moves(index)
-        if what.endswith(WEIGHTS):
-            return self._weights.moves(index)
-        if what in CACHES:
+        if task.payload == "weights":
+            return (self._tables if task.operation == "embedding" else self._weights).moves(index)
+        if carries_cache(task):
             return [*self._caches.moves(index)]
-        return [self._values.token(task) if what == "token" else self._values.move(index)]
+        return [self._values.token(task) if task.operation == TOKEN else self._values.move(index)]
 
     def expansions(self, index: int) -> Sequence[ExpansionMove | Turn]:
         """What a task expands from 4-bit groups, or turns."""
-        weights = carried(self.found.tasks[index]).endswith(WEIGHTS)
+        weights = self.found.tasks[index].payload == "weights"
         return self._weights.expansions(index) if weights else self._caches.turns(index)
 
     def _stop_size(self, index: int) -> int:
-        weights = carried(self.found.tasks[index]).endswith(WEIGHTS)
+        weights = self.found.tasks[index].payload == "weights"
         return self._weights.size(index) if weights else self._caches.size(index)

@@ -9,7 +9,7 @@ from helmsman.executor.chains import Stops
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import ExpansionMove, Move, Pieces, Read
-from helmsman.executor.passes import DeviceUse, PhasePass, name_of
+from helmsman.executor.passes import DeviceUse, PhasePass, carry_alike
 from helmsman.executor.staging import Slot, Staging, rows_of
 from helmsman.executor.storage import Storage
 from helmsman.executor.weights.store import WeightLoader, WeightPiece, offset_of
@@ -135,13 +135,10 @@ class WeightMoves:
             yield ExpansionMove(source, target, slot.format, last - first, columns)
 
     def _brings(self, dep: int, index: int) -> bool:
-        """Whether a task brings the groups that another expands; with barriers it waits for more.
-
-        Their names differ by the home and the link: `q.weights.1.nvme0@s2d`, `q.weights.1.decompress`."""
-        task, memories = self.found.tasks[dep], [memory.name for memory in self.plan.hardware.memories]
-        stem = name_of(self.found.tasks[index]).partition(".decompress")[0]
-        name, _, link = name_of(task).partition("@")
-        return bool(link) and name in (stem, *(f"{stem}.{memory}" for memory in memories))
+        """Whether a task brings the groups that another expands; with barriers it waits for more."""
+        one, other = self.found.tasks[dep], self.found.tasks[index]
+        alike = carry_alike(one, other) and (one.layer, one.rows, one.piece) == (other.layer, other.rows, other.piece)
+        return alike and one.kind == "transfer"
 
 
 def _segment(piece: WeightPiece, home: str, slot: Slot, first: int, last: int, base: int) -> _Segment:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from helmsman.lowering.dataflow import HIDDEN
+from helmsman.lowering.cargo import Cargo, cargo
+from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.streams import MemoryRoutes
@@ -53,24 +54,23 @@ class ActivationTransfers:
         origin, task, share = made
         if origin == memory:
             return task
-        label = HIDDEN if name == "input" else name
-        what = label if len(value.made) == 1 else f"{label}:{number}"
+        piece = None if len(value.made) == 1 else number
+        output = cargo(HIDDEN if name == "input" else name, "activation", piece=piece)
         size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
-        return self.send(what, layer, (origin, memory), size, self.format, deps, label)
+        return self.send(output, layer, (origin, memory), size, self.format, deps)
 
     def send(
         self,
-        what: str,
+        output: Cargo,
         layer: int | None,
         ends: tuple[str, str],
         size: int,
         fmt: StoredFormat,
         deps: tuple[int, ...],
-        op: str | None = None,
     ) -> int:
         """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
         for hop in self.ways.hops(*ends, size, "pinned"):
-            deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._lane(hop.link)),)
+            deps = (self.out.transfer(output, layer, hop, fmt, deps, self._lane(hop.link)),)
         return deps[0]
 
     def return_tokens(self, head: Value, home: str, sequences: int) -> None:
@@ -78,7 +78,7 @@ class ActivationTransfers:
         transfer that HELM's eq 4.7 does not have."""
         memory, made, _ = head.made[-1]
         if home != memory:
-            self.send("token", None, (memory, home), TOKEN_BYTES * sequences, "f32", (made,))
+            self.send(cargo(TOKEN, "activation"), None, (memory, home), TOKEN_BYTES * sequences, "f32", (made,))
 
     def _lane(self, link: Link) -> str:
         return activation_lane(link.name) if self.own_lane else link.name

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from helmsman.lowering.cargo import Cargo, cargo
 from helmsman.lowering.emit import Emitter
+from helmsman.lowering.parts import Coming
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.streams import MemoryRoutes, Resident
 from helmsman.schemas.formats import StoredFormat
@@ -17,8 +19,7 @@ Deps = tuple[int, ...]
 class FetchedData(NamedTuple):
     """Resident data of one kind that has come to `device` after `deps`, or is expanded there after them."""
 
-    what: str
-    suffix: str
+    cargo: Cargo
     layer: int | None
     device: str
     resident: Resident
@@ -43,25 +44,17 @@ class Fetches:
         return () if self.launched is None else (self.launched,)
 
     def bring(
-        self,
-        what: str,
-        suffix: str,
-        layer: int | None,
-        device: str,
-        residents: Iterable[Resident],
-        deps: Deps,
-        expanding: Deps,
+        self, layer: int | None, device: str, coming: Iterable[Coming], deps: Deps, expanding: Deps
     ) -> list[FetchedData]:
         """Brings resident data that does not live in the memory of `device` as it is used.
 
         What comes waits for `deps`, what lives there and is only expanded for `expanding`."""
         memory = self.memory_of[device]
         result = []
-        for number, resident in enumerate(residents):
-            part = f"{suffix}.{number}" if number else suffix
+        for carried, resident in coming:
             here = resident.lives_in(memory)
-            after = expanding if here else self._stream(f"{what}{part}", what, layer, memory, resident, deps)
-            result.append(FetchedData(what, part, layer, device, resident, after))
+            after = expanding if here else self._stream(carried, layer, memory, resident, deps)
+            result.append(FetchedData(carried, layer, device, resident, after))
         return result
 
     def expand(self, arrived: Iterable[FetchedData], after: Deps = ()) -> list[int]:
@@ -71,18 +64,17 @@ class Fetches:
             result += [self._decompress(each, after)] if each.resident.expands else each.deps
         return result
 
-    def _stream(self, name: str, what: str, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:
+    def _stream(self, carried: Cargo, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:
         """The last transfers of resident data to `memory`, one from each of its homes."""
         arrived: Deps = ()
         for home, share in resident.copies:
-            number = "" if len(resident.copies) == 1 else f".{home}"
+            one = carried if len(resident.copies) == 1 else cargo(*carried[:4], home)
             after, size = deps, round(resident.size * share)
             if resident.path == "pin-on-transfer":
-                after = (self._pin(f"{name}{number}", layer, home, size, resident.format),)
+                after = (self._pin(one, layer, home, size, resident.format),)
             for hop in self.ways.hops(home, memory, size, resident.path):
                 after += self._behind(hop.link)
-                named = f"{name}{number}"
-                self.latest[hop.link.name] = self.out.transfer(named, layer, hop, resident.format, after, what)
+                self.latest[hop.link.name] = self.out.transfer(one, layer, hop, resident.format, after)
                 after = (self.latest[hop.link.name],)
             arrived += after
         return arrived
@@ -92,26 +84,17 @@ class Fetches:
         ahead = self.plan.schedule.overlap == "next-layer" and link.name in self.latest
         return (self.latest[link.name],) if ahead else ()
 
-    def _pin(self, what: str, layer: int | None, home: str, size: int, fmt: StoredFormat) -> int:
+    def _pin(self, carried: Cargo, layer: int | None, home: str, size: int, fmt: StoredFormat) -> int:
         """A copy to page-locked memory by the processor of that memory (PARK-07).
 
         The thread that launches work makes it, so it does not run ahead: it follows the operation before."""
         lane = next(device.name for device in self.plan.hardware.devices if device.memory == home)
-        name = f"{what}.pin"
-        deps = self.after_launched()
-        return self.out.append(name, layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
+        return self.out.preparation("pin", carried, layer, lane, 2 * size, fmt, (home,), self.after_launched())
 
     def _decompress(self, arrived: FetchedData, after: Deps) -> int:
         ahead, device = self.plan.schedule.expand == "on-arrival", arrived.device
         lane = self.plan.hardware.device(device).decompression_lane if ahead else device
-        return self.out.append(
-            f"{arrived.what}{arrived.suffix}.decompress",
-            arrived.layer,
-            "decompress",
-            f"{arrived.what}.decompress",
-            lane,
-            size=arrived.resident.size + arrived.resident.used,
-            fmt="q4",
-            memories=(self.memory_of[device],),
-            deps=tuple(sorted({*arrived.deps, *after})),
+        size, deps = arrived.resident.size + arrived.resident.used, tuple(sorted({*arrived.deps, *after}))
+        return self.out.preparation(
+            "decompress", arrived.cargo, arrived.layer, lane, size, "q4", (self.memory_of[device],), deps
         )

@@ -5,16 +5,22 @@ from helmsman.lowering.variants import REORDERED
 HIDDEN = "hidden"
 """As transfers call the input of a block, or of what follows the last."""
 
+NEW_KV = "new_kv"
+"""What a pass adds to a cache, as other operations read it before, or instead of, the cache."""
+
+TOKEN = "token"
+"""As transfers call the chosen tokens."""
+
 _INPUTS: dict[str, tuple[str, ...]] = {
     "norm1": ("input",),
     "q": ("norm1",),
     "k": ("norm1",),
     "v": ("norm1",),
     "append": ("q", "k", "v"),
-    "attention": ("append", "new_kv"),
-    "scores": ("append", "new_kv"),
+    "attention": ("append", NEW_KV),
+    "scores": ("append", NEW_KV),
     "softmax": ("scores",),
-    "wv": ("softmax", "new_kv"),
+    "wv": ("softmax", NEW_KV),
     "o": ("attention", "input"),
     "norm2": ("o",),
     "gate": ("norm2",),

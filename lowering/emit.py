@@ -1,14 +1,20 @@
-"""Tasks as they are made: numbered, named after their place in the pass, handed out unit by unit."""
+"""Tasks as they are made: numbered, named after their place in the pass, handed out unit by unit.
+
+What names and `op` of tasks say is written here, and read by `lowering.task_names` alone."""
 
 from dataclasses import dataclass, field
 
-from helmsman.lowering.graph import Task, TaskKind
+from helmsman.lowering.cargo import Cargo, rows_word, transfer_word
+from helmsman.lowering.graph import MoveKind, Task
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.streams import Hop
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Path
+
+Words = tuple[str, str]
+"""What a task's name calls what it does, and its `op`."""
 
 
 @dataclass
@@ -27,80 +33,132 @@ class Emitter:
 
     def transfer(
         self,
-        what: str,
+        cargo: Cargo,
         layer: int | None,
         hop: Hop,
         fmt: StoredFormat,
         deps: tuple[int, ...],
-        op: str | None = None,
         lane: str | None = None,
     ) -> int:
-        """A transfer called `what@link` of operation `op` (default `what`) on `lane` (default the link's own)."""
-        link = hop.link
-        memories, lane = (link.source_memory, link.target_memory), lane or link.name
-        name = f"{what}@{link.name}"
-        return self.append(name, layer, "transfer", op or what, lane, hop.size, fmt, memories, deps, path=hop.path)
+        """The index of a transfer, on `lane` (default the link's own)."""
+        link, words = hop.link, (transfer_word(cargo, hop.link.name), cargo.op)
+        ends = link.source_memory, link.target_memory
+        return self._move("transfer", words, cargo, layer, lane or link.name, hop.size, fmt, ends, deps, hop.path)
 
-    def operation(self, op: Operation, part: OperationPart, layer: int | None, deps: tuple[int, ...]) -> int:
-        """A part of an operation."""
-        return self.append(
-            part.name,
-            layer,
-            op.kind,
-            op.name,
-            part.device,
-            part.size,
-            part.format,
-            (part.memory,),
-            deps,
-            op.tokens,
-            part.activation_bytes,
-            part.flops,
-            sequences=op.sequences,
-            columns=op.columns,
-        )
-
-    def append(
+    def preparation(
         self,
-        name: str,
+        kind: MoveKind,
+        cargo: Cargo,
         layer: int | None,
-        kind: TaskKind,
-        op: str,
-        resource: str,
+        lane: str,
         size: int,
         fmt: StoredFormat,
         memories: tuple[str, ...],
         deps: tuple[int, ...],
-        tokens: int = 0,
-        activation_bytes: int = 0,
-        flops: int = 0,
-        path: Path = "pinned",
-        sequences: int = 1,
-        columns: int = 0,
     ) -> int:
-        """The index of a new task; its name is as in `7/3.q#1`: pass, block, operation, batch."""
-        place = name if layer is None else f"{layer}.{name}"
-        batch = f"#{self.batch}" if self.batch else ""
-        self.fresh.append(
+        """The index of what page-locks, expands or turns a payload, reading and writing `size` bytes."""
+        word, op = cargo.word, cargo.op
+        if kind == "reshape":
+            word, op = rows_word(cargo.operation, cargo.rows), cargo.operation
+        words = f"{word}.{kind}", f"{word if kind == 'pin' else op}.{kind}"
+        return self._move(kind, words, cargo, layer, lane, size, fmt, memories, deps)
+
+    def _move(
+        self,
+        kind: MoveKind,
+        words: Words,
+        cargo: Cargo,
+        layer: int | None,
+        lane: str,
+        size: int,
+        fmt: StoredFormat,
+        memories: tuple[str, ...],
+        deps: tuple[int, ...],
+        path: Path = "pinned",
+    ) -> int:
+        operation, payload, rows, piece, home, _, _ = cargo
+        iteration, batch = self.iteration, self.batch
+        return self._add(
             Task(
-                f"{self.iteration.index}/{place}{batch}",
                 kind,
-                op,
-                layer,
-                self.iteration.phase,
-                resource,
-                tokens,
+                words[1],
+                iteration.phase,
+                lane,
+                0,
                 size,
-                activation_bytes,
-                flops,
+                0,
+                0,
                 fmt,
                 memories,
-                deps,
-                self.batch,
                 path,
-                sequences,
-                columns,
+                1,
+                0,
+                layer,
+                deps,
+                batch,
+                operation,
+                payload,
+                rows,
+                piece,
+                home,
+                iteration.index,
+                task_name(layer, words[0], batch),
             )
         )
+
+    def operation(
+        self,
+        op: Operation,
+        part: OperationPart,
+        layer: int | None,
+        deps: tuple[int, ...],
+        words: Words | None = None,
+        page: int | None = None,
+    ) -> int:
+        """The index of a part of an operation, of `page` of its cache or all; `words`: unlike the operation's name."""
+        iteration, batch, (word, name) = self.iteration, self.batch, words or (part.word, op.name)
+        if page is not None:
+            word = page_word(word, page)
+        return self._add(
+            Task(
+                op.kind,
+                name,
+                iteration.phase,
+                part.device,
+                op.tokens,
+                part.size,
+                part.activation_bytes,
+                part.flops,
+                part.format,
+                (part.memory,),
+                "pinned",
+                op.sequences,
+                op.columns,
+                layer,
+                deps,
+                batch,
+                op.name,
+                None,
+                part.rows,
+                page,
+                None,
+                iteration.index,
+                task_name(layer, word, batch),
+            )
+        )
+
+    def _add(self, task: Task) -> int:
+        self.fresh.append(task)
         self.count += 1
         return self.count - 1
+
+
+def task_name(layer: int | None, word: str, batch: int = 0) -> str:
+    """The name of a task: `3.q#1`, block, what is done, batch."""
+    place = word if layer is None else f"{layer}.{word}"
+    return f"{place}#{batch}" if batch else place
+
+
+def page_word(operation: str, page: int) -> str:
+    """What names call attention to a page: `attention.page7`."""
+    return f"{operation}.page{page}"

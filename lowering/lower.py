@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.arrivals import FetchedData, Fetches
-from helmsman.lowering.caches import CACHE_OF, CACHED
+from helmsman.lowering.caches import CACHED
+from helmsman.lowering.cargo import cargo
+from helmsman.lowering.dataflow import NEW_KV
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.page_moves import PageMoves
@@ -165,7 +167,7 @@ class _Builder:
         if part.turned is not None:
             deps.add(self._reshaped(step, part, part.turned, (*cached, *known_tokens)))
         if part.window is not None:
-            part = self.pages.attend(step.layer or 0, part, part.window, deps)
+            part = self.pages.attend(step.work.op, step.layer or 0, part, part.window, deps)
         index = self._compute(step, part, tuple(sorted(deps)))
         if part.window is not None:
             self.pages.evict(step.layer or 0, part.window)
@@ -187,16 +189,15 @@ class _Builder:
         return self.brought[key]
 
     def _bring_weights(self, step: Step, part: OperationPart) -> list[FetchedData]:
-        what, deps = f"{step.work.op.name}.weights", self._may_start(part.memory)
-        return self.arrivals.bring(what, part.suffix, step.layer, part.device, part.weights, deps, deps)
+        deps = self._may_start(part.memory)
+        return self.arrivals.bring(step.layer, part.device, part.weights, deps, deps)
 
     def _stream_kv(self, step: Step, part: OperationPart) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
         known_tokens = self._known(step)
         deps = (*self._cache_may_start(part), *known_tokens)
-        what, expanding = CACHE_OF[step.work.op.name], (*self._may_start(part.memory), *known_tokens)
-        arrived = self.arrivals.bring(what, part.suffix, step.layer, part.device, part.cached, deps, expanding)
-        return self.arrivals.expand(arrived)
+        expanding = (*self._may_start(part.memory), *known_tokens)
+        return self.arrivals.expand(self.arrivals.bring(step.layer, part.device, part.cached, deps, expanding))
 
     def _known(self, step: Step) -> tuple[int, ...]:
         """What brought the keys and values of known tokens that an operation reads."""
@@ -210,9 +211,9 @@ class _Builder:
         sizes = stored_sizes(self.plan, layer, self.iteration.batch) if self.iteration.phase == "prefill" else {}
         for number, ((home, fmt), size) in enumerate(sizes.items()):
             assert rule is not None
-            name, deps = f"{PREFIX}.{number}" if number else PREFIX, tuple[int, ...]()
+            prefix, deps = cargo(PREFIX, "prefix", piece=number or None), tuple[int, ...]()
             for hop in self.ways.hops(rule.memory, home, size, rule.path):
-                deps = (self.out.transfer(name, layer, hop, fmt, deps, PREFIX),)
+                deps = (self.out.transfer(prefix, layer, hop, fmt, deps),)
             found += deps
         self.stored[self.out.batch] = tuple(found)
 
@@ -220,7 +221,7 @@ class _Builder:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
         self._bring_known(step.layer or 0)
         value = Value(step.work.op.kv_write, made)
-        self.values[self.out.batch, "new_kv"] = value
+        self.values[self.out.batch, NEW_KV] = value
         if self.plan.schedule.barrier and not self._read_elsewhere(step.layer, made[0][0]):
             self.kept = step, value
         else:
@@ -243,27 +244,17 @@ class _Builder:
 
     def _send_new(self, step: Step, value: Value, after: tuple[int, ...]) -> None:
         memory = value.made[0][0]
-        for number, (home, fmt, size) in enumerate(step.work.appended):
+        for new, home, fmt, size in step.work.appended:
             if home != memory:
-                name, deps = f"kv.new.{number}" if number else "kv.new", after
+                deps = after
                 for hop in self.ways.hops(memory, home, size, "pinned"):
-                    deps = (self.out.transfer(name, step.layer, hop, fmt, deps, "kv"),)
+                    deps = (self.out.transfer(new, step.layer, hop, fmt, deps),)
                 value.parts[home] = (*value.parts.get(home, ()), *deps)
 
     def _reshaped(self, step: Step, part: OperationPart, size: int, arrived: tuple[int, ...]) -> int:
         """Caches that are kept (batch, tokens, hidden) are turned once they are here (PARK-14, 15)."""
-        name = step.work.op.name
-        return self.out.append(
-            f"{part.name}.reshape",
-            step.layer,
-            "reshape",
-            f"{name}.reshape",
-            part.device,
-            size=size,
-            fmt=part.format,
-            memories=(part.memory, part.memory),
-            deps=arrived,
-        )
+        cached, memories = cargo(step.work.op.name, "cache", part.rows), (part.memory, part.memory)
+        return self.out.preparation("reshape", cached, step.layer, part.device, size, part.format, memories, arrived)
 
     def _may_start(self, memory: str) -> tuple[int, ...]:
         """When resident data of this unit may leave its home for `memory`.

@@ -6,8 +6,9 @@ then comes what is in the window. New tokens stay there. Pages that leave are co
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from helmsman.lowering.cargo import Cargo, cargo
 from helmsman.lowering.emit import Emitter
-from helmsman.lowering.ops import sum_of_contexts
+from helmsman.lowering.ops import Operation, sum_of_contexts
 from helmsman.lowering.paging import paging_of
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.placement import Placed
@@ -15,12 +16,6 @@ from helmsman.lowering.rules import kv_rule
 from helmsman.lowering.streams import Hop, MemoryRoutes
 from helmsman.schemas.formats import rows_size
 from helmsman.schemas.page_cache import PageCache
-
-PAGE = "kv.page"
-"""Begins the name of what brings a page, or takes it home; its number follows."""
-
-READ = "attention.page"
-"""The same of attention to a page that was brought."""
 
 
 @dataclass
@@ -32,53 +27,39 @@ class PageMoves:
     ways: MemoryRoutes
     readers: dict[str, list[int]] = field(default_factory=dict)
 
-    def attend(self, layer: int, part: OperationPart, window: PageCache, deps: set[int]) -> OperationPart:
+    def attend(
+        self, op: Operation, layer: int, part: OperationPart, window: PageCache, deps: set[int]
+    ) -> OperationPart:
         """What is left of attention once its pages at home have been read, after `deps`, which follow them."""
         it = self.out.iteration
         page, streamed = window.page_tokens, paging_of(window).advance(it.past, it.tokens).streamed
         positions = sum_of_contexts(it)
-        shares = part.flops * it.tokens * page // positions, self._page_bytes(layer, window)
+        flops, size = part.flops * it.tokens * page // positions, self._page_bytes(layer, window)
+        one = replace(part, flops=flops, size=size)
         for number in streamed:
             arrived = self._bring(layer, window, number)
-            deps.add(self._read(layer, part, number, tuple(sorted({*deps, arrived})), shares))
-        flops, size = (len(streamed) * share for share in shares)
-        return replace(part, flops=part.flops - flops, size=part.size - size)
+            deps.add(self._read(op, layer, one, number, tuple(sorted({*deps, arrived}))))
+        count = len(streamed)
+        return replace(part, flops=part.flops - count * flops, size=part.size - count * size)
 
     def evict(self, layer: int, window: PageCache) -> None:
         """Pages that leave in this pass: all of them were there before it, so nothing holds them back."""
         it, rule = self.out.iteration, kv_rule(self.plan, layer)
         for number, _ in paging_of(window).advance(it.past, it.tokens).evicted:
             for hop in self._hops(layer, window, window.memory, rule.memory):
-                self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, (), "kv")
+                self.out.transfer(page_cargo(number), layer, hop, rule.format, ())
 
     def _bring(self, layer: int, window: PageCache, number: int) -> int:
         """A page comes when the page that was in its buffer has been read."""
         rule, before = kv_rule(self.plan, layer), self.readers.get(window.memory, [])[-window.staged_pages :]
         free = tuple(before[:1]) if len(before) == window.staged_pages else ()
         for hop in self._hops(layer, window, rule.memory, window.memory):
-            free = (self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, free, "kv"),)
+            free = (self.out.transfer(page_cargo(number), layer, hop, rule.format, free),)
         return free[0]
 
-    def _read(
-        self, layer: int, part: OperationPart, number: int, deps: tuple[int, ...], shares: tuple[int, int]
-    ) -> int:
-        flops, size = shares
-        index = self.out.append(
-            f"{READ}{number}",
-            layer,
-            "attention",
-            "attention",
-            part.device,
-            size,
-            part.format,
-            (part.memory,),
-            deps,
-            self.out.iteration.batch * self.out.iteration.tokens,
-            part.activation_bytes,
-            flops,
-            sequences=self.out.iteration.batch,
-        )
-        self.readers.setdefault(part.memory, []).append(index)
+    def _read(self, op: Operation, layer: int, page: OperationPart, number: int, deps: tuple[int, ...]) -> int:
+        index = self.out.operation(op, page, layer, deps, page=number)
+        self.readers.setdefault(page.memory, []).append(index)
         return index
 
     def _hops(self, layer: int, window: PageCache, source: str, target: str) -> Iterator[Hop]:
@@ -89,3 +70,8 @@ class PageMoves:
         model, rule = self.plan.model, kv_rule(self.plan, layer)
         rows = 2 * self.out.iteration.batch * window.page_tokens * model.kv_heads
         return rows_size(rows, model.head_dim, rule.format)
+
+
+def page_cargo(number: int) -> Cargo:
+    """What brings a page of keys and values, or takes it home, carries."""
+    return cargo("attention", "cache page", piece=number)

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from helmsman.lowering.caches import CACHED, appended_sizes
+from helmsman.lowering.cargo import Cargo, cargo, rows_word
 from helmsman.lowering.dataflow import inputs_of, names_of
+from helmsman.lowering.graph import Payload, Rows
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import KnownPlan
@@ -17,28 +20,36 @@ from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.page_cache import PageCache
 
 
+class Coming(NamedTuple):
+    """Resident data on its way to where it is used, and what tasks say of it."""
+
+    cargo: Cargo
+    resident: Resident
+
+
 @dataclass(frozen=True, slots=True)
 class OperationPart:
     """Rows or heads start <= i < stop of an operation, `share` of it, on one device.
 
-    `name`: of its task, with `suffix` where it is not the whole; `size`: bytes of weights and caches that it reads,
-    most of them in `format`; `weights`, `cached`: what of these does not live in `memory` as it is used, by what
-    travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of caches that are
-    turned first, None: of those that are used as they are; `window`: through which it reads a cache page by page."""
+    `rows`: `start` and `stop` where it is not the whole; `word`: what names of tasks call it; `size`: bytes of weights
+    and caches that it reads, most of them in `format`; `weights`, `cached`: what of these does not live in `memory` as
+    it is used, by what travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of
+    caches that are turned first, None: of those that are used as they are; `window`: through which it reads a cache
+    page by page."""
 
     device: str
     memory: str
     start: int
     stop: int
     share: float
-    name: str
-    suffix: str
+    rows: Rows | None
+    word: str
     size: int
     format: StoredFormat
     activation_bytes: int
     flops: int
-    weights: tuple[Resident, ...]
-    cached: tuple[Resident, ...]
+    weights: tuple[Coming, ...]
+    cached: tuple[Coming, ...]
     at_home: bool
     turned: int | None
     window: PageCache | None = None
@@ -48,14 +59,14 @@ class OperationPart:
 class Work:
     """An operation in parts; `op` is that of the first of the blocks that are alike.
 
-    `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (memory, format, bytes) of
-    what it adds to caches."""
+    `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (cargo, memory,
+    format, bytes) of what it adds to caches."""
 
     op: Operation
     parts: tuple[OperationPart, ...]
     inputs: tuple[str, ...]
     names: tuple[str, ...]
-    appended: tuple[tuple[str, StoredFormat, int], ...]
+    appended: tuple[tuple[Cargo, str, StoredFormat, int], ...]
 
 
 def works(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> tuple[Work, ...]:
@@ -76,10 +87,11 @@ def _work(plan: KnownPlan, iteration: Iteration, op: Operation) -> Work:
     )
 
 
-def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[str, StoredFormat, int]]:
+def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[Cargo, str, StoredFormat, int]]:
     if op.kind == "append":
         sizes = appended_sizes(plan, op.layer or 0, op.tokens)
-        yield from ((home, fmt, size) for (home, fmt), size in sizes.items())
+        for number, ((home, fmt), size) in enumerate(sizes.items()):
+            yield cargo("attention", "new cache entries", piece=number or None), home, fmt, size
 
 
 def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[OperationPart]:
@@ -95,7 +107,7 @@ def _part(
     plan: KnownPlan, iteration: Iteration, op: Operation, device: str, memory: str, start: int, stop: int
 ) -> OperationPart:
     share = (stop - start) / op.extent
-    suffix = "" if stop - start == op.extent else f":{start}-{stop}"
+    rows = None if stop - start == op.extent else (start, stop)
     weights, cached = _weights(plan, op, start, stop), _cached(plan, iteration, op, start, stop)
     past = op.name in CACHED and iteration.past > 0
     window = window_of(plan, op.layer or 0) if op.name in CACHED else None
@@ -105,14 +117,14 @@ def _part(
         start=start,
         stop=stop,
         share=share,
-        name=f"{op.name}{suffix}",
-        suffix=suffix,
+        rows=rows,
+        word=rows_word(op.name, rows),
         size=sum(weight.used for weight in weights) + round(op.kv_read * share),
         format=_format(plan, op, weights),
         activation_bytes=round(op.activation_bytes * share),
         flops=round(op.flops * share),
-        weights=_coming(_of_all_batches(op, weights, iteration.batches), memory),
-        cached=_coming(cached, memory) if past and window is None else (),
+        weights=_coming(op.name, "weights", rows, _of_all_batches(op, weights, iteration.batches), memory),
+        cached=_coming(op.name, "cache", rows, cached, memory) if past and window is None else (),
         at_home=not plan.schedule.reshape and all(each.used_in(memory) for each in cached),
         turned=2 * sum(each.used for each in cached) if plan.schedule.reshape and past else None,
         window=window,
@@ -140,9 +152,12 @@ def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, st
     return cached_of(plan, iteration, CACHED[op.name], op.layer or 0, *part)
 
 
-def _coming(residents: list[Resident], memory: str) -> tuple[Resident, ...]:
+def _coming(
+    operation: str, payload: Payload, rows: Rows | None, residents: list[Resident], memory: str
+) -> tuple[Coming, ...]:
     """What does not live in `memory` as it is used, by what travels together."""
-    return tuple(grouped(resident for resident in residents if not resident.used_in(memory)))
+    groups = enumerate(grouped(resident for resident in residents if not resident.used_in(memory)))
+    return tuple(Coming(cargo(operation, payload, rows, number or None), group) for number, group in groups)
 
 
 def _format(plan: KnownPlan, op: Operation, weights: list[Resident]) -> StoredFormat:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.caches import appended_sizes
-from helmsman.lowering.emit import Emitter
+from helmsman.lowering.cargo import cargo
+from helmsman.lowering.emit import Emitter, Words
+from helmsman.lowering.graph import Payload
 from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, embedding_ops, output_ops
 from helmsman.lowering.parts import OperationPart, Work, works
 from helmsman.lowering.placement import KnownPlan
@@ -62,9 +64,9 @@ class ServingTasks:
         """Whole requests change cache, block after block (NEO-45), and what chunks at the host attend to comes."""
         for layer in range(self.plan.model.layers):
             if tokens_out:
-                self.left[layer] = self._move("kv.out", layer, tokens_out, True)
+                self.left[layer] = self._move("swapped out", layer, tokens_out)
             if tokens_in:
-                self.came[layer] = self._move("kv.in", layer, tokens_in, False)
+                self.came[layer] = self._move("swapped in", layer, tokens_in)
 
     def embed(self, tokens: int, phase: Phase, batches: int) -> None:
         """The hidden states of all sub-batches, looked up together."""
@@ -95,55 +97,56 @@ class ServingTasks:
     def attend(self, layer: int, prompts: tuple[PromptChunk, ...], contexts: tuple[int, ...]) -> None:
         """Attention of the first sub-batch on the accelerator: of decodes, then of prompt chunks."""
         if contexts:
-            self._attend(layer, _decoding(contexts), "decode", "attention")
+            self._attend(layer, _decoding(contexts), "decode", ("attention", DECODE_ATTENTION))
         if prompts:
             tokens, pairs = sum(prompt.tokens for prompt in prompts), sum(prompt.pairs for prompt in prompts)
             amount = tokens, pairs, sum(prompt.context for prompt in prompts), len(prompts)
-            self._attend(layer, amount, "prefill", "attention.prompt")
+            self._attend(layer, amount, "prefill", ("attention.prompt", "attention"))
 
     def leave(self, layer: int, tokens: int) -> None:
         """New keys and values of prompts leave as soon as their block has computed them (NEO-07)."""
         self.out.batch = 0
-        self._move("kv.new", layer, tokens, True, self.made(0, "append"))
+        self._move("new cache entries", layer, tokens, self.made(0, "append"))
 
     def send(self, layer: int, batch: int, requests: int, after: tuple[int, ...]) -> int:
         """Queries, keys and values of requests of the host's cache go there; what brings them."""
         self._see("decode", requests)
         self.out.batch = batch
         size = self._query_bytes(requests) + self._kv_bytes(layer, requests)
-        return self.activations.send("qkv", layer, self._way(layer), size, self.plan.activations, after)
+        made = cargo("qkv", "activation")
+        return self.activations.send(made, layer, self._way(layer), size, self.plan.activations, after)
 
     def attend_at_host(self, layer: int, batch: int, contexts: tuple[int, ...], sent: int) -> None:
         """Attention of the host CPU once `sent` has come, and its output on its way back, where the sub-batch waits for
         it: a cohort has no stage of its own that does."""
-        part, op = self._attention(layer, _decoding(contexts), "decode", HOST_ATTENTION)
+        part, op = self._attention(layer, _decoding(contexts), "decode")
         here, there = self._way(layer)
         host = replace(part, device=self.plan.hardware.devices[0].name, memory=there)
         self.out.batch = batch
-        named = replace(op, name=HOST_ATTENTION)
-        task = self.out.operation(named, host, layer, (sent, *self.left.get(layer, ())))
-        back = self.activations.send("attention", layer, (there, here), op.out_bytes, self.plan.activations, (task,))
+        deps, words = (sent, *self.left.get(layer, ())), (HOST_ATTENTION, HOST_ATTENTION)
+        task = self.out.operation(op, host, layer, deps, words)
+        made = cargo("attention", "activation")
+        back = self.activations.send(made, layer, (there, here), op.out_bytes, self.plan.activations, (task,))
         waiting = self.values.get((batch, "attention"))
         if waiting is not None:
             waiting.made.append((here, back, op.out_bytes / waiting.size))
 
-    def _attend(self, layer: int, amount: Amount, phase: Phase, name: str) -> None:
-        (part, op), value = self._attention(layer, amount, phase, name), self.values[0, "attention"]
+    def _attend(self, layer: int, amount: Amount, phase: Phase, words: Words) -> None:
+        (part, op), value = self._attention(layer, amount, phase), self.values[0, "attention"]
         if self.values[0, "append"].made[0][0] != part.memory:
             message, remedy = "attention away from what appends to its cache", "let one accelerator do both"
             raise BadInputError(message, field="compute", value=part.device, remedy=remedy)
         self.out.batch = 0
         deps = {*self.came.get(layer, ()), *self.made(0, "append")}
-        op = replace(op, name=DECODE_ATTENTION) if phase == "decode" else op
-        task = self.out.operation(op, part, layer, tuple(sorted(deps)))
+        task = self.out.operation(op, part, layer, tuple(sorted(deps)), words)
         value.made.append((part.memory, task, op.out_bytes / value.size))
 
-    def _attention(self, layer: int, amount: Amount, phase: Phase, name: str) -> tuple[OperationPart, Operation]:
+    def _attention(self, layer: int, amount: Amount, phase: Phase) -> tuple[OperationPart, Operation]:
         """Attention as the rules place it."""
         seen = self._see(phase, amount[2])
         [work] = works(self.plan, seen, (attention_op(self.plan.model, layer, *amount, self._formats(layer)),))
         [part] = _there(work)
-        return replace(part, name=name), work.op
+        return part, work.op
 
     def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[Work, ...]:
         """The operations of a block but attention, the same in blocks that no rule tells apart."""
@@ -171,11 +174,12 @@ class ServingTasks:
                 deps.update(self.activations.reaching(name, value, layer, part))
         return self.out.operation(work.op, part, layer, tuple(sorted(deps)))
 
-    def _move(self, name: str, layer: int, tokens: int, away: bool, deps: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def _move(self, payload: Payload, layer: int, tokens: int, deps: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Keys and values of a block on their way between the two caches."""
         ends, size = self._way(layer), self._kv_bytes(layer, tokens)
-        for hop in self.ways.hops(*(ends if away else ends[::-1]), size, "pinned"):
-            deps = (self.out.transfer(name, layer, hop, kv_rule(self.plan, layer).format, deps, "kv"),)
+        moved = cargo("attention", payload)
+        for hop in self.ways.hops(*(ends[::-1] if payload == "swapped in" else ends), size, "pinned"):
+            deps = (self.out.transfer(moved, layer, hop, kv_rule(self.plan, layer).format, deps),)
         return deps
 
     def _way(self, layer: int) -> tuple[str, str]:

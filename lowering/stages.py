@@ -14,11 +14,11 @@ FIRST_OPS = frozenset({"embedding", "positions"})
 
 
 def stage_of(plan: Placed, op: str, layer: int | None) -> int:
-    """The number of the stage in which `op` is, an operation or what is brought for it (`up.weights`)."""
-    name, halves = op.partition(".")[0], 2 if plan.schedule.stage == "half" else 1
+    """The number of the stage of an operation, and of what is brought for it."""
+    halves = 2 if plan.schedule.stage == "half" else 1
     if layer is not None:
-        return 1 + halves * layer + (halves - 1) * (name in FFN_OPS)
-    return 0 if name in FIRST_OPS else 1 + halves * plan.model.layers
+        return 1 + halves * layer + (halves - 1) * (op in FFN_OPS)
+    return 0 if op in FIRST_OPS else 1 + halves * plan.model.layers
 
 
 def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:

@@ -1,6 +1,6 @@
 """The lower bound: each byte of a pass read once, all memories at full bandwidth at once, capacities respected."""
 
-from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.device_rates import cache_rate
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
@@ -35,10 +35,13 @@ def _expanded(graph: TaskGraph) -> float:
     for task in graph.tasks:
         if task.kind == "decompress":
             coming = [graph.tasks[dep] for dep in task.deps]
-            own = (each for each in coming if each.layer == task.layer and f"{each.op}.decompress" == task.op)
-            moved = sum(each.bytes for each in own)
+            moved = sum(each.bytes for each in coming if each.kind == "transfer" and _same_payload(each, task))
             more += task.bytes - 2 * max(moved, _LEAST_STORED * task.bytes)
     return more
+
+
+def _same_payload(one: Task, other: Task) -> bool:
+    return (one.layer, one.operation, one.payload) == (other.layer, other.operation, other.payload)
 
 
 def bytes_bound(total: float, hardware: Hardware) -> float:

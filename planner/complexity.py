@@ -2,15 +2,11 @@
 
 from enum import IntEnum
 
-from helmsman.lowering.caches import CACHE_OF
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import prefill
-
-_MOVED = frozenset(CACHE_OF.values())
-"""Transfers of caches; those of weights are called after their operation."""
 
 
 class Complexity(IntEnum):
@@ -54,7 +50,7 @@ def _of_pass(tasks: tuple[Task, ...]) -> Complexity:
     for task in tasks:
         if task.kind == "transfer":
             moves = True
-            streams = streams or task.op.endswith(".weights") or task.op in _MOVED or task.op == "kv"
+            streams = streams or task.payload == "weights" or task.payload in CACHED
         else:
             operations.setdefault((task.layer, task.op), set()).add(task.resource)
             if task.layer is not None:

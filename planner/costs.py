@@ -11,7 +11,7 @@ from typing import Literal
 
 from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.lowering.buffers import CHUNK_ROWS
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.curves import interpolate
@@ -76,22 +76,7 @@ def longest(estimates: list[Estimate]) -> Estimate:
 
 def work_of(task: Task) -> tuple[object, ...]:
     """All that the price of a task depends on: tasks that agree in it do equal work."""
-    return (
-        task.resource,
-        task.kind,
-        task.op,
-        task.layer is None,
-        task.phase,
-        task.format,
-        task.tokens,
-        task.bytes,
-        task.flops,
-        task.activation_bytes,
-        task.memories,
-        task.path,
-        task.sequences,
-        task.columns,
-    )
+    return (*task[:PLACE], task.layer is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +225,7 @@ class CostModel:
         """By the line through the expansions of the record's tables."""
         known = self.expansion(device)
         assert known is not None
-        figure = known.seconds(task.bytes, pieces(task.op))
+        figure = known.seconds(task.bytes, pieces(task))
         constant = self._constant(figure, "memory")
         source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
         return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)

@@ -8,6 +8,7 @@ other batches and other models too. Below the smallest piece that was measured n
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from helmsman.lowering.graph import Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import size_of
@@ -94,9 +95,9 @@ def _caches(table: OperationTable) -> dict[str, int]:
     return dict.fromkeys(("scores", "wv", "attention"), past) if past else {}
 
 
-def pieces(op: str) -> int:
-    """How many tensors the expansion called `op` works on: keys and values are two."""
-    return 2 if op == "kv.decompress" else 1
+def pieces(task: Task) -> int:
+    """How many tensors an expansion works on: keys and values are two."""
+    return 2 if (task.operation, task.payload) == ("attention", "cache") else 1
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
+from helmsman.lowering.task_names import read_name
 from helmsman.planner.between_terms import between_terms
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate, work_of
@@ -187,7 +188,7 @@ def bottleneck(
 def _wording(term: Term, hardware: Hardware) -> str:
     """What binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
     owner = lane_owner(term.resource)
-    if term.op.endswith(".decompress"):
+    if read_name(term.op).move == "decompress":
         return f"{owner}:decompress, {_bound(term, owner, hardware)}"
     return _bound(term, term.resource, hardware)
 

@@ -54,8 +54,9 @@ def rows(tokens: int) -> Iteration:
 def attention(model: Model, fmt: KvFormat, device: Device, iteration: Iteration) -> Task:
     """One layer's attention of a pass on `device`: bytes are those of KV heads, FLOPs of all heads (E-NEO-09)."""
     op = next(op for op in block_ops(model, 0, iteration, Formats(kv=fmt)) if op.kind == "attention")
-    work = op.tokens, op.kv_read, op.activation_bytes, op.flops, fmt
-    return Task("", "attention", op.name, 0, iteration.phase, device.name, *work, (device.memory,), ())
+    work = op.tokens, op.kv_read, op.activation_bytes, op.flops
+    place = op.name, iteration.phase, device.name
+    return Task("attention", *place, *work, fmt, (device.memory,), layer=0, operation=op.name)
 
 
 def decode_attention(model: Model, fmt: KvFormat, device: Device, kv: int) -> Task:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Literal
 
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.ops import DIVIDED, Formats, Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
@@ -39,8 +39,6 @@ _GROWING = frozenset({"scores", "softmax", "wv", "attention"})
 
 FIXED = ("softmax", "append", "norm")
 """Kinds whose price beyond their roofline is a fixed cost: they move little."""
-
-_CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +158,7 @@ class TablePrices:
         stored = self.hardware.memory(source).kind == STORAGE
         groups = task.format == "q4" != self.table.format
         column: Column = "storage" if stored else "transfer_q4" if groups else "transfer"
-        ops, elements = self._content(task.op)
+        ops, elements = self._content(task)
         if not elements:
             return None
         whole = size_of(elements, task.format) * (self._stripes.get(source, 1.0) if stored else 1.0)
@@ -179,21 +177,22 @@ class TablePrices:
 
     def _decompress(self, task: Task) -> TableCell | None:
         """None for caches of another batch: `planner.expansion` knows them."""
-        name = task.op.removesuffix(".decompress")
-        ops, elements = self._content(name)
-        if self.own and not name.endswith(".weights"):
+        ops, elements = self._content(task)
+        if self.own and task.payload != "weights":
             return None
         of = size_of(elements, "q4") + size_of(elements, self.table.format)
         return TableCell(ops, "decompress", task.bytes / of) if elements else None
 
-    def _content(self, name: str) -> tuple[tuple[str, ...], int]:
-        """The rows a transfer called `name` belongs to, and the elements those rows moved."""
-        if name == "kv" and self.table.row("attention"):
-            return ("attention",), 2 * self.cache_elements
-        if name in _CACHES:
-            return _CACHES[name], len(_CACHES[name]) * self.cache_elements
-        op = name.removesuffix(".weights")
-        return ((op,), self.weights.get(op, 0)) if name.endswith(".weights") else ((), 0)
+    def _content(self, task: Task) -> tuple[tuple[str, ...], int]:
+        """The rows to which what a task moves belongs, and the elements those rows moved."""
+        op = task.operation
+        if task.payload == "weights":
+            return (op,), self.weights.get(op, 0)
+        if task.payload not in CACHED:
+            return (), 0
+        if op == "attention" and not self.table.row(op):
+            return ("scores", "wv"), 2 * self.cache_elements
+        return (op,), (2 if op == "attention" else 1) * self.cache_elements
 
 
 def _figure(row: OperationRow | None, column: str) -> Figure | None:

@@ -139,4 +139,4 @@ def moved(costs: CostModel, here: str, there: str, size: int) -> float:
 
 def transfer(link: str, size: int) -> Task:
     """`size` bytes over a link."""
-    return Task("", "transfer", "transfer", None, "decode", link, 0, size, 0, 0, "f16", (), ())
+    return Task("transfer", "transfer", "decode", link, 0, size, 0, 0, "f16", ())

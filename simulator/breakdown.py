@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.overlap import CPU, GPU, H2D, LaneKinds, OverlapShares
-
-_CACHE = ("kv", "keys", "values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,6 @@ class BreakdownSum:
             return "cpu"
         if kind == GPU:
             return "decompression" if task.kind == "decompress" else "compute"
-        if kind == H2D and task.op.endswith(".weights"):
+        if kind == H2D and task.payload == "weights":
             return "weights"
-        return "cache" if kind == H2D and task.op in _CACHE else "other"
+        return "cache" if kind == H2D and task.payload in CACHED else "other"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+from helmsman.lowering.graph import CACHED
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.stages import stage_of
@@ -13,7 +14,7 @@ from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
-from helmsman.simulator.replay import Price, replay, spans
+from helmsman.simulator.replay import Price, replay
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import Slowed
 
@@ -70,13 +71,13 @@ def _layers(plan: Plan, iteration: Iteration, price: Price, slowed: Slowed | Non
     inward, devices = _inward(plan), {device.name for device in plan.hardware.devices}
     stages: dict[int, tuple[LayerKind, int | None]] = {}
     compute, load = dict[int, float](), dict[int, dict[str, float]]()
-    for span in spans(replay(lower(plan, iteration), price, plan.hardware, slowed, between)):
-        layer, lane = span.layer if span.layer >= 0 else None, lane_owner(span.resource)
-        stage, seconds = stage_of(plan, span.op, layer), span.end_s - span.start_s
-        stages.setdefault(stage, (_kind(plan, span.op, layer), layer))
+    made = replay(lower(plan, iteration), price, plan.hardware, slowed, between)
+    for task, start, end in zip(made.graph.tasks, made.start, made.end, strict=True):
+        stage, lane, seconds = stage_of(plan, task.operation, task.layer), lane_owner(task.resource), end - start
+        stages.setdefault(stage, (_kind(plan, task.operation, task.layer), task.layer))
         if lane in devices:
             compute[stage] = compute.get(stage, 0.0) + seconds
-        elif lane in inward and _brought(span.op):
+        elif lane in inward and (task.payload == "weights" or task.payload in CACHED):
             lanes = load.setdefault(stage, {})
             lanes[lane] = lanes.get(lane, 0.0) + seconds
     layer_times = tuple(
@@ -89,11 +90,6 @@ def _inward(plan: Plan) -> set[str]:
     """Links that do not lead away from accelerators."""
     accelerated = {device.memory for device in plan.hardware.devices if device.kind != "cpu"}
     return {link.name for link in plan.hardware.links if link.source_memory not in accelerated}
-
-
-def _brought(op: str) -> bool:
-    """Whether a transfer brings what lives elsewhere: activations are none of a load."""
-    return op.endswith(".weights") or op in ("kv", "keys", "values")
 
 
 def _kind(plan: Plan, op: str, layer: int | None) -> LayerKind:

@@ -2,10 +2,13 @@
 
 Rows (Park & Egger Fig 5-8): CPU, PCIe (weights), PCIe (cache), storage by link, decompression, GPU, device to host."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from helmsman.lowering.caches import CACHE_OF
+from helmsman.lowering.dataflow import NEW_KV, TOKEN
+from helmsman.lowering.graph import CACHED, Payload
+from helmsman.lowering.task_names import TaskName, read_name
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
@@ -39,8 +42,6 @@ _NAMES = {
     "token": "Token",
     "hidden": "hidden",
 }
-_CACHE = ("kv", "keys", "values")
-_CHUNK, _BATCH = re.compile(r":(\d+)-(\d+)"), re.compile(r"#(\d+)$")
 _ORDER = ("CPU", "weights", "cache", "activations", "storage", "decompress", "GPU", "D2H", "link")
 
 
@@ -93,7 +94,7 @@ def chart(spans: Iterable[Span], hardware: Hardware, layers: range) -> Chart:
     following = [span.start_s for span in every if span.layer == layers.stop and places.computes(span)]
     end = max(max(span.end_s for span in computed), min(following, default=start))
     shown = [span for span in every if span.end_s > start and span.start_s < end]
-    together = not any(_BATCH.search(span.task) for span in shown)
+    together = not any(read_name(span.task).batch for span in shown)
     chart_spans: dict[tuple[str, str], list[ChartSpan]] = {}
     for span in sorted(shown, key=lambda span: (span.start_s, span.end_s, span.task)):
         chart_spans.setdefault(places.row(span), []).append(_block(span, start, places.is_link(span), layers, together))
@@ -136,16 +137,16 @@ class _Places:
 
     def computes(self, span: Span) -> bool:
         """Whether the span is an operation, not a transfer or the making ready of data."""
-        return not self.is_link(span) and "." not in span.op
+        return not self.is_link(span) and read_name(span.task).move is None
 
     def row(self, span: Span) -> tuple[str, str]:
         """(kind of row, device or link)."""
-        owner = lane_owner(span.resource)
-        if span.op.endswith(".decompress"):
+        owner, name = lane_owner(span.resource), read_name(span.task)
+        if name.move == "decompress":
             return "decompress", owner
         if owner in self.devices:
             return ("CPU" if self.devices[owner].kind == "cpu" else "GPU"), owner
-        return (self._link_row(self.links[owner], span.op) if owner in self.links else "link"), owner
+        return (self._link_row(self.links[owner], name.payload) if owner in self.links else "link"), owner
 
     def title(self, kind: str, owner: str, rows: Sequence[tuple[str, str]]) -> str:
         """What a row is called; with the name of the device or link where there are several of the kind."""
@@ -159,14 +160,14 @@ class _Places:
         several = [row_kind for row_kind, _ in rows].count(kind) > 1 or kind == "link"
         return f"{title} {owner}" if several else title
 
-    def _link_row(self, link: Link, op: str) -> str:
+    def _link_row(self, link: Link, payload: Payload | None) -> str:
         if self.kinds[link.source_memory] == STORAGE:
             return "storage"
         if link.target_memory in self.hosts:
             return "D2H"
         if link.source_memory not in self.hosts:
             return "link"
-        return "weights" if op.endswith(".weights") else "cache" if op in _CACHE else "activations"
+        return "weights" if payload == "weights" else "cache" if payload in CACHED else "activations"
 
 
 def _tracks(blocks: Sequence[ChartSpan]) -> list[tuple[ChartSpan, ...]]:
@@ -182,20 +183,24 @@ def _tracks(blocks: Sequence[ChartSpan]) -> list[tuple[ChartSpan, ...]]:
 
 
 def _block(span: Span, origin: float, moved: bool, layers: range, together: bool) -> ChartSpan:
-    base, _, rest = span.op.partition(".")
-    base = base.partition(":")[0]
-    ready = span.op.endswith((".pin", ".reshape"))
-    activation = moved and not rest and base not in (*_CACHE, "new_kv", "token")
-    group = "Activations" if activation else "Pinning, reshape" if ready else _GROUP_OF.get(base, "Activations")
-    chunk, batch = _CHUNK.search(span.task), _BATCH.search(span.task)
-    name = _NAMES.get(base, base)
+    said = read_name(span.task)
+    what, ready = _what(said), said.move in ("pin", "reshape")
+    activation = moved and said.payload == "activation" and what not in (NEW_KV, TOKEN)
+    group = "Activations" if activation else "Pinning, reshape" if ready else _GROUP_OF.get(what, "Activations")
+    name = _NAMES.get(what, what)
     return ChartSpan(
         start=span.start_s - origin,
         end=span.end_s - origin,
-        name=f"{'pin' if span.op.endswith('.pin') else 'turn'} {name}" if ready else name,
-        chunk=(int(chunk[1]), int(chunk[2])) if chunk else None,
-        batch=None if together or rest.startswith("weights") else int(batch[1]) if batch else 0,
+        name=f"{'pin' if said.move == 'pin' else 'turn'} {name}" if ready else name,
+        chunk=said.rows,
+        batch=None if together or said.payload == "weights" else said.batch,
         layer=span.layer,
         group=group,
         inside=span.layer in layers,
     )
+
+
+def _what(name: TaskName) -> str:
+    """The key of `_NAMES` and of the colour groups."""
+    cached = name.payload in CACHED and name.move != "reshape"
+    return CACHE_OF[name.operation] if cached else name.operation

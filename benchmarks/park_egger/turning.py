@@ -7,7 +7,7 @@ from itertools import product
 from benchmarks.park_egger.answer import Row, answer, row
 from benchmarks.park_egger.question import Method, Question, strategy
 from benchmarks.park_egger.study import Found, Study
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import TaskKind
 from helmsman.planner.strategies.streaming.place import Layout
 from helmsman.planner.strategies.streaming.work import layer_tasks
 
@@ -46,14 +46,10 @@ def scores_seconds(asked: Question) -> tuple[float, float]:
     units = frame.units({})
     tasks = layer_tasks(frame, Layout(units, 0, 0))
 
-    def seconds(op: str) -> float:
-        return sum(costs.price(task).mid for task in _of(tasks, op))
+    def seconds(kind: TaskKind) -> float:
+        return sum(costs.price(task).mid for task in tasks if task.kind == kind and task.operation == "scores")
 
-    return seconds("scores.reshape"), seconds("scores")
-
-
-def _of(tasks: list[Task], op: str) -> Iterator[Task]:
-    return (task for task in tasks if task.op == op)
+    return seconds("reshape"), seconds("scores")
 
 
 def _rows() -> Iterator[Row]:

@@ -5,8 +5,9 @@ from itertools import pairwise
 
 import torch
 
-from helmsman.executor.passes import MOVES, PhasePass, part_of
+from helmsman.executor.passes import MOVES, PhasePass
 from helmsman.executor.torch_device.buffers import DTYPES
+from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.graph import Task
 from helmsman.lowering.paging import windows
 from helmsman.lowering.rules import homes, kv_rule
@@ -14,7 +15,6 @@ from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
-_CROSSING = ("hidden", "token")
 _REMEDY = "plan a layer split: helm-plan --strategy layer-split, or run it without --backend torch"
 
 
@@ -60,7 +60,7 @@ def _devices(plan: Plan, phase_pass: PhasePass) -> tuple[str, ...]:
         if task.batch:
             raise _refused("several batches take turns", "schedule.order")
         if task.kind not in MOVES:
-            if part_of(task.id):
+            if task.rows is not None:
                 raise _refused(f"{task.op} of block {task.layer} is divided", "compute")
             devices.setdefault(unit_of(task, plan.model.units), set()).add(task.resource)
     for unit, names in devices.items():
@@ -73,7 +73,7 @@ def _devices(plan: Plan, phase_pass: PhasePass) -> tuple[str, ...]:
 
 
 def _check_move(task: Task) -> None:
-    if task.kind != "transfer" or task.op not in _CROSSING:
+    if task.kind != "transfer" or task.operation not in (HIDDEN, TOKEN):
         place = "" if task.layer is None else f" of block {task.layer}"
         raise _refused(f"{task.op}{place} would have to be moved", "residence")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.passes import PhasePass, name_of
+from helmsman.executor.passes import PhasePass
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 
 
@@ -61,7 +61,7 @@ class GraphProgram:
     """The passes of one phase. `prepare` captures and builds them for a number of tokens that is new."""
 
     def __init__(self, found: PhasePass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
-        self._names = tuple(name_of(task) for task in found.tasks)
+        self._names = tuple(task.name for task in found.tasks)
         self._prepare, self._tokens = prepare, tokens
         self._batch = found.plan.workload.batch
         self._prepared: dict[int, Prepared] = {}

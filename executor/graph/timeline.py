@@ -18,6 +18,7 @@ from helmsman.executor.graph.partition import GraphStage
 from helmsman.executor.graph.program import ActivationMove, Prepared, StageWork, TaskTime
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import PhasePass
+from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.tensors import linears
 from helmsman.schemas.errors import BadInputError
 
@@ -34,9 +35,9 @@ class Timeline:
         }
         self._entering: dict[int, list[int]] = {}
         for index, task in moves:
-            if task.op == "hidden":
+            if task.operation == HIDDEN:
                 self._entering.setdefault(unit_of(task, units), []).append(index)
-        self._returning = [index for index, task in moves if task.op == "token"]
+        self._returning = [index for index, task in moves if task.operation == TOKEN]
         self._rows = {op: rows for op, rows, *_ in linears(found.plan.model)}
         self._steps: list[StageWork | ActivationMove] = []
         self._timed: dict[int, TaskTime] = {}
@@ -63,9 +64,9 @@ class Timeline:
         """The whole pass. Raises BadInputError when lowering has tasks that the module does not."""
         chosen = torch.empty(batch, dtype=torch.int32)
         returning = [self._move(index, chosen) for index in self._returning]
-        missing = [task.id for index, task in enumerate(self._found.tasks) if index not in self._timed]
+        missing = [task.name for index, task in enumerate(self._found.tasks) if index not in self._timed]
         if missing:
-            raise self._differs(f"nothing in the module does {missing[0].partition('/')[2]}")
+            raise self._differs(f"nothing in the module does {missing[0]}")
         timed = [self._timed[index] for index in range(len(self._found.tasks))]
         return Prepared(self._steps, returning, self._stamps, timed)
 

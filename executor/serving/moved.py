@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes import MOVES, WEIGHTS, PhasePass, carried
+from helmsman.executor.passes import MOVES, PhasePass
+from helmsman.lowering.dataflow import TOKEN
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -23,22 +24,21 @@ def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host:
 
 
 def _check(task: Task, way: tuple[str, str] | None) -> None:
-    what = carried(task)
     if task.kind == "decompress":
         remedy = "plan with --compress none, and a --format that is multiplied as it is stored"
         raise UsageError(
-            "4-bit groups are not expanded while requests are served", field="residence", value=what, remedy=remedy
+            "4-bit groups are not expanded while requests are served", field="residence", value=task.op, remedy=remedy
         )
     if task.kind == "pin":
         remedy = "plan with --pinning pinned"
         raise UsageError(
             "nothing is page-locked while requests are served", field="path", value=task.path, remedy=remedy
         )
-    if what == "token":  # those of served requests are the host's to give
+    if task.operation == TOKEN:  # those of served requests are the host's to give
         return
-    if not what.endswith(WEIGHTS):
+    if task.payload != "weights":
         message, remedy = "caches of served requests are where attention is", "plan with --kv-rule accelerator"
-        raise UsageError(message, field="kv", value=what, remedy=remedy)
+        raise UsageError(message, field="kv", value=task.op, remedy=remedy)
     if task.memories != way:
         message = "weights of served requests come from the memory of the host beside the device, or live on it"
         raise UsageError(message, field="residence", value=task.memories[0], remedy="plan without --nvme and --home")

@@ -9,16 +9,13 @@ from helmsman.executor.devices.iterations import WeightMove
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import Linear
 from helmsman.executor.moves import Move, Read
-from helmsman.executor.passes import WEIGHTS, DeviceUse, PhasePass, carried
+from helmsman.executor.passes import DeviceUse, PhasePass
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import WeightLoader
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan
-
-LOOKED_UP = "embedding" + WEIGHTS
-"""What brings rows of tables."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ def _by_use(phase_pass: PhasePass) -> dict[DeviceUse, list[int]]:
     """The tasks that bring weights, by what computes with them."""
     uses: dict[DeviceUse, list[int]] = {}
     for index, task in enumerate(phase_pass.tasks):
-        if task.kind == "transfer" and carried(task).endswith(WEIGHTS) and carried(task) != LOOKED_UP:
+        if task.kind == "transfer" and task.payload == "weights" and task.operation != "embedding":
             uses.setdefault(phase_pass.uses[phase_pass.user[index]], []).append(index)
     return uses
 

@@ -209,22 +209,20 @@ class _Block:
 
     def link(self, op: str) -> float:
         """Seconds of the link for them."""
-        return self._seconds(task for task in self.tasks if task.op == f"{op}.weights")
+        return self._seconds(task for task in self.tasks if task.operation == op and _brings_weights(task))
 
     @property
     def other(self) -> float:
         """Seconds in which neither side computes linear layers: norms, attention, hidden states on their way."""
         return self._seconds(
-            task
-            for task in self.tasks
-            if task.kind != "linear" and task.op != "kv" and not task.op.endswith(".weights")
+            task for task in self.tasks if task.kind != "linear" and task.op != "kv" and not _brings_weights(task)
         )
 
     @property
     def delays(self) -> tuple[float, float]:
         """How many times as long the host's work and transfers take beside each other."""
         work = [t for t in self.tasks if t.kind == "linear" and t.resource == self.frame.roles.host.name]
-        coming = [task for task in self.tasks if task.op.endswith(".weights")]
+        coming = [task for task in self.tasks if _brings_weights(task)]
         if not work or not coming:
             return 1.0, 1.0
         largest, comes = (max(tasks, key=lambda task: task.bytes) for tasks in (work, coming))
@@ -232,6 +230,10 @@ class _Block:
 
     def _seconds(self, tasks: Iterator[Task]) -> float:
         return sum(self.costs.price(task).mid for task in tasks)
+
+
+def _brings_weights(task: Task) -> bool:
+    return task.kind == "transfer" and task.payload == "weights"
 
 
 _decide = partial(decide_framed, HeteGen)

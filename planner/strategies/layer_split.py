@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
-from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.graph import CACHED, Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placement
@@ -341,7 +341,7 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
 def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
     totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
     for task in graph.tasks:
-        if task.kind == "transfer" and task.op != "kv":
+        if task.kind == "transfer" and task.payload not in CACHED:
             unit = "crossing"
         elif task.layer is not None:
             unit = "block"

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.page_moves import PAGE
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import Placement
 from helmsman.planner.cache_bytes import page_bytes
@@ -72,7 +71,7 @@ def staged_pages(graph: TaskGraph, seconds: Callable[[Task], float]) -> int:
     """Buffers for pages that keep the link busy while a block does all but attend: as many pages as come meanwhile, and
     two. `graph`: a pass of two blocks or more."""
     inside = [task for task in graph.tasks if task.layer == 1]
-    pages = [task for task in inside if task.kind == "transfer" and f".{PAGE}" in task.id]
+    pages = [task for task in inside if task.kind == "transfer" and task.payload == "cache page"]
     if not pages:
         return LEAST_STAGED
     busy = sum(seconds(task) for task in inside if task.kind != "transfer" and task.op != "attention")

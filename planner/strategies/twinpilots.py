@@ -156,8 +156,9 @@ class TwinPilots:
         costs = one.costs(placed)
         asked, together = placed.workload, batches_together(placed)
         graph = lower(placed, mean_step(asked, together) if phase == "decode" else prefill(asked, together))
-        work = [task for task in graph.tasks if task.layer is not None and task.kind != "transfer"]
-        coming = [task for task in graph.tasks if task.layer is not None and task.op.endswith(".weights")]
+        block = [task for task in graph.tasks if task.layer is not None]
+        work = [task for task in block if task.kind != "transfer"]
+        coming = [task for task in block if task.kind == "transfer" and task.payload == "weights"]
         return sum(costs.price(task).mid for task in work), sum(costs.price(task).mid for task in coming)
 
     def _room(self, end: End) -> "_FreeBytes":

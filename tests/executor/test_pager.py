@@ -21,7 +21,6 @@ from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.measure import Request, measure, spans_of, trace
-from helmsman.executor.passes import name_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.accept import accept
@@ -56,10 +55,10 @@ def check_tasks(plan: Plan, made: Generation) -> dict[str, int]:
     for number, iteration in enumerate(made.iterations):
         tasks = lower(plan, iteration).tasks
         (recorded,) = [each for each in made.recorded if number in each.passes]
-        assert set(recorded.tasks) == {name_of(task) for task in tasks}
+        assert set(recorded.tasks) == {task.name for task in tasks}
         for task in tasks:
             assert moved[task.id].end_s > moved[task.id].start_s
-            if ".kv.page" in task.id:
+            if task.payload == "cache page":
                 assert moved[task.id].bytes == task.bytes
                 total[task.resource] = total.get(task.resource, 0) + task.bytes
     return total

@@ -146,7 +146,7 @@ def found(hardware, what, device, **conditions):
 
 def task(**changes) -> Task:
     fields = dict(
-        id="1/0.q", kind="linear", op="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
+        kind="linear", op="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
         activation_bytes=4096, flops=10**4, format="bf16", memories=("dram",), deps=(),
     )  # fmt: skip
     return Task(**{**fields, **changes})

@@ -169,8 +169,7 @@ def test_turning_is_priced_as_it_was_measured(record, samples):
     for name, turned in samples.reshape.items():
         memory = record.device(name).memory
         task = Task(
-            "1/0.scores.reshape", "reshape", "scores.reshape", 0, "decode", name, 2, turned.size, 0, 0, "f16",
-            (memory, memory), (),
+            "reshape", "scores.reshape", "decode", name, 2, turned.size, 0, 0, "f16", (memory, memory), layer=0
         )  # fmt: skip
         seconds = quantile(turned.idle, 0.5) * quantile(turned.reads, 0.5) / record.device(name).read.value
         assert costs.price(task).mid == pytest.approx(seconds, rel=0.02)

@@ -185,9 +185,7 @@ def test_pinning_on_the_fly_costs_the_host(model):
     """FlexGen copies each tensor to page-locked memory before it can leave (PARK-07)."""
     graph = lower(split_placement(model, 0, len(pieces(model, {})), pinning="pin-on-transfer"), STEP)
     pins = [task for task in graph.tasks if task.kind == "pin"]
-    streamed = [
-        t for t in graph.tasks if t.kind == "transfer" and (t.op.endswith(".weights") or t.op in ("keys", "values"))
-    ]
+    streamed = [t for t in graph.tasks if t.kind == "transfer" and t.payload in ("weights", "cache")]
     assert {task.resource for task in pins} == {"cpu"}
     assert len(pins) == len(streamed)
     assert sum(task.bytes for task in pins) == 2 * sum(task.bytes for task in streamed)

@@ -15,7 +15,7 @@ def waits(order: str) -> dict[int, set[int]]:
     tasks = lower(place(question.frame, roles, "accelerator"), mean_step(question.frame.workload)).tasks
     found: dict[int, set[int]] = {}
     for task in tasks:
-        if task.op.endswith(".weights"):
+        if task.payload == "weights":
             found.setdefault(task.layer, {tasks[dep].layer for dep in task.deps if tasks[dep].kind != "transfer"})
     return found
 

@@ -29,7 +29,7 @@ from helmsman.schemas.trace import PROBED
 
 def task(**changes):
     fields = dict(
-        id="1/0.q", kind="linear", op="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
+        kind="linear", op="q", operation="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
         activation_bytes=4096, flops=10**6, format="f16", memories=("dram",), deps=(),
     )  # fmt: skip
     return Task(**{**fields, **changes})

@@ -50,7 +50,7 @@ def step(question):
 
 def streamed(question):
     """Bytes of weights that a decode step brings to the accelerator."""
-    return sum(task.bytes for task in step(question) if task.kind == "transfer" and task.op.endswith(".weights"))
+    return sum(task.bytes for task in step(question) if task.kind == "transfer" and task.payload == "weights")
 
 
 def places(question):
@@ -130,7 +130,7 @@ def test_hooks_overlap_nothing():
     """A copy from pageable memory waits for the operation before it, and its operation for it."""
     question = asked(Accelerate())
     graph = lower(question.placement, mean_step(WORK))
-    copies = [task for task in graph.tasks if task.kind == "transfer" and task.op.endswith(".weights")]
+    copies = [task for task in graph.tasks if task.kind == "transfer" and task.payload == "weights"]
     assert {task.path for task in copies} == {"pageable"}
     prices = [question_costs(question).price(task).mid for task in graph.tasks]
     assert question.decide({}).seconds == pytest.approx(sum(prices), rel=1e-9)

@@ -123,7 +123,7 @@ def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     work, load = [0.0] * stages, [0.0] * stages
     for task in graph.tasks:
         if task.op != "token":
-            (load if task.kind == "transfer" else work)[stage_of(plan, task.op, task.layer)] += price(task)
+            (load if task.kind == "transfer" else work)[stage_of(plan, task.operation, task.layer)] += price(task)
     whole = load[0] + sum(max(working, loading) for working, loading in zip(work, [*load[1:], 0.0], strict=True))
     assert replay(graph, price, plan.hardware).makespan == pytest.approx(whole, rel=2e-3)
 
@@ -155,7 +155,7 @@ def test_batches_of_a_pass_share_the_weights():
         sum(
             task.bytes
             for task in lower(each.placement, mean_step(each.frame.workload, batches)).tasks
-            if "weights@" in task.id
+            if task.kind == "transfer" and task.payload == "weights"
         )
         for each, batches in ((one, 1), (two, 2))
     ]

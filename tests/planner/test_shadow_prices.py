@@ -178,7 +178,7 @@ def test_rows_divided_anywhere_are_the_same_work():
 
 def _accelerator_rows(tasks, op):
     task = next(task for task in tasks if task.op == op and task.kind == "linear" and task.resource == "cuda")
-    return int(task.id.rpartition("-")[2])
+    return task.rows[1]
 
 
 @pytest.mark.parametrize(

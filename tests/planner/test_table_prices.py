@@ -61,7 +61,7 @@ def test_keys_and_values_are_two_expansions():
     """FlexGen brings both at once, and expands one after the other; so do the rows of a table of divided attention."""
     known = expansion(PAPER, "cuda")
     task, one = priced(asked(100), "packed")["keys.decompress"]
-    both = CostModel(PAPER).price(task._replace(op="kv.decompress", bytes=2 * task.bytes))
+    both = CostModel(PAPER).price(task._replace(operation="attention", bytes=2 * task.bytes))
     assert both.mid == pytest.approx(2 * one.mid) == pytest.approx(2 * known.fixed + known.slope * 2 * task.bytes)
 
 

@@ -87,7 +87,7 @@ def test_storage_may_be_read_without_a_bounce():
         asked(stored, Keeping("dram", "ssd", path=path), machine="a100-ssd") for path in ("bounce", "direct")
     )
     ends = [
-        {task.memories for task in lower(q.placement, mean_step(q.frame.workload)).tasks if task.op.endswith("weights")}
+        {task.memories for task in lower(q.placement, mean_step(q.frame.workload)).tasks if task.payload == "weights"}
         for q in (bounced, straight)
     ]
     assert ("ssd", "dram") in ends[0] and ("dram", "vram") in ends[0]
@@ -138,7 +138,7 @@ def test_nodes_of_the_machine_serve_as_tiers():
         sum(
             q.costs.price(task).mid
             for task in lower(q.placement, mean_step(q.frame.workload)).tasks
-            if "kv.new" in task.id
+            if task.payload == "new cache entries"
         )
         for q in caches
     ]

@@ -46,11 +46,11 @@ def hardware() -> Hardware:
 
 @pytest.fixture
 def task() -> Callable[..., Task]:
-    """task(id, lane, bytes, memories, deps): a task whose other fields do not matter here."""
+    """task(name, lane, bytes, memories, deps): a task whose other fields do not matter here."""
 
     def make(name: str, lane: str, size: int, memories: tuple[str, ...], deps: tuple[int, ...] = ()) -> Task:
         return Task(
-            id=name, kind="linear", op="q", layer=0, phase="decode", resource=lane, tokens=1, bytes=size,
+            name=name, kind="linear", op="q", layer=0, phase="decode", resource=lane, tokens=1, bytes=size,
             activation_bytes=0, flops=1, format="f16", memories=memories, deps=deps,
         )  # fmt: skip
 

@@ -23,14 +23,17 @@ def test_every_task_is_in_its_row(
 ) -> None:
     """One after the other, each twice as long as the one before."""
     machine, up, down = accelerated(hardware), ("dram", "vram"), ("vram", "dram")
-    moves = [("q.weights", "h2d", up), ("keys", "h2d", up), ("hidden", "h2d:activations", up), ("kv", "d2h", down)]
-    tasks = [task(op, lane, 0, ends)._replace(op=op, kind="transfer") for op, lane, ends in moves]
-    tasks.append(task("q.weights.decompress", "acc", 0, ("vram",))._replace(kind="decompress"))
+    moves = (
+        ("weights", "h2d", up), ("cache", "h2d", up), ("activation", "h2d:activations", up),
+        ("new cache entries", "d2h", down),
+    )  # fmt: skip
+    tasks = [task(what, lane, 0, ends)._replace(payload=what, kind="transfer") for what, lane, ends in moves]
+    tasks.append(task("expansion", "acc", 0, ("vram",))._replace(kind="decompress", payload="weights"))
     tasks += [task("q", "acc", 0, ("vram",)), task("down", "cpu", 0, ("dram",))]
     chain = [each._replace(deps=(i - 1,) if i else ()) for i, each in enumerate(tasks)]
-    seconds = {each.id: float(2**i) for i, each in enumerate(chain)}
+    seconds = {each.name: float(2**i) for i, each in enumerate(chain)}
     rows = BreakdownSum(machine)
-    done = replay_stream(chain, lambda t: seconds[t.id], machine, rows.add)
+    done = replay_stream(chain, lambda t: seconds[t.name], machine, rows.add)
     found = rows.breakdown(done.shares)
     assert found == Breakdown(compute=32, decompression=16, cache=2, weights=1, cpu=64, other=12, idle=79)
     assert found.idle == done.makespan - found.compute - found.decompression

@@ -22,8 +22,8 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     tasks, prices = random_case(rng, task, 40)
     shares = rng.choice([{}, {"s2d": "h2d"}, {"s2d": "h2d", "s2h": "s2d"}, {"h2d": "d2h", "s2d": "h2d"}])
     hardware = machine(rng.choice([3e9, 8e9, 1e12]), shares, carries=rng.choice([None, 5e9, 6e9]))
-    done = replay(graph(*tasks), lambda t: prices[t.id], hardware)
-    exact = ExactReplay(tasks, lambda t: prices[t.id], hardware).run()
+    done = replay(graph(*tasks), lambda t: prices[t.name], hardware)
+    exact = ExactReplay(tasks, lambda t: prices[t.name], hardware).run()
     assert done.start == pytest.approx([start for start, _ in exact], rel=1e-9, abs=1e-9)
     assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
 
@@ -33,8 +33,8 @@ def test_scheduling_equals_the_replay_where_nothing_contends(seed: int, task: Ma
     """Lanes of both are queues in the order of the graph."""
     tasks, prices = random_case(random.Random(1000 + seed), task, 120)
     dag = graph(*(t._replace(bytes=0) for t in tasks))
-    done = replay(dag, lambda t: prices[t.id], machine(1e12, {}))
-    assert makespan(dag, lambda t: prices[t.id]) == pytest.approx(done.makespan, rel=1e-12, abs=1e-15)
+    done = replay(dag, lambda t: prices[t.name], machine(1e12, {}))
+    assert makespan(dag, lambda t: prices[t.name]) == pytest.approx(done.makespan, rel=1e-12, abs=1e-15)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -42,11 +42,11 @@ def test_a_window_wider_than_what_starts_early_changes_nothing(seed: int, task: 
     """The rule of the window: how many tasks before one are unfinished when it starts, at most."""
     tasks, prices = random_case(random.Random(2000 + seed), task, 150)
     hardware = machine(8e9, {"s2d": "h2d"})
-    whole = replay(graph(*tasks), lambda t: prices[t.id], hardware)
+    whole = replay(graph(*tasks), lambda t: prices[t.name], hardware)
     needed = 1 + max(sum(end > start for end in whole.end[:i]) for i, start in enumerate(whole.start))
     seen: dict[int, tuple[float, float]] = {}
     some = replay_stream(
-        iter(tasks), lambda t: prices[t.id], hardware, lambda i, _, a, b: seen.update({i: (a, b)}), window=needed
+        iter(tasks), lambda t: prices[t.name], hardware, lambda i, _, a, b: seen.update({i: (a, b)}), window=needed
     )
     assert [seen[i] for i in range(len(tasks))] == list(zip(whole.start, whole.end, strict=True))
     assert some == whole.summary
@@ -77,8 +77,8 @@ def test_transfers_over_one_lane_take_twice_as_long(order: tuple[str, str], task
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("-inf")])
 def test_seconds_that_cannot_pass_are_refused(seconds: float, task: MakeTask, graph: MakeGraph) -> None:
     dag = graph(on(task, "a", "cpu", 0), on(task, "b", "cpu", 0, (0,)))
-    with pytest.raises(ValueError, match="task b cannot take"):
-        replay(dag, lambda t: seconds if t.id == "b" else 1.0, machine(1e12, {}))
+    with pytest.raises(ValueError, match="task 0/b cannot take"):
+        replay(dag, lambda t: seconds if t.name == "b" else 1.0, machine(1e12, {}))
 
 
 def test_lanes_carry_more_than_one_link_reaches(task: MakeTask, graph: MakeGraph) -> None:

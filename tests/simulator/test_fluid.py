@@ -130,7 +130,7 @@ def test_work_without_bytes_or_time_uses_no_memory(
     full = task("a", "cpu", 30 * 10**9, ("dram",))
     assert replay(graph(full, task("b", "acc", 0, ("dram",))), lambda _: 1.0, hardware).makespan == 1.0
     instant = task("b", "acc", 5, ("dram",))
-    assert replay(graph(full, instant), lambda t: float(t.id == "a"), hardware).makespan == 1.0
+    assert replay(graph(full, instant), lambda t: float(t.name == "a"), hardware).makespan == 1.0
 
 
 def test_memories_that_share_in_a_circle_are_refused(hardware: Hardware) -> None:

@@ -40,7 +40,7 @@ def test_a_task_that_joins_begins_after_the_one_before_it(task: MakeTask, graph:
         on(task, "joins", "cuda", 0, (0, 1)),
         on(task, "follows", "cuda", 0, (2,)),
     )
-    done = replay(dag, lambda t: 0.25 if t.id == "move" else 1.0, plain(), between=Handovers(plain()))
+    done = replay(dag, lambda t: 0.25 if t.name == "move" else 1.0, plain(), between=Handovers(plain()))
     assert done.start == pytest.approx((0.0, 0.0, 1.02, 2.02))
 
 
@@ -48,7 +48,7 @@ def test_the_later_of_hand_over_and_join_counts(task: MakeTask, graph: MakeGraph
     dag = graph(on(task, "move", "h2d", 0), on(task, "first", "cuda", 0), on(task, "joins", "cuda", 0, (0,)))
     for moved, start in ((0.98, 1.02), (0.995, 1.025), (2.0, 2.03)):
         hardware = plain()
-        done = replay(dag, lambda t, m=moved: m if t.id == "move" else 1.0, hardware, between=Handovers(hardware))
+        done = replay(dag, lambda t, m=moved: m if t.name == "move" else 1.0, hardware, between=Handovers(hardware))
         assert done.start[2] == pytest.approx(start)
 
 
@@ -57,7 +57,7 @@ def test_small_transfers_delay_by_what_interrupts_say(task: MakeTask, graph: Mak
     hardware = crossing(machine(1e12, {}, SLOWS), {}, {}, SMALL, latency=1.0)
     for size, factor in ((4 * 10**9, 1.4 * 2.5), (5 * 10**9, 1.4 * 1.75)):
         pair = graph(on(task, "work", "cuda", 0), on(task, "move", "h2d", size))
-        done = replay(pair, lambda t: 1.0 if t.id == "work" else 9.0, hardware, between=Handovers(hardware))
+        done = replay(pair, lambda t: 1.0 if t.name == "work" else 9.0, hardware, between=Handovers(hardware))
         assert done.end[0] == pytest.approx(factor)
 
 
@@ -77,7 +77,7 @@ def test_interrupted_work_wants_all_of_its_memory_while_it_runs(task: MakeTask, 
         trio = graph(
             on(task, "here", "cpu", 8 * 10**9), on(task, "there", "cuda", 8 * 10**9), on(task, "move", "d2h", 0)
         )
-        done = replay(trio, lambda t: 9.0 if t.id == "move" else 1.0, shared, between=Handovers(shared))
+        done = replay(trio, lambda t: 9.0 if t.name == "move" else 1.0, shared, between=Handovers(shared))
         assert done.end[1] == pytest.approx(8 / min(8.0, 10 - expected / 1e9))
 
 
@@ -90,8 +90,8 @@ def test_a_prediction_equals_the_replay(seed: int, task: MakeTask, graph: MakeGr
     small = rng.choice([None, SMALL])
     hardware = crossing(bare, rng.choice([{}, HANDOVERS]), rng.choice([{}, JOINS]), small, latency=0.2)
     dag, slowed, between = graph(*tasks), alone(hardware), Handovers(hardware)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed, between)
-    mine = scheduled(dag, hardware, lambda t: prices[t.id], slowed, between)
+    done = replay(dag, lambda t: prices[t.name], hardware, slowed, between)
+    mine = scheduled(dag, hardware, lambda t: prices[t.name], slowed, between)
     assert mine == pytest.approx(done.makespan, rel=1e-9)
 
 
@@ -99,8 +99,8 @@ def test_streaming_equals_the_whole(task: MakeTask, graph: MakeGraph) -> None:
     tasks, prices = random_case(random.Random(7001), task, 150)
     hardware = crossing(machine(8e9, {}, SLOWS), HANDOVERS, JOINS, SMALL, latency=0.2)
     between = Handovers(hardware)
-    whole = replay(graph(*tasks), lambda t: prices[t.id], hardware, between=between).summary
-    assert replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100, between=between) == whole
+    whole = replay(graph(*tasks), lambda t: prices[t.name], hardware, between=between).summary
+    assert replay_stream(iter(tasks), lambda t: prices[t.name], hardware, window=100, between=between) == whole
 
 
 def test_a_pass_is_handed_over_in_pieces(task: MakeTask, graph: MakeGraph) -> None:

@@ -35,7 +35,7 @@ def test_work_of_the_cpu_keeps_the_thread_that_launches(
     """3 s of the CPU beside 2 s of the accelerator, that are launched in no more than these; a transfer takes none."""
     hardware = eager(machine(1e12, {}), launching)
     alone = {"here": 3.0, "there": 2.0, "move": 2.5}
-    done = replay(side_by_side(task, graph), lambda t: alone[t.id], hardware, between=Handovers(hardware))
+    done = replay(side_by_side(task, graph), lambda t: alone[t.name], hardware, between=Handovers(hardware))
     assert done.makespan == pytest.approx(seconds)
     assert done.end == pytest.approx((3.0, 2.0, 2.5))
     assert done.summary.shares.idle == pytest.approx(seconds - 3.0)
@@ -70,10 +70,10 @@ def test_a_prediction_equals_the_replay(seed: int, task: MakeTask, graph: MakeGr
     captured = crossing(bare, {}, rng.choice([{}, {"cpu": 0.01}]))
     hardware = eager(captured, rng.choice([0.1, 0.3, 2.0]))
     dag, slowed, between = graph(*tasks), alone(hardware), Handovers(hardware)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed, between)
-    mine = scheduled(dag, hardware, lambda t: prices[t.id], slowed, between)
+    done = replay(dag, lambda t: prices[t.name], hardware, slowed, between)
+    mine = scheduled(dag, hardware, lambda t: prices[t.name], slowed, between)
     assert mine == pytest.approx(done.makespan, rel=1e-9)
-    some = replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100, between=between)
+    some = replay_stream(iter(tasks), lambda t: prices[t.name], hardware, window=100, between=between)
     assert some == done.summary
-    before = replay(dag, lambda t: prices[t.id], captured, slowed, Handovers(captured))
+    before = replay(dag, lambda t: prices[t.name], captured, slowed, Handovers(captured))
     assert done.makespan >= before.makespan

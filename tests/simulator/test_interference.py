@@ -29,7 +29,7 @@ def slowing(link: str = "h2d", device: str = "cuda", **more: float) -> Hardware:
 def test_a_task_beside_a_transfer(work: float, transfer: float, lane: str, task: MakeTask, graph: MakeGraph) -> None:
     """It takes D + f / (1 + f) S where it outlasts a transfer of S, else (1 + f) D; the transfer is not delayed."""
     pair = graph(on(task, "work", lane, 0), on(task, "move", "h2d", 0))
-    done = replay(pair, lambda t: work if t.id == "work" else transfer, slowing())
+    done = replay(pair, lambda t: work if t.name == "work" else transfer, slowing())
     assert done.end[0] == pytest.approx(min((1 + F) * work, work + F / (1 + F) * transfer), rel=1e-12)
     assert done.end[1] == transfer
 
@@ -40,18 +40,18 @@ def test_a_transfer_that_begins_in_the_middle(task: MakeTask, graph: MakeGraph) 
         on(task, "before", "cpu", 0), on(task, "move", "h2d", 0, (0,)), on(task, "work", "cuda", 0)
     )  # fmt: skip
     seconds = {"before": 1.0, "move": 2.0, "work": 4.0}
-    assert replay(dag, lambda t: seconds[t.id], slowing()).end == pytest.approx((1.0, 3.0, 1 + 2 + (4 - 1 - 4 / 3)))
+    assert replay(dag, lambda t: seconds[t.name], slowing()).end == pytest.approx((1.0, 3.0, 1 + 2 + (4 - 1 - 4 / 3)))
 
 
 def test_delays_of_links_add_up(task: MakeTask, graph: MakeGraph) -> None:
     trio = graph(on(task, "work", "cuda", 0), on(task, "a", "h2d", 0), on(task, "b", "s2d", 0))
-    assert replay(trio, lambda t: 1.0 if t.id == "work" else 9.0, slowing(s2d=0.7)).end[0] == pytest.approx(2.2)
+    assert replay(trio, lambda t: 1.0 if t.name == "work" else 9.0, slowing(s2d=0.7)).end[0] == pytest.approx(2.2)
 
 
 def test_transfers_one_after_the_other_delay_as_one(task: MakeTask, graph: MakeGraph) -> None:
     """Two lanes of a link are one link; and what follows at once leaves no gap."""
     moves = [on(task, f"m{i}", lane, 0) for i, lane in enumerate(["h2d", "h2d", "h2d", "h2d:activations"])]
-    done = replay(graph(on(task, "work", "cuda", 0), *moves), lambda t: 2.0 if t.id == "work" else 1.0, slowing())
+    done = replay(graph(on(task, "work", "cuda", 0), *moves), lambda t: 2.0 if t.name == "work" else 1.0, slowing())
     assert done.end[0] == pytest.approx(3.0)
 
 
@@ -73,7 +73,7 @@ def test_a_measured_delay_contains_the_sharing_of_memory(task: MakeTask, graph: 
     for dram, speed in ((12e9, 2 / 3), (10e9, 2 / 3), (9e9, 5 / 8), (8e9, 1 / 2)):
         hardware = machine(dram, {}, {"h2d": {"cpu": F}})
         pair = graph(on(task, "work", "cpu", 8 * 10**9), on(task, "move", "h2d", 40 * 10**9))
-        done = replay(pair, lambda t: 1.0 if t.id == "work" else 10.0, hardware)
+        done = replay(pair, lambda t: 1.0 if t.name == "work" else 10.0, hardware)
         assert done.end[0] == pytest.approx(1 / speed)
 
 
@@ -87,7 +87,7 @@ FACTORS = {
 
 def counted(task: Task) -> str | None:
     """Some prices count a link already."""
-    return "h2d" if task.id.endswith(("3", "7")) else None
+    return "h2d" if task.name.endswith(("3", "7")) else None
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     shares = rng.choice([{}, {"s2d": "h2d"}, {"s2d": "h2d", "s2h": "s2d"}])
     hardware = machine(rng.choice([3e9, 8e9, 1e12]), shares, FACTORS, rng.choice([None, 5e9]))
     every = alone(hardware)
-    done = replay(graph(*tasks), lambda t: prices[t.id], hardware, lambda t: beside(every(t), counted(t)))
-    exact = ExactReplay(tasks, lambda t: prices[t.id], hardware, counted).run()
+    done = replay(graph(*tasks), lambda t: prices[t.name], hardware, lambda t: beside(every(t), counted(t)))
+    exact = ExactReplay(tasks, lambda t: prices[t.name], hardware, counted).run()
     assert done.start == pytest.approx([start for start, _ in exact], rel=1e-9, abs=1e-9)
     assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
 
@@ -110,9 +110,9 @@ def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: 
     tasks, prices = random_case(random.Random(6000 + seed), task, 120)
     dag = graph(*(t._replace(bytes=0) for t in tasks))
     hardware = machine(1e12, {}, FACTORS)
-    done = replay(dag, lambda t: prices[t.id], hardware)
-    assert scheduled(dag, hardware, lambda t: prices[t.id], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
-    assert done.makespan >= makespan(dag, lambda t: prices[t.id]) * (1 - 1e-12)
+    done = replay(dag, lambda t: prices[t.name], hardware)
+    assert scheduled(dag, hardware, lambda t: prices[t.name], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
+    assert done.makespan >= makespan(dag, lambda t: prices[t.name]) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -124,8 +124,8 @@ def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, tas
     hardware = machine(rng.choice([2e9, 5e9, 1e12]), shares, rng.choice([{}, FACTORS]), rng.choice([None, 5e9]))
     slowed = alone(hardware) if rng.random() < 0.5 else None
     dag = graph(*tasks)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed or (lambda _: ()))
-    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
+    done = replay(dag, lambda t: prices[t.name], hardware, slowed or (lambda _: ()))
+    assert scheduled(dag, hardware, lambda t: prices[t.name], slowed) == pytest.approx(done.makespan, rel=1e-9)
 
 
 def computing(kept: float, slows: dict[str, dict[str, float]] | None = None, dram: float = 1e12) -> Hardware:
@@ -143,7 +143,7 @@ def bound_by_arithmetic(hardware: Hardware) -> Callable[[Task], Slowings]:
 
     def slowed(task: Task) -> Slowings:
         found = known.get(lane_owner(task.resource), ())
-        return of_arithmetic(found, 0.0 if task.id.endswith(("0", "3", "6", "9")) else 1.0)
+        return of_arithmetic(found, 0.0 if task.name.endswith(("0", "3", "6", "9")) else 1.0)
 
     return slowed
 
@@ -153,7 +153,7 @@ def test_two_devices_that_compute_slow_each_other(long: float, short: float, tas
     """At half their rates until the shorter task ends, after twice its seconds."""
     hardware = computing(0.5)
     pair = graph(on(task, "t1", "cpu", 0), on(task, "t2", "cuda", 0))
-    done = replay(pair, lambda t: long if t.id == "t1" else short, hardware, bound_by_arithmetic(hardware))
+    done = replay(pair, lambda t: long if t.name == "t1" else short, hardware, bound_by_arithmetic(hardware))
     assert done.end == pytest.approx((long + short, 2 * short))
 
 
@@ -187,21 +187,23 @@ def test_a_prediction_equals_the_replay_where_devices_compute_at_once(
         hardware = crossing(hardware, {"h2d": 0.1}, {"cuda": 0.05}, {"h2d": {"cuda": 0.6}})
     slowed, dag = bound_by_arithmetic(hardware), graph(*tasks)
     between = Handovers(hardware)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed, between)
-    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed, between) == pytest.approx(done.makespan, rel=1e-9)
+    done = replay(dag, lambda t: prices[t.name], hardware, slowed, between)
+    assert scheduled(dag, hardware, lambda t: prices[t.name], slowed, between) == pytest.approx(done.makespan, rel=1e-9)
 
 
 def test_streaming_equals_the_whole(task: MakeTask, graph: MakeGraph) -> None:
     tasks, prices = random_case(random.Random(7000), task, 150)
     hardware = machine(8e9, {"s2d": "h2d"}, FACTORS)
-    whole = replay(graph(*tasks), lambda t: prices[t.id], hardware).summary
-    assert replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100) == whole
+    whole = replay(graph(*tasks), lambda t: prices[t.name], hardware).summary
+    assert replay_stream(iter(tasks), lambda t: prices[t.name], hardware, window=100) == whole
 
 
 def test_a_factor_of_nothing_changes_nothing(task: MakeTask, graph: MakeGraph) -> None:
     tasks, prices = random_case(random.Random(8000), task, 100)
     none = {link: dict.fromkeys(devices, 0.0) for link, devices in FACTORS.items()}
-    plain, zero = (replay(graph(*tasks), lambda t: prices[t.id], machine(8e9, {}, slows)).end for slows in (None, none))
+    plain, zero = (
+        replay(graph(*tasks), lambda t: prices[t.name], machine(8e9, {}, slows)).end for slows in (None, none)
+    )
     assert plain == zero
     assert slowings(machine(8e9, {}, none)) == {}
 

@@ -111,5 +111,5 @@ def test_what_works_together(hardware: Hardware, task: MakeTask, graph: Callable
         transfer(task, "d", "d2h", ("vram", "dram")),
     )
     tasks = (*tasks[:3], tasks[3]._replace(deps=(1,)))
-    shares = replay(graph(*tasks), lambda t: times[t.id], machine).summary.shares
+    shares = replay(graph(*tasks), lambda t: times[t.name], machine).summary.shares
     assert shares == OverlapShares(h2d_cpu=1.0, h2d_gpu=1.0, gpu=2.0, other=1.0)

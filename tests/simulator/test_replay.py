@@ -24,7 +24,7 @@ HOMES = (("dram",), ("vram",), ("dram", "vram"), ("far",), ("dram", "far"), ("fa
 
 
 def at(prices: dict[str, float]) -> Callable[[Task], float]:
-    return lambda task: prices[task.id]
+    return lambda task: prices[task.name]
 
 
 def random_case(seed: int, task: MakeTask, graph: MakeGraph, scale: float = 60e9) -> tuple[TaskGraph, dict[str, float]]:
@@ -51,7 +51,7 @@ def check_bounds(done: Replay, prices: dict[str, float]) -> None:
     tasks = done.graph.tasks
     path: list[float] = []
     for i, task in enumerate(tasks):
-        price = prices[task.id]
+        price = prices[task.name]
         assert done.end[i] - done.start[i] >= price * (1 - 1e-9)
         assert all(done.start[i] >= done.end[dep] for dep in task.deps)
         path.append(max((path[dep] for dep in task.deps), default=0.0) + price)
@@ -59,7 +59,7 @@ def check_bounds(done: Replay, prices: dict[str, float]) -> None:
         mine = sorted((done.start[i], done.end[i]) for i, task in enumerate(tasks) if task.resource == lane)
         assert all(b[0] >= a[1] for a, b in pairwise(mine))
         assert done.busy[lane] <= done.makespan * (1 + 1e-9)
-        assert done.makespan >= sum(prices[t.id] for t in tasks if t.resource == lane) * (1 - 1e-9)
+        assert done.makespan >= sum(prices[t.name] for t in tasks if t.resource == lane) * (1 - 1e-9)
     assert done.makespan >= max(path) * (1 - 1e-9)
 
 

@@ -90,7 +90,7 @@ def test_a_remembered_price_is_asked_once_per_kind_of_work(placement: Place) -> 
     plan, asked = placement(Workload(prompt_tokens=16, output_tokens=4, context=20)), []
 
     def price(task: Task) -> float:
-        asked.append(task.id)
+        asked.append(task.name)
         return linear(task)
 
     tasks = lower(plan, next(single_stream(plan.workload))).tasks

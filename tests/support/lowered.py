@@ -81,7 +81,7 @@ def crossing(asked: OpSplit, layout: Layout) -> dict[str, float]:
     found: dict[str, float] = {}
     for graph, sign in zip(graphs(asked, layout), (-1, 1), strict=True):
         for task in graph.tasks:
-            if task.kind == "transfer" and (task.resource.endswith(":activations") or "kv.new" in task.id):
+            if task.kind == "transfer" and task.payload in ("activation", "new cache entries"):
                 link = task.resource.partition(":")[0]
                 found[link] = found.get(link, 0.0) + sign * task.bytes / LAYERS
     return found
@@ -91,9 +91,7 @@ def without_streams(asked: OpSplit) -> Price:
     """Prices of a layer whose data is there."""
 
     def price(task: Task) -> float:
-        name = task.op.removesuffix(".decompress")
-        streamed = name.endswith(".weights") or name in ("keys", "values", "kv")
-        there = streamed and "kv.new" not in task.id and task.kind in ("transfer", "decompress")
+        there = task.payload in ("weights", "cache") and task.kind in ("transfer", "decompress")
         return 0.0 if there else asked.costs.price(task).mid
 
     return price

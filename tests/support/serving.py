@@ -6,7 +6,8 @@ from random import Random
 from plans import figure, make_hardware, make_plan
 
 from helmsman.hwdb.load_model import load_model
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.serving_iteration import PromptChunk, ServingIteration, SubBatch
@@ -55,15 +56,15 @@ def priced(cost: IterationCost, plan: Plan) -> Callable[[Task], float]:
 
     def attention(task: Task) -> float:
         read = task.bytes / row
-        if ".host" in task.id:
+        if task.op == HOST_ATTENTION:
             return cost.cpu_attention(read) + cost.cpu_request * task.tokens
-        if ".prompt" in task.id:
+        if task.phase == "prefill":
             return max(cost.prefill_compute(task.flops / (4 * model.q_width)), cost.prefill_read(read))
         return cost.gpu_attention(read) + cost.gpu_request * task.tokens
 
     def transfer(task: Task) -> float:
-        if task.op == "kv":
-            return (cost.swap_in if "kv.in" in task.id else cost.swap_out)(task.bytes / row)
+        if task.payload in CACHED:
+            return (cost.swap_in if task.payload == "swapped in" else cost.swap_out)(task.bytes / row)
         return cost.to_host(task.bytes / sent) if task.op == "qkv" else cost.to_device(task.bytes / (sent - row))
 
     def seconds(task: Task) -> float:

@@ -109,10 +109,8 @@ class Prices:
 
     def _per_byte(self, link: Link, path: Path) -> float:
         task = Task(
-            id="0/0.weights",
             kind="transfer",
             op="weights",
-            layer=0,
             phase="decode",
             resource=link.name,
             tokens=0,
@@ -121,8 +119,8 @@ class Prices:
             flops=0,
             format=self.frame.weights,
             memories=(link.source_memory, link.target_memory),
-            deps=(),
             path=path,
+            layer=0,
         )
         return self._costs.price(task).mid / _PROBE
 

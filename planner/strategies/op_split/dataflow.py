@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from helmsman.lowering.dataflow import inputs_of, names_of
+from helmsman.lowering.graph import TaskKind
 from helmsman.lowering.ops import Formats
 from helmsman.lowering.variants import reorders, varied_ops
 from helmsman.planner.predict import mean_step
@@ -60,9 +61,12 @@ class Dataflow:
 
 
 def dataflow(
-    frame: Frame, units: tuple[DivisionPiece, ...], host: Mapping[str, float], accelerator: Mapping[str, float]
+    frame: Frame,
+    units: tuple[DivisionPiece, ...],
+    host: Mapping[tuple[str, TaskKind], float],
+    accelerator: Mapping[tuple[str, TaskKind], float],
 ) -> Dataflow:
-    """The dataflow of a layer's mean decode step; `host`, `accelerator`: seconds of every operation there, by name."""
+    """The dataflow of a layer's mean decode step; `host`, `accelerator`: seconds there, by operation and kind."""
     into, back = activation_links(frame)
     iteration = mean_step(frame.workload)
     formats = Formats(kv=frame.kv, activations=frame.roles.activations)
@@ -75,10 +79,10 @@ def dataflow(
             inputs=inputs_of(op.name, reordered),
             size=op.out_bytes,
             written=op.kv_write,
-            host=host[op.name],
-            accelerator=accelerator[op.name],
-            turn_host=host.get(f"{op.name}.reshape", 0.0),
-            turn_accelerator=accelerator.get(f"{op.name}.reshape", 0.0),
+            host=host[op.name, op.kind],
+            accelerator=accelerator[op.name, op.kind],
+            turn_host=host.get((op.name, "reshape"), 0.0),
+            turn_accelerator=accelerator.get((op.name, "reshape"), 0.0),
             first=place(op.name)[0],
             edges=place(op.name)[1],
         )

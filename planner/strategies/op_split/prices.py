@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import Task, TaskKind
 from helmsman.planner.costs import CostModel
 from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
@@ -37,11 +37,12 @@ def layer_dataflow(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, .
     return dataflow(frame, units, _seconds(costs, work.here), _seconds(costs, work.there))
 
 
-def _seconds(costs: CostModel, tasks: list[Task]) -> dict[str, float]:
-    """By the name of the work done."""
-    seconds: dict[str, float] = {}
+def _seconds(costs: CostModel, tasks: list[Task]) -> dict[tuple[str, TaskKind], float]:
+    """By operation and kind."""
+    seconds: dict[tuple[str, TaskKind], float] = {}
     for task in tasks:
-        seconds[task.op] = seconds.get(task.op, 0.0) + costs.price(task).mid
+        key = task.operation, task.kind
+        seconds[key] = seconds.get(key, 0.0) + costs.price(task).mid
     return seconds
 
 

@@ -1,12 +1,9 @@
 """Rows that two sides share, divided anywhere: tasks as if the border between the sides were no border of panels."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
-
-_RANGE = re.compile(r"\.([a-z0-9]+)(?:\.weights)?:(\d+)-(\d+)(?=[@#]|\.decompress|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +30,10 @@ def divided(tasks: Sequence[Task], borders: Mapping[str, Border]) -> tuple[Task,
 
 def _divided(tasks: Sequence[Task], borders: Mapping[str, Border]) -> Iterator[Task]:
     for task in tasks:
-        match = _RANGE.search(task.id)
-        if match is None or match[1] not in borders:
+        one_piece = task.piece is None and task.home is None
+        if task.rows is None or not one_piece or task.operation not in borders:
             yield task
             continue
-        factor = borders[match[1]].factor(int(match[2]), int(match[3]))
+        factor = borders[task.operation].factor(*task.rows)
         sizes = {name: round(getattr(task, name) * factor) for name in ("bytes", "flops", "activation_bytes")}
         yield task._replace(**sizes)

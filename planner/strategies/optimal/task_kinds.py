@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from helmsman.lowering.graph import Task
+from helmsman.lowering.dataflow import HIDDEN
+from helmsman.lowering.graph import CACHED, Task
 
 OUTPUT = ("final_norm", "head")
 """The operations after all blocks."""
@@ -26,7 +27,7 @@ def settled(tasks: Sequence[Task], sent: bool = False) -> tuple[Task, ...]:
 
 def entering(task: Task) -> bool:
     """Whether a task takes the hidden state with which a block is entered to another side."""
-    return task.kind == "transfer" and task.op == "hidden"
+    return task.kind == "transfer" and task.operation == HIDDEN
 
 
 def activation(task: Task) -> bool:
@@ -36,12 +37,12 @@ def activation(task: Task) -> bool:
 
 def brought(task: Task) -> bool:
     """Whether a task brings or expands what lives elsewhere."""
-    return task.kind in MOVING and (".weights" in task.op or cache_comes(task))
+    return task.kind in MOVING and (task.payload == "weights" or cache_comes(task))
 
 
 def cache_comes(task: Task) -> bool:
     """Whether a task brings or expands past keys and values."""
-    return task.kind in MOVING and task.op.partition(".")[0] == "kv" and not goes_home(task)
+    return task.kind in MOVING and task.payload in CACHED and not goes_home(task)
 
 
 def brings(task: Task, lane: str) -> bool:
@@ -51,7 +52,7 @@ def brings(task: Task, lane: str) -> bool:
 
 def goes_home(task: Task) -> bool:
     """Whether a task takes new keys and values home."""
-    return task.kind == "transfer" and task.op == "kv" and ".new" in task.id
+    return task.payload == "new cache entries"
 
 
 def computed(task: Task) -> str | None:
@@ -61,5 +62,4 @@ def computed(task: Task) -> str | None:
 
 def weights_of(task: Task) -> str | None:
     """The operation for which weights come, or are expanded."""
-    op, _, rest = task.op.partition(".")
-    return op if task.layer is not None and task.kind in MOVING and rest.startswith("weights") else None
+    return task.operation if task.layer is not None and task.payload == "weights" else None

@@ -186,7 +186,7 @@ def _stage_of(task: Task, blocks: int) -> int:
     """The number of the stage of a task in a model of so many blocks."""
     if task.layer is not None:
         return task.layer
-    return _BEGINNING if task.op.partition(".")[0] in FIRST_OPS else blocks
+    return _BEGINNING if task.operation in FIRST_OPS else blocks
 
 
 def _outputs(tasks: Sequence[Task]) -> tuple[int, ...]:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from helmsman.lowering.caches import CACHE_OF
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
@@ -15,8 +14,7 @@ from helmsman.schemas.storage import STORAGE
 Amounts = dict[str, float]
 """An amount of every operation of a layer, in order."""
 
-_MOVING = ("transfer", "pin")
-_COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention", "reshape")
+_COMPUTING = ("norm", "linear", "scores", "softmax", "wv", "attention")
 
 
 @dataclass(frozen=True)
@@ -44,35 +42,44 @@ class LayerWork:
             "cache": cache,
             "weights_q": weights_q,
             "cache_q": cache_q,
-            "decompress_weights": self._sums(expanded, amount, lambda op: (f"{op}.weights.decompress",)),
-            "decompress_cache": self._sums(expanded, amount, lambda op: (f"{CACHE_OF.get(op)}.decompress",)),
-            "storage": self._sums(self.read, amount, lambda op: (f"{op}.weights",)),
-            "staged": self._moved(self.staged, amount)[0],
+            "decompress_weights": self._sums(amount, _of_weights(expanded)),
+            "decompress_cache": self._sums(amount, _of_cache(expanded)),
+            "storage": self._sums(amount, self.read),
+            "staged": self._sums(amount, self.staged),
         }
 
     def computed(self, tasks: list[Task], amount: Callable[[Task], float]) -> Amounts:
         """By operation; `v` pays for the cache that is written after it, attention for caches that are turned first."""
-        working = [task for task in tasks if task.kind in _COMPUTING]
-        return self._sums(working, amount, lambda op: (op, "append") if op == "v" else (op, f"{op}.reshape"))
+        own = self._sums(amount, [t for t in tasks if t.kind in _COMPUTING], [t for t in tasks if t.kind == "reshape"])
+        return {**own, "v": own["v"] + sum(amount(task) for task in tasks if task.kind == "append")}
 
     def stored(self, op: str) -> list[Task]:
         """The reading of an operation's weights from storage."""
-        return [task for task in self.read if task.op == f"{op}.weights"]
+        return [task for task in self.read if task.operation == op]
 
     def _moved(self, tasks: list[Task], amount: Callable[[Task], float]) -> tuple[Amounts, Amounts]:
         """Of weights and of caches on their way to the accelerator; copies to page-locked memory are part of it."""
-        moving = [task for task in tasks if task.kind in _MOVING]
-        coming = [task for task in moving if task.kind == "pin" or task.memories[-1] == self.accelerator]
-        weights = self._sums(moving, amount, lambda op: (f"{op}.weights", f"{op}.weights.pin"))
-        return weights, self._sums(coming, amount, lambda op: (f"{CACHE_OF.get(op)}", f"{CACHE_OF.get(op)}.pin"))
+        coming = [task for task in tasks if task.kind == "transfer"]
+        there = [task for task in coming if task.memories[-1] == self.accelerator]
+        pinned = [task for task in tasks if task.kind == "pin" and task.piece is None]
+        weights = self._sums(amount, _of_weights(coming), _of_weights(pinned))
+        return weights, self._sums(amount, _of_cache(there), _of_cache(pinned))
 
-    def _sums(
-        self, tasks: Iterable[Task], amount: Callable[[Task], float], names: Callable[[str], tuple[str, ...]]
-    ) -> Amounts:
-        amounts: Amounts = {}
-        for task in tasks:
-            amounts[task.op] = amounts.get(task.op, 0.0) + amount(task)
-        return {op: sum(amounts.get(name, 0.0) for name in names(op)) for op in self.ops}
+    def _sums(self, amount: Callable[[Task], float], *lists: Iterable[Task]) -> Amounts:
+        """Of every operation, those of one list of tasks after the other."""
+        sums = [dict.fromkeys(self.ops, 0.0) for _ in lists]
+        for found, tasks in zip(sums, lists, strict=True):
+            for task in tasks:
+                found[task.operation] = found.get(task.operation, 0.0) + amount(task)
+        return {op: sum(found[op] for found in sums) for op in self.ops}
+
+
+def _of_weights(tasks: Iterable[Task]) -> list[Task]:
+    return [task for task in tasks if task.payload == "weights"]
+
+
+def _of_cache(tasks: Iterable[Task]) -> list[Task]:
+    return [task for task in tasks if task.payload in CACHED]
 
 
 def layer_work(
@@ -85,10 +92,11 @@ def layer_work(
     everything = Layout(whole, 0, len(whole), pinning=pinning)
     there = layer_tasks(frame, everything)
     ops = layer_operations(frame.model, frame.form)
-    linear = tuple(op for op in ops if f"{op}.weights" in {task.op for task in there})
+    brought = {task.operation for task in _of_weights(there)}
+    linear = tuple(op for op in ops if op in brought)
     stored = layer_tasks(frame, replace(from_storage, stored=linear)) if from_storage is not None else []
     disks = {memory.name for memory in frame.roles.hardware.memories if memory.kind == STORAGE}
-    coming = [task for task in stored if task.op in {f"{op}.weights" for op in linear} and task.kind == "transfer"]
+    coming = [t for t in _of_weights(stored) if t.operation in linear and t.kind == "transfer"]
     return LayerWork(
         ops=ops,
         accelerator=frame.accelerator.memory,
