@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks.character_plot import draw_characters
 from helmsman.analysis.characterise import Character, characterise
-from helmsman.analysis.plots.characters import draw_characters
 from helmsman.analysis.plots.picture import image, image_format
 from helmsman.hwdb.load_model import load_model
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.decision import SchedulingDecision
-from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.pass_work import PassWork
 
 def simulate(
     columns: Mapping[str, Any],

@@ -1,4 +1,4 @@
-// Cost: what the stages of a pass take (scheduler/cost.py), and the time of a pass of each kind (iteration_times.py).
+// Cost: what the stages of a pass take (scheduler/cost.py), and the time of a pass of each kind (tests/support/iteration_times.py).
 #pragma once
 #include <array>
 #include <cstdint>

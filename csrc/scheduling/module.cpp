@@ -57,7 +57,7 @@ py::object decision_of(const Scheduler& scheduler, const Decision& made) {
     const auto& [id, tokens, past, home] = made.prompts[i];
     prompts[i] = values.attr("Chunk")(scheduler.request(id), tokens, past, home == Home::gpu ? "gpu" : "cpu");
   }
-  return values.attr("Decision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
+  return values.attr("SchedulingDecision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
                                  requests(made.cpu[1]), requests(made.out), requests(made.in), requests(made.dropped),
                                  py::tuple(py::cast(made.evicted)));
 }

@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from lowered_serving import lower_serving
 from serving import serving_plan
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.serving import lower_serving
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.cache_use import CacheUse

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from divided import divided_plan
+from lowered_serving import lower_serving
 from paged import make_paged_plan
 from plans import make_hardware
 from serving import random_two, serving_plan
@@ -19,7 +20,6 @@ from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.serving import lower_serving
 from helmsman.lowering.streams import Hop
 from helmsman.lowering.task_names import TaskName, read_name
 from helmsman.scheduler.iteration import Iteration

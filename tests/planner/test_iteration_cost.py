@@ -3,17 +3,18 @@
 from random import Random
 
 import pytest
+from iteration_times import gpu_only_seconds
+from lowered_serving import lower_serving
 from plans import make_hardware, sharing_hardware
 from served_plans import NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.serving import lower_serving
 from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
-from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch
 from helmsman.timing.handovers import without_time_between
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from iteration_times import gpu_only_seconds
 from served_plans import layer_split
 
 from helmsman.hwdb.compose import compose
@@ -14,7 +15,7 @@ from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.memory import memory_use
 from helmsman.planner.pipeline_parallel import elsewhere_bytes, in_rounds, stage_layers
 from helmsman.planner.replica import ReplicaOptions, replica_of
-from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 

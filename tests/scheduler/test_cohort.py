@@ -5,11 +5,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from iteration_times import deferred_iterations, deferred_seconds
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import PassWork, deferred_iterations, deferred_seconds
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
 from helmsman.schemas.served import FINISHED

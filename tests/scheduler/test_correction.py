@@ -7,7 +7,7 @@ from hybrid_cases import random_cost
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.iteration_times import PassWork
+from helmsman.scheduler.pass_work import PassWork
 
 TRUE = 1.4, 0.6, 2.5, 0.8
 """Linear stages, attention on the accelerator and on the host, the link."""

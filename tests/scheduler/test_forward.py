@@ -5,11 +5,12 @@ from random import Random
 
 import numpy as np
 import pytest
+from iteration_times import gpu_only_seconds
 from serving_cases import all_gaps, random_case, random_cost
 
 from helmsman.scheduler import _scheduling
-from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.requests import make_requests
 

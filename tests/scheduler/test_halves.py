@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 from hybrid_cases import random_cost
+from iteration_times import cpu_attention, prefill_attention, transfers
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.iteration_times import PassWork, cpu_attention, prefill_attention, transfers
+from helmsman.scheduler.pass_work import PassWork
 
 Halves = tuple[PassWork, PassWork]
 

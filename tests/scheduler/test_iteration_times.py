@@ -3,10 +3,7 @@
 from dataclasses import replace
 
 import pytest
-
-from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import (
-    PassWork,
+from iteration_times import (
     contention,
     deferred_iterations,
     deferred_seconds,
@@ -14,6 +11,9 @@ from helmsman.scheduler.iteration_times import (
     pipelined_seconds,
     simple_seconds,
 )
+
+from helmsman.scheduler.cost import IterationCost, Line
+from helmsman.scheduler.pass_work import PassWork
 
 
 def _times(factor: float) -> Line:

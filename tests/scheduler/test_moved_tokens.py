@@ -6,11 +6,12 @@ from random import Random
 import numpy as np
 import pytest
 from hybrid_cases import random_cost, random_limits
+from iteration_times import gpu_only_seconds, pipelined_seconds, simple_seconds
 
 from helmsman.scheduler._scheduling import Scheduler, simulate
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.decision import SchedulingDecision
-from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds, pipelined_seconds, simple_seconds
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
 

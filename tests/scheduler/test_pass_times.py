@@ -6,18 +6,12 @@ from functools import reduce
 from random import Random
 
 import pytest
+from iteration_times import cpu_attention, deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
 from serving_cases import random_cost
 
 from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.iteration_times import (
-    PassWork,
-    cpu_attention,
-    deferred_seconds,
-    gpu_only_seconds,
-    pipelined_seconds,
-    simple_seconds,
-)
+from helmsman.scheduler.pass_work import PassWork
 
 NONE = PassWork()
 

@@ -12,8 +12,8 @@ from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.decision import SchedulingDecision
-from helmsman.scheduler.iteration_times import PassWork
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import make_requests
 

@@ -5,6 +5,14 @@ from dataclasses import fields
 from random import Random
 
 import pytest
+from iteration_times import (
+    cpu_attention,
+    deferred_iterations,
+    deferred_seconds,
+    gpu_only_seconds,
+    pipelined_seconds,
+    transfers,
+)
 from rounds import in_turn, staged
 from served_plans import layer_split
 from serving import work_of
@@ -16,15 +24,7 @@ from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.pipeline_parallel import stage_layers
 from helmsman.planner.replica import ReplicaOptions
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.iteration_times import (
-    PassWork,
-    cpu_attention,
-    deferred_iterations,
-    deferred_seconds,
-    gpu_only_seconds,
-    pipelined_seconds,
-    transfers,
-)
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import Cohort, Overlap, PromptChunk, ServingIteration, SubBatch
 from helmsman.simulator.replay import Replay, replay
 

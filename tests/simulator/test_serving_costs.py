@@ -5,6 +5,8 @@ from functools import cache
 from random import Random
 
 import pytest
+from iteration_times import deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
+from lowered_serving import lower_serving
 from plans import sharing_hardware
 from serving import work_of
 from serving_passes import pass_seconds
@@ -13,11 +15,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.serving import lower_serving
 from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.iteration_times import deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 from helmsman.schemas.workload import Workload

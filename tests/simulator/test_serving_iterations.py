@@ -7,14 +7,7 @@ from math import ceil
 from random import Random
 
 import pytest
-from serving import line, priced, random_cost, random_two, serving_plan, work_of
-from serving_passes import pass_seconds, trace_passes
-
-from helmsman.lowering.serving import lower_serving
-from helmsman.scheduler._scheduling import pass_times
-from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import (
-    PassWork,
+from iteration_times import (
     cpu_attention,
     deferred_iterations,
     deferred_seconds,
@@ -24,6 +17,13 @@ from helmsman.scheduler.iteration_times import (
     simple_seconds,
     transfers,
 )
+from lowered_serving import lower_serving
+from serving import line, priced, random_cost, random_two, serving_plan, work_of
+from serving_passes import pass_seconds, trace_passes
+
+from helmsman.scheduler._scheduling import pass_times
+from helmsman.scheduler.cost import IterationCost, Line
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.export import timeline_json

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from lowered_serving import lower_serving
+
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.serving import lower_serving
 from helmsman.planner.pipeline_parallel import stage_layers
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.serving_iteration import ServingIteration

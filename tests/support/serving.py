@@ -9,7 +9,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import PassWork
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan

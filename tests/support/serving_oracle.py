@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 import numpy as np
+from iteration_times import gpu_only_seconds
 
 from helmsman.scheduler.cost import IterationCost, Line
-from helmsman.scheduler.iteration_times import PassWork, gpu_only_seconds
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.pass_work import PassWork
 from helmsman.schemas.requests import Requests
 from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED, Gaps, Served, ServedInfo
 

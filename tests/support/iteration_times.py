@@ -4,32 +4,11 @@ The oracle of the native core, and of replayed iterations. Everything is seconds
 iteration of a pipeline of accelerators is a round, whose micro-batches have equal parts of the work (APEX-39)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from helmsman.scheduler.cost import IterationCost
-
-
-@dataclass(frozen=True, slots=True)
-class PassWork:
-    """What one pass, or one of its sub-batches, has to do.
-
-    `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_requests`, `gpu_kv`: decodes with
-    attention on the accelerator, and the KV tokens that they read. `pairs`, `prompt_kv`: query-key pairs of prompt
-    chunks, and KV tokens that they read. `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV
-    tokens that they read. `swap_out`, `swap_in`: KV tokens that move to the host, and to the accelerator."""
-
-    tokens: int = 0
-    outputs: int = 0
-    gpu_requests: int = 0
-    gpu_kv: int = 0
-    pairs: int = 0
-    prompt_kv: int = 0
-    cpu_requests: int = 0
-    cpu_kv: int = 0
-    swap_out: int = 0
-    swap_in: int = 0
-
+from helmsman.scheduler.pass_work import PassWork
 
 _NOTHING = PassWork()
 
