@@ -67,37 +67,45 @@ class BestBatches:
         until they are near."""
         if isinstance(self._answer(BatchDivision(self.batches or 1, self.batch or 1)), Refusal):
             return None
-        for each in sorted(self._grid(), key=lambda each: (-each.sequences, each)):
-            self._try(each)
-        while fresh := [each for each in self._between() if each not in self.asked and each not in self.left_out]:
-            for each in fresh:
-                self._try(each)
+        for division in sorted(self._grid(), key=lambda division: (-division.sequences, division)):
+            self._try(division)
+        while fresh := [
+            division for division in self._between() if division not in self.asked and division not in self.left_out
+        ]:
+            for division in fresh:
+                self._try(division)
         return self._fastest
 
     def at_most(self, division: BatchDivision) -> float:
         """Tokens/s that no plan for a division exceeds, by the bounds of smaller ones."""
-        least = max((answer.least for each, answer in self._answers if _within(each, division)), default=0.0)
+        least = max((answer.least for smaller, answer in self._answers if _within(smaller, division)), default=0.0)
         return division.sequences * self.tokens / least if least else inf
 
     def considered(self) -> tuple[Considered, ...]:
         """What was asked about and left out, and the smallest divisions without a plan."""
-        found = [Considered(**each._asdict(), verdict="planned", rate=answer.rate) for each, answer in self._answers]
-        found += [Considered(**each._asdict(), verdict="left-out", rate=rate) for each, rate in self.left_out.items()]
-        found += [Considered(**each._asdict(), verdict="no-plan") for each in self.none_from()]
-        return tuple(sorted(found, key=lambda each: (each.batches, each.batch)))
+        answers = [
+            Considered(**division._asdict(), verdict="planned", rate=answer.rate) for division, answer in self._answers
+        ]
+        answers += [
+            Considered(**division._asdict(), verdict="left-out", rate=rate) for division, rate in self.left_out.items()
+        ]
+        answers += [Considered(**division._asdict(), verdict="no-plan") for division in self.none_from()]
+        return tuple(sorted(answers, key=lambda division: (division.batches, division.batch)))
 
     def none_from(self) -> list[BatchDivision]:
         """The smallest divisions that have no plan."""
         refused = {
-            each if found.most is None else BatchDivision(each.batches, min(each.batch, found.most + 1))
-            for each, found in self.asked.items()
-            if isinstance(found, Refusal)
+            division if answer.most is None else BatchDivision(division.batches, min(division.batch, answer.most + 1))
+            for division, answer in self.asked.items()
+            if isinstance(answer, Refusal)
         }
-        return sorted(each for each in refused if not any(o != each and _within(o, each) for o in refused))
+        return sorted(
+            division for division in refused if not any(o != division and _within(o, division) for o in refused)
+        )
 
     @property
     def _answers(self) -> list[tuple[BatchDivision, DividedPlan]]:
-        return [(each, found) for each, found in self.asked.items() if isinstance(found, DividedPlan)]
+        return [(division, answer) for division, answer in self.asked.items() if isinstance(answer, DividedPlan)]
 
     @property
     def _fastest(self) -> BatchDivision:
@@ -106,7 +114,7 @@ class BestBatches:
 
     def _answer(self, division: BatchDivision) -> DividedPlan | Refusal:
         if division not in self.asked:
-            hopeless = any(_within(each, division) for each in self.none_from())
+            hopeless = any(_within(refused, division) for refused in self.none_from())
             self.asked[division] = Refusal() if hopeless else self.ask(division)
         return self.asked[division]
 
@@ -157,7 +165,9 @@ class BestBatches:
         if self.batch is not None and self.batches is not None:
             return
         axis, best = int(self.batch is None), self._fastest
-        line = sorted({each[axis] for each in (*self.asked, *self.left_out) if each[1 - axis] == best[1 - axis]})
+        line = sorted(
+            {division[axis] for division in (*self.asked, *self.left_out) if division[1 - axis] == best[1 - axis]}
+        )
         for low, high in pairwise(line):
             middle = max(low + 1, isqrt(low * high))
             if best[axis] in (low, high) and high / low > _NEAR and middle < high:

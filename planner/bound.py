@@ -35,7 +35,7 @@ def _expanded(graph: TaskGraph) -> float:
     for task in graph.tasks:
         if task.kind == "decompress":
             coming = [graph.tasks[dep] for dep in task.deps]
-            moved = sum(each.bytes for each in coming if each.kind == "transfer" and _same_payload(each, task))
+            moved = sum(before.bytes for before in coming if before.kind == "transfer" and _same_payload(before, task))
             more += task.bytes - 2 * max(moved, _LEAST_STORED * task.bytes)
     return more
 

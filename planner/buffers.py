@@ -84,9 +84,9 @@ def _passing(placed: Placed) -> Workload:
 
 def _pages(placed: Placed, memory: str) -> int:
     """Where pages of caches arrive that have a window in `memory`: buffers that all blocks share."""
-    found = [(layer, cache) for layer in alike(placed) if (cache := window_of(placed, layer)) is not None]
-    mine = [(layer, cache) for layer, cache in found if cache.memory == memory]
-    return max((each.staged_pages * page_bytes(placed, layer, each.page_tokens) for layer, each in mine), default=0)
+    paged = [(layer, cache) for layer in alike(placed) if (cache := window_of(placed, layer)) is not None]
+    mine = [(layer, cache) for layer, cache in paged if cache.memory == memory]
+    return max((cache.staged_pages * page_bytes(placed, layer, cache.page_tokens) for layer, cache in mine), default=0)
 
 
 def _resting(placed: Placed) -> set[str]:
@@ -155,8 +155,8 @@ def _streamed_kv(placed: Placed, memory: str) -> int:
         held = passing(placed, layer, memory)
         used = pieces_of(placed, layer)[0].used
         size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
-        size += sum(piece_bytes(placed, each, workload, each.rule.format) for each in held.arriving)
-        size += sum(piece_bytes(placed, each, workload, each.used) for each in held.expanded)
+        size += sum(piece_bytes(placed, arrival, workload, arrival.rule.format) for arrival in held.arriving)
+        size += sum(piece_bytes(placed, piece, workload, piece.used) for piece in held.expanded)
         most = max(most, size)
     return most
 

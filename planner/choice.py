@@ -90,7 +90,7 @@ def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
         (contender for contender in contenders if _faster(contender, chosen)),
         key=lambda contender: contender.seconds.mid,
     )
-    return Choice(chosen, tuple((each, gain(chosen.sensitivity, each.sensitivity)) for each in faster))
+    return Choice(chosen, tuple((contender, gain(chosen.sensitivity, contender.sensitivity)) for contender in faster))
 
 
 def _simplest(contenders: Sequence[Contender]) -> Contender:
@@ -103,7 +103,7 @@ def _simplest(contenders: Sequence[Contender]) -> Contender:
     )
     most = mean_of(best.seconds) * MOST_PASSED_OVER
     left = [contender for contender in contenders if not any(_rules_out(other, contender) for other in contenders)]
-    for result in sorted(left, key=lambda each: (each.complexity, each.seconds.mid)):
+    for result in sorted(left, key=lambda contender: (contender.complexity, contender.seconds.mid)):
         if not _faster(best, result):
             return result
         if result.seconds.mid > limit or mean_of(result.seconds) > most:

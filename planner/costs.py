@@ -172,7 +172,7 @@ class CostModel:
                 fixed = (mid - there) / mid
                 low, mid, high = derived.low + fixed * low, derived.mid + fixed * mid, derived.high + fixed * high
             else:
-                low, mid, high = (each * derived.mid / there for each in (low, mid, high))
+                low, mid, high = (seconds * derived.mid / there for seconds in (low, mid, high))
         part = mid / derived.mid if derived.mid else 0.0
         source = measured.source or parts[0].source
         memory, compute = part * derived.memory, part * derived.compute

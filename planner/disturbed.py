@@ -85,7 +85,7 @@ def _without(part: Any) -> Any:
     if isinstance(part, BaseModel):
         return part.model_copy(update={name: _without(getattr(part, name)) for name in type(part).model_fields})
     if isinstance(part, tuple):
-        return tuple(_without(each) for each in part)
+        return tuple(_without(member) for member in part)
     if isinstance(part, dict):
         return {key: _without(value) for key, value in part.items()}
     return part

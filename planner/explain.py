@@ -99,8 +99,8 @@ def _attends(plan: Plan, device: str) -> bool:
 
 def _apart(lines: Iterable[str]) -> list[str]:
     """Lines after an empty one, if there are any."""
-    found = list(lines)
-    return ["", *found] if found else []
+    listed = list(lines)
+    return ["", *listed] if listed else []
 
 
 def _title(plan: Plan) -> str:
@@ -200,15 +200,15 @@ def _objective(plan: Plan) -> Objective:
 
 def _considered(plan: Plan) -> Iterator[str]:
     """The divisions into batches that a search for the most tokens/s looked at, by verdict."""
-    several = len({each.batches for each in plan.considered}) > 1
+    several = len({division.batches for division in plan.considered}) > 1
     for verdict, words in (
         ("planned", "tokens/s over the whole request"),
         ("left-out", "left out, at most"),
         ("no-plan", "without a plan"),
     ):
-        found = [each for each in plan.considered if each.verdict == verdict]
-        texts = (_division(each, several) for each in found)
-        if found:
+        divisions = [division for division in plan.considered if division.verdict == verdict]
+        texts = (_division(division, several) for division in divisions)
+        if divisions:
             yield f"batches      {words}: {', '.join(texts)}"
 
 
@@ -279,9 +279,9 @@ def _named(plan: Plan, label: str) -> str:
 
 def _too_large(rejected: Iterable[Rejected]) -> Iterator[str]:
     """The candidates that lack least."""
-    ordered = sorted(rejected, key=lambda each: each.missing)
-    for each in ordered[:SHOWN]:
-        yield f"does not fit {each.label}: {_lacks(each)} needed"
+    ordered = sorted(rejected, key=lambda candidate: candidate.missing)
+    for candidate in ordered[:SHOWN]:
+        yield f"does not fit {candidate.label}: {_lacks(candidate)} needed"
     if len(ordered) > SHOWN:
         yield f"             and {len(ordered) - SHOWN} more, each lacking more"
 
@@ -289,13 +289,13 @@ def _too_large(rejected: Iterable[Rejected]) -> Iterator[str]:
 def _passed_over(decision: Decision, exact: bool) -> Iterator[str]:
     """Lines on faster plans: the gain that is expected, the largest one, and why they were not recommended."""
     why = _PREFERRED[str(decision.plan.strategy.options.get("risk", "median"))]
-    for each in decision.plan.passed_over:
-        label = each.label if exact else _named(decision.plan, each.label)
-        share = each.gain.mid / decision.seconds if decision.seconds else 0.0
+    for plan in decision.plan.passed_over:
+        label = plan.label if exact else _named(decision.plan, plan.label)
+        share = plan.gain.mid / decision.seconds if decision.seconds else 0.0
         yield (
-            f"passed over  {label}: {format_seconds(each.seconds)} expected; it saves "
-            f"{format_seconds(each.gain.mid)} ({share:.1%}), {format_seconds(each.gain.high)} at best"
-            f"{', and may save nothing' if each.gain.low == 0.0 else ''}: the plan above {why}"
+            f"passed over  {label}: {format_seconds(plan.seconds)} expected; it saves "
+            f"{format_seconds(plan.gain.mid)} ({share:.1%}), {format_seconds(plan.gain.high)} at best"
+            f"{', and may save nothing' if plan.gain.low == 0.0 else ''}: the plan above {why}"
         )
 
 

@@ -25,7 +25,7 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
     else nothing; `wanted`: a format, `native`, `q4_k_m`, or None; `name`: how the model was named.
 
     Raises UsageError for native formats of anything but GGUF files, BadInputError for types that are not read."""
-    chosen = next((each for each in STORED_FORMATS if each == wanted), None)
+    chosen = next((fmt for fmt in STORED_FORMATS if fmt == wanted), None)
     if chosen is not None:
         return chosen, {}
     if wanted == MIX:
@@ -64,7 +64,7 @@ def file_formats(path: Path, model: Model) -> Formats:
         if len(tensor.shape) == 2 and tensor.tied_to is None:
             name = gguf_name(model.family, tensor)
             kept = places[name].type.name if name in places else None
-            fmt = next((each for each in STORED_FORMATS if each == kept), None)
+            fmt = next((known for known in STORED_FORMATS if known == kept), None)
             if fmt is None:
                 remedy = "quantise the model again, or name a `format` that it is to become"
                 raise BadInputError("a type that is not read", file=str(path), field=name, value=kept, remedy=remedy)

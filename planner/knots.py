@@ -64,8 +64,8 @@ class KnotTable:
 
     def _looked(self, first: int, last: int) -> Iterator[int]:
         """Numbers of things between two, evenly."""
-        found = (first + (last - first) * look // (self.looks + 1) for look in range(1, self.looks + 1))
-        return (things for things in found if first < things < last)
+        counts = (first + (last - first) * look // (self.looks + 1) for look in range(1, self.looks + 1))
+        return (things for things in counts if first < things < last)
 
     def _near(self, things: int, start: _Knot, stop: _Knot) -> bool:
         (first, low), (last, high) = start, stop

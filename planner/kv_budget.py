@@ -61,20 +61,20 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
     device = native_device(replica.plan) if replica.whole else None
-    found = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
-    return replace(found, context=replica.model.longest_context)
+    limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
+    return replace(limits, context=replica.model.longest_context)
 
 
 def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:
     """Where native devices serve, what their engine allocates."""
-    plan, each = replica.plan, cached_token_bytes(replica)
+    plan, token_bytes = replica.plan, cached_token_bytes(replica)
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
     limits = Limits(0, 0, batch, sequences, options.block, options.chunk, options.cohorts)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
     needed = sequences * limits.blocks(plan.workload.context) * limits.block
-    cpu = _tokens(left // each, needed if options.cpu_tokens is None else options.cpu_tokens, options)
+    cpu = _tokens(left // token_bytes, needed if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)
     within = min(
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
@@ -82,8 +82,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     room = within - staying_bytes(plan, device)
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
-        most = max(needed, min(replica.model.longest_context, room // each // 2))
-    gpu = _gpu_tokens({memory.name: room}, {memory.name: each}, most, options)
+        most = max(needed, min(replica.model.longest_context, room // token_bytes // 2))
+    gpu = _gpu_tokens({memory.name: room}, {memory.name: token_bytes}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -103,14 +103,18 @@ def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options.gpu_tokens, options)
 
 
-def _gpu_tokens(rooms: Mapping[str, int], each: Mapping[str, float], most: int | None, options: ReplicaOptions) -> int:
+def _gpu_tokens(
+    rooms: Mapping[str, int], token_bytes: Mapping[str, float], most: int | None, options: ReplicaOptions
+) -> int:
     """Tokens for whose every part there is room, `most` of them at most.
 
     Raises InfeasibleError where that is no block."""
-    here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
+    here = {memory: int(rooms[memory] // size) for memory, size in token_bytes.items()}
     gpu = _tokens(min(here.values()), most, options)
     if gpu < options.block:
-        raise _no_room({m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
+        raise _no_room(
+            {m: round(options.block * token_bytes[m] - rooms[m]) for m in token_bytes if here[m] < options.block}
+        )
     return gpu
 
 
@@ -155,9 +159,9 @@ def _passing(replica: Replica, options: ReplicaOptions) -> int:
     if options.batch_tokens is not None:
         return options.batch_tokens
     none = _activations(replica, options, 0)
-    each = _activations(replica, options, 1) - none
+    token_bytes = _activations(replica, options, 1) - none
     memories = [replica.hardware.memory(name) for name in _working(replica)]
-    room = min((memory.available - _within(replica, options, memory.name) - none) // each for memory in memories)
+    room = min((memory.available - _within(replica, options, memory.name) - none) // token_bytes for memory in memories)
     return len(replica.layers) * room
 
 

@@ -49,7 +49,9 @@ def launched(hardware: Hardware, name: str, dispatch: Dispatch, tasks: Sequence[
         return _with_device(hardware, _driven(device, "overhead", figure.model_copy(update=added)))
     least = device.launch.value if device.launch else 0.0
     floors = {end: max(least, floor(work, getattr(figure, end) * total)) for end in _ENDS}
-    held = {end: ceiling([max(each, floors[end]) for each in work], getattr(figure, end) * total) for end in _ENDS}
+    held = {
+        end: ceiling([max(seconds, floors[end]) for seconds in work], getattr(figure, end) * total) for end in _ENDS
+    }
     floored = _driven(device, "launch", figure.model_copy(update=floors))
     return _with_device(hardware, _driven(floored, "launching", figure.model_copy(update=held)))
 
@@ -87,11 +89,11 @@ def ceiling(work: Sequence[float], total: float) -> float:
     rising = sorted(work)
     if sum(rising) <= total * (1 + _ROUNDING):
         return rising[-1] if rising else 0.0
-    for place, each in enumerate(rising):
+    for place, seconds in enumerate(rising):
         level = left / (len(rising) - place)
-        if level <= each:
+        if level <= seconds:
             return level
-        left -= each
+        left -= seconds
     return rising[-1]
 
 
@@ -119,5 +121,5 @@ def _alone(
 
 
 def _with_device(hardware: Hardware, device: Device) -> Hardware:
-    devices = tuple(device if each.name == device.name else each for each in hardware.devices)
+    devices = tuple(device if other.name == device.name else other for other in hardware.devices)
     return hardware.model_copy(update={"devices": devices})

@@ -74,8 +74,8 @@ def _solution(solver: "Highs") -> Solution | None:
 
     if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
         return None
-    found = solver.getSolution()
-    return Solution(np.array(found.col_value), np.array(found.row_dual))
+    solution = solver.getSolution()
+    return Solution(np.array(solution.col_value), np.array(solution.row_dual))
 
 
 def solve(

@@ -69,8 +69,8 @@ def roles(hardware: Hardware) -> Roles:
     for accelerator in _accelerators(hardware):
         beside = [device for device in processors if accelerator.name not in device.excludes] or [host]
         near = (device for device in beside if _joined(hardware, device.memory, accelerator.memory))
-        if (found := next(near, None)) is not None:
-            return Roles(hardware, found, solo, accelerator, tuple(_beside(hardware, found, accelerator)))
+        if (near_host := next(near, None)) is not None:
+            return Roles(hardware, near_host, solo, accelerator, tuple(_beside(hardware, near_host, accelerator)))
     return Roles(hardware, host, solo, None)
 
 

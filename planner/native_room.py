@@ -133,8 +133,8 @@ def fitted(placed: Placed, limits: Limits) -> Limits:
 def _blocks_of(placed: Placed, limits: Limits, room: int, most: int) -> int:
     """Tokens in whole blocks that have room, at most so many."""
     model = placed.model
-    each = model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
-    return min(max(0, room) // each, most) // limits.block * limits.block
+    token_bytes = model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
+    return min(max(0, room) // token_bytes, most) // limits.block * limits.block
 
 
 def _gathered(placed: Placed, limits: Limits, both: bool) -> int:

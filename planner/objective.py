@@ -59,7 +59,9 @@ def weighted_interval(weights: Mapping[Phase, float], predicted: Phases) -> Inte
         return weighted_seconds(weights, lambda phase: end(phases[phase].seconds))
 
     return Interval(
-        low=total(lambda each: each.low), mid=total(lambda each: each.mid), high=total(lambda each: each.high)
+        low=total(lambda estimate: estimate.low),
+        mid=total(lambda estimate: estimate.mid),
+        high=total(lambda estimate: estimate.high),
     )
 
 

@@ -58,12 +58,12 @@ def options_of(kind: type) -> "Iterator[tuple[Field[Any], Option]]":
 
 def offered(kind: type) -> dict[str, object]:
     """Names and defaults of the options that users are offered."""
-    return {each.name: each.default for each, known in options_of(kind) if known.offered}
+    return {field.name: field.default for field, known in options_of(kind) if known.offered}
 
 
 def recorded(options: object) -> Recorded:
     """What a plan says of the options it was made with: those that have a value."""
-    values = ((each.name, getattr(options, each.name), known) for each, known in options_of(type(options)))
+    values = ((field.name, getattr(options, field.name), known) for field, known in options_of(type(options)))
     return {name: value for name, value, known in values if known.recorded and value is not None}
 
 
@@ -74,7 +74,7 @@ def read_options(kind: type[OptionsT], values: Mapping[str, object], owner: str)
     kind."""
     from difflib import get_close_matches
 
-    known = {each.name: (each, what) for each, what in options_of(kind) if what.offered}
+    known = {field.name: (field, what) for field, what in options_of(kind) if what.offered}
     for name in values:
         if name not in known:
             near = get_close_matches(name, known, 1)

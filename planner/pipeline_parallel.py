@@ -30,8 +30,8 @@ def stage_layers(model: Model, stages: int) -> tuple[int, ...]:
     if stages > model.layers:
         remedy = f"{model.name} has {model.layers} layers: use as many at most"
         raise UsageError("a stage without a layer", field=FIELD, value=stages, remedy=remedy)
-    each, more = divmod(model.layers, stages)
-    return tuple(each + (stage < more) for stage in range(stages))
+    fewest, more = divmod(model.layers, stages)
+    return tuple(fewest + (stage < more) for stage in range(stages))
 
 
 def elsewhere_bytes(plan: Placement, stage: int, stages: int) -> int:
@@ -102,7 +102,7 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
 
 def _over(line: Line, parts: int) -> Line:
     """What one of so many equal parts takes."""
-    return Line(tuple(parts * each for each in line.x), line.y)
+    return Line(tuple(parts * things for things in line.x), line.y)
 
 
 def _rising(x: tuple[float, ...], y: tuple[float, ...]) -> Line:

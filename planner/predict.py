@@ -40,8 +40,12 @@ def predict(placed: Placed, costs: CostModel) -> Predicted:
 def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
     """Seconds of the whole prompt, the sum of its passes (`planner.prompt_passes`)."""
     looked = weighted_passes(placed, passes_of(placed))
-    found = [(predict_phase(lower(placed, each), costs), weight) for each, weight in looked]
-    return found[0][0] if len(found) == 1 else _added(found, placed.workload.prompt_tokens, costs.hardware)
+    predictions = [(predict_phase(lower(placed, one_pass), costs), weight) for one_pass, weight in looked]
+    return (
+        predictions[0][0]
+        if len(predictions) == 1
+        else _added(predictions, placed.workload.prompt_tokens, costs.hardware)
+    )
 
 
 def _added(
@@ -180,7 +184,7 @@ def bottleneck(
         most = max(bounds, key=lambda name: bounds[name])
         busy[most] = max(busy.get(most, 0.0), sum(bounds.values()))
     longest = max(busy, key=lambda name: busy[name])
-    shared = {name: each for name, each in (drawn or {}).items() if each > busy[longest] * (1 + _ROUNDING)}
+    shared = {name: needed for name, needed in (drawn or {}).items() if needed > busy[longest] * (1 + _ROUNDING)}
     binding = max(shared, key=lambda name: shared[name], default=longest)
     return f"{binding} ({min(1.0, shared.get(binding, busy[longest]) / seconds) * _PERCENT:.0f} %)"
 

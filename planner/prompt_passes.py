@@ -22,9 +22,9 @@ def weighted_passes(placed: Placed, passes: Passes) -> tuple[tuple[Iteration, fl
     """Prompt passes and the number of passes that each stands for; the numbers add up to all of them."""
     prompt = passes.prompt
     if len(prompt) <= EXACT_PASSES:
-        return tuple((each, 1.0) for each in prompt)
+        return tuple((iteration, 1.0) for iteration in prompt)
     ways = [paging_of(cache) for cache in windows(placed)]
-    runs = [tuple(each) for _, each in groupby(prompt[1:-1], lambda it: tuple(way.evicted(it.past) for way in ways))]
+    runs = [tuple(run) for _, run in groupby(prompt[1:-1], lambda it: tuple(way.evicted(it.past) for way in ways))]
     weights = {prompt[0].index: 1.0, prompt[-1].index: 1.0}
     for run, weight in zip(runs, _run_weights([len(run) for run in runs]), strict=True):
         for index, share in _within(run):

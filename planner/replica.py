@@ -90,12 +90,12 @@ class Replica:
 
 def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     """The replica that serves `placed`. Raises UsageError where machine or model do not divide as asked."""
-    found, parts = roles(placed.hardware), options.tensor_parallel
+    machine, parts = roles(placed.hardware), options.tensor_parallel
     layers = stage_layers(placed.model, options.pipeline_parallel)
     whole = parts == len(layers) == 1
-    mine = _working(placed, found) if whole else _dividing(placed, found, options)
-    host = found.host if mine else found.solo
-    share = options.host_share or _node_share(found, len(mine))
+    mine = _working(placed, machine) if whole else _dividing(placed, machine, options)
+    host = machine.host if mine else machine.solo
+    share = options.host_share or _node_share(machine, len(mine))
     hardware = _with_share(placed.hardware, host, share)
     plan = _moved(placed, hardware) if whole else divided(placed, hardware, mine[0], parts)
     return Replica(plan, placed.model, mine, parts, layers, hardware.device(host.name))
@@ -139,12 +139,12 @@ def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
     if share == 1.0:
         return hardware
     memory = hardware.memory(host.memory)
-    compute = tuple(each.model_copy(update={"flops": scaled_figure(each.flops, share)}) for each in host.compute)
+    compute = tuple(figure.model_copy(update={"flops": scaled_figure(figure.flops, share)}) for figure in host.compute)
     less = host.model_copy(update={"read": scaled_figure(host.read, share), "compute": compute})
     room = {"capacity": int(memory.capacity * share), "available": int(memory.available * share)}
     part = memory.model_copy(update={**room, "bandwidth": scaled_figure(memory.bandwidth, share)})
     devices = tuple(less if device.name == host.name else device for device in hardware.devices)
-    memories = tuple(part if each.name == memory.name else each for each in hardware.memories)
+    memories = tuple(part if other.name == memory.name else other for other in hardware.memories)
     return hardware.model_copy(update={"devices": devices, "memories": memories})
 
 

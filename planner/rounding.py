@@ -32,7 +32,7 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
 def _as_measured(table: OperationTable, devices: Mapping[str, Device]) -> bool:
     """Whether a table's devices round activations to the default precision, with which all tables are measured."""
     rounds = [devices[name].rounds for name in (table.host, table.accelerator) if name in devices]
-    return all(each.of(table.format) == DEFAULT_ROUNDING.of(table.format) for each in rounds)
+    return all(precision.of(table.format) == DEFAULT_ROUNDING.of(table.format) for precision in rounds)
 
 
 def _chosen(device: Device, wanted: Wanted) -> Device:

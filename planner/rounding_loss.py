@@ -40,10 +40,10 @@ def loss_of(fmt: StoredFormat, rounding: Precision) -> str:
     the nearest."""
     if rounding in _EXACT:
         return _EXACT[rounding]
-    measured = [each for each in MEASURED if each.rounding == rounding]
-    found = next((each for each in measured if each.format == fmt), None) or nearest(fmt, measured)
-    assert found is not None, f"{rounding} was measured"
-    return f"{'about ' if found.format != fmt else ''}{_in_words(found.mean, found.worst)}"
+    measured = [loss for loss in MEASURED if loss.rounding == rounding]
+    loss = next((loss for loss in measured if loss.format == fmt), None) or nearest(fmt, measured)
+    assert loss is not None, f"{rounding} was measured"
+    return f"{'about ' if loss.format != fmt else ''}{_in_words(loss.mean, loss.worst)}"
 
 
 def attention_loss() -> str:

@@ -123,8 +123,8 @@ def _divided(field: str, what: str) -> BadInputError:
 
 def _check_stores(plan: Plan) -> None:
     """Known tokens are stored whole, as the caches to which they come keep them."""
-    for index, each in enumerate(plan.kv):
-        if each.select.names == PREFIX and (each.select.part is not None or each.path == "pin-on-transfer"):
+    for index, stored in enumerate(plan.kv):
+        if stored.select.names == PREFIX and (stored.select.part is not None or stored.path == "pin-on-transfer"):
             field, remedy = f"kv.{index}", "leave `part` out, and write pinned, pageable, bounce or direct"
             raise BadInputError("known tokens are stored whole, and pinned at most once", field=field, remedy=remedy)
     for layer in range(plan.model.layers):
@@ -149,13 +149,13 @@ def _check_blocks(plan: Plan) -> None:
     if any(block_of(rule.format) > 1 for rule in plan.residence):
         for tensor in tensors(plan.model):
             for piece in homes(plan, tensor):
-                found = matrix_misfit(tensor, piece.rule.format)
-                if found is not None:
-                    raise _unfit(f"residence.{plan.residence.index(piece.rule)}", piece.rule, found)
+                misfit = matrix_misfit(tensor, piece.rule.format)
+                if misfit is not None:
+                    raise _unfit(f"residence.{plan.residence.index(piece.rule)}", piece.rule, misfit)
     for index, rule in enumerate(plan.kv):
-        found = cache_misfit(plan.model, rule.used)
-        if found is not None:
-            raise _unfit(f"kv.{index}", rule, found)
+        misfit = cache_misfit(plan.model, rule.used)
+        if misfit is not None:
+            raise _unfit(f"kv.{index}", rule, misfit)
 
 
 def _unfit(field: str, rule: Residence | KvRule, misfit: Misfit) -> BadInputError:

@@ -87,7 +87,7 @@ def regrets(plans: Sequence[Sensitivity]) -> list[float]:
     or one cause at an end of its interval."""
     causes = sorted({cause for plan in plans for cause in plan.moved})
     ends = [[plan.moved.get(cause, (0.0, 0.0)) for plan in plans] for cause in causes]
-    changes = [[0.0] * len(plans), *([each[end] for each in moved] for moved in ends for end in (0, 1))]
+    changes = [[0.0] * len(plans), *([interval[end] for interval in moved] for moved in ends for end in (0, 1))]
     cases = [[plan.seconds + added for plan, added in zip(plans, change, strict=True)] for change in changes]
     return [max(case[place] - min(case) for case in cases) for place in range(len(plans))]
 

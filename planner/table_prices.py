@@ -87,16 +87,16 @@ class TablePrices:
         if place is None:
             return None
         figures = [_figure(self.table.row(op), place.column) for op in place.ops]
-        found = tuple(figure for figure in figures if figure is not None)
-        if len(found) < len(figures):
+        complete = tuple(figure for figure in figures if figure is not None)
+        if len(complete) < len(figures):
             return None
         if self.own and place.column in ("host", "accelerator"):
-            return self._carried(task, place, found)
+            return self._carried(task, place, complete)
         if not set(place.ops) <= _GROWING or self._off == 1.0:
-            return TablePrice(found, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
+            return TablePrice(complete, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
         if self._off > FAR:
             return None
-        wider = tuple(_wider(figure, self._off) for figure in found)
+        wider = tuple(_wider(figure, self._off) for figure in complete)
         return TablePrice(wider, place.scale, INTERPOLATED, self._beside)
 
     def _carried(self, task: Task, place: TableCell, figures: tuple[Figure, ...]) -> TablePrice | None:
@@ -220,8 +220,8 @@ def table_prices(placed: Placed) -> TablePrices | None:
     (table, mixed), *other = (_at_context([t for t in behind if t.batch == batch], asked) for batch in batches)
     if other:
         table, mixed = between(table, other[0][0], batch, "batch"), True
-    found = prices(table, placed.hardware, placed.model, placed.activations, asked, batch)
-    return replace(found, interpolated=mixed)
+    priced = prices(table, placed.hardware, placed.model, placed.activations, asked, batch)
+    return replace(priced, interpolated=mixed)
 
 
 def tables_behind(placed: Placed) -> tuple[OperationTable, ...]:
@@ -245,7 +245,7 @@ def _around(known: Sequence[int], asked: int) -> tuple[int, ...]:
     """The nearest known number below and the nearest above, or the one that is asked, or on whose side all are."""
     if asked in known:
         return (asked,)
-    below, above = [each for each in known if each < asked], [each for each in known if each > asked]
+    below, above = [number for number in known if number < asked], [number for number in known if number > asked]
     return (*below[-1:], *above[:1])
 
 
@@ -276,8 +276,8 @@ def between(
     rows = []
     for row in low.rows:
         other = high.row(row.op)
-        found = {name: _mixed(_figure(row, name), _figure(other, name), weight) for name in COLUMNS}
-        rows.append(row.model_copy(update=found))
+        figures = {name: _mixed(_figure(row, name), _figure(other, name), weight) for name in COLUMNS}
+        rows.append(row.model_copy(update=figures))
     threads = (low if weight <= 0.5 else high).threads
     return low.model_copy(update={over: asked, "rows": tuple(rows), "threads": threads})
 
@@ -285,8 +285,8 @@ def between(
 def _mixed(low: Figure | None, high: Figure | None, weight: float) -> Figure | None:
     if low is None or high is None:
         return None
-    found = {end: getattr(low, end) * (1 - weight) + getattr(high, end) * weight for end in ("value", "p10", "p90")}
-    return low.model_copy(update=found)
+    mixed = {end: getattr(low, end) * (1 - weight) + getattr(high, end) * weight for end in ("value", "p10", "p90")}
+    return low.model_copy(update=mixed)
 
 
 def _wider(figure: Figure, off: float) -> Figure:

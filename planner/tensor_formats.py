@@ -16,15 +16,15 @@ Formats = Mapping[tuple[str, int | None], StoredFormat]
 def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
     """The rules that keep every tensor in its own format where those of `placed` say another, before which they go: one
     for each name, home and format."""
-    found: dict[tuple[str, bool, Part | None, str], list[tuple[int | None, Residence]]] = {}
+    groups: dict[tuple[str, bool, Part | None, str], list[tuple[int | None, Residence]]] = {}
     for tensor in tensors(placed.model):
         fmt = formats.get((tensor.tied_to or tensor.name, tensor.layer))
         for piece in homes(placed, tensor) if fmt is not None else ():
             if piece.rule.format != fmt:
                 rule = piece.rule.model_copy(update={"format": fmt, "expanded": None, "select": Select()})
                 key = tensor.name, tensor.layer is None, _part(tensor, piece), rule.model_dump_json()
-                found.setdefault(key, []).append((tensor.layer, rule))
-    for (name, _, part, _), members in found.items():
+                groups.setdefault(key, []).append((tensor.layer, rule))
+    for (name, _, part, _), members in groups.items():
         layers = [layer for layer, _ in members if layer is not None]
         select = Select(names=name, layers=tuple(_ranges(layers)) or None, part=part)
         yield members[0][1].model_copy(update={"select": select})
@@ -37,6 +37,6 @@ def _part(tensor: Tensor, piece: Slice[Residence]) -> Part | None:
 
 def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:
     """Runs of neighbours."""
-    for _, run in groupby(enumerate(layers), lambda each: each[1] - each[0]):
+    for _, run in groupby(enumerate(layers), lambda pair: pair[1] - pair[0]):
         blocks = [layer for _, layer in run]
         yield LayerRange(start=blocks[0], stop=blocks[-1] + 1)

@@ -54,12 +54,12 @@ def part_of(model: Model, parts: int) -> Model:
     """The model of one part: its heads, its rows of the FFN and of the tables of tokens; hidden states are whole.
 
     Raises UsageError where they cannot be divided evenly."""
-    found = {name: getattr(model, name) for name in ("heads", "kv_heads", "ffn")}
-    for name, count in found.items():
+    counts = {name: getattr(model, name) for name in ("heads", "kv_heads", "ffn")}
+    for name, count in counts.items():
         if count % parts:
             remedy = f"use a divisor of {model.name}'s {count} {name}"
             raise UsageError(f"{name} cannot be divided evenly", field=_FIELD, value=parts, remedy=remedy)
-    shares = {name: count // parts for name, count in found.items()}
+    shares = {name: count // parts for name, count in counts.items()}
     return model.model_copy(update={**shares, "vocab": -(-model.vocab // parts)})
 
 

@@ -85,10 +85,10 @@ def _check_place(plan: Plan, layer: int) -> None:
         return
     for phase in PHASES:
         divided = len(places(plan, "scores", layer, phase, plan.model.kv_heads, "heads")) > 1
-        found = {
+        memories = {
             memory for op in ("append", "scores", "softmax", "wv") for memory in memories_of(plan, op, layer, phase)
         }
-        if divided or found != {cache.memory}:
+        if divided or memories != {cache.memory}:
             raise BadInputError(
                 f"attention of block {layer} runs elsewhere than its window is, or in parts",
                 field=f"kv.{plan.kv.index(kv_rule(plan, layer))}.cache.memory",
@@ -100,8 +100,8 @@ def _check_place(plan: Plan, layer: int) -> None:
 def _check_alike(plan: Plan) -> None:
     """A device has one ring and one kind of page."""
     for device in plan.hardware.devices:
-        found = dict.fromkeys(_kinds(plan, device.name))
-        if len(found) > 1:
+        kinds = dict.fromkeys(_kinds(plan, device.name))
+        if len(kinds) > 1:
             message, remedy = f"blocks of {device.name} have different windows or formats", "give all of them the same"
             raise BadInputError(message, field="kv", remedy=remedy)
 

@@ -69,8 +69,8 @@ class Rounded:
 
     def title(self, model: Model) -> str:
         """`flexgen-lp (0, 91.7, 8.3)`: storage, host, accelerator, as achieved."""
-        found = achieved(model, self.tiers(model))
-        return f"flexgen-lp ({found['storage']:.3g}, {found['host']:.3g}, {found['accelerator']:.3g})"
+        percentages = achieved(model, self.tiers(model))
+        return f"flexgen-lp ({percentages['storage']:.3g}, {percentages['host']:.3g}, {percentages['accelerator']:.3g})"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class FlexGenLp:
     def _finalists(self) -> Iterator[tuple[Offloading, float]]:
         """The best policies that fit by the cost model of whole requests and by those of either phase, for the division
         into batches of the first, with their predicted seconds of the objective."""
-        first = next((each for each in self.ranked() if _fits(each)), None)
+        first = next((policy for policy in self.ranked() if _fits(policy)), None)
         if first is None:
             return
         frame = first.offloading.frame
@@ -121,7 +121,7 @@ class FlexGenLp:
             proposed += islice((policy for policy in ranked if _fits(policy)), _PROPOSED)
         ranked = sorted(policies, key=lambda policy: policy.seconds)
         proposed += islice((policy for policy in ranked if _fits(policy)), _PROPOSED)
-        for policy in {(each.shares, each.offloading.keeping): each for each in proposed}.values():
+        for policy in {(policy.shares, policy.offloading.keeping): policy for policy in proposed}.values():
             yield policy.offloading, policy.offloading.seconds()
 
     def ranked(self) -> Iterator[Policy]:
@@ -130,7 +130,9 @@ class FlexGenLp:
         prices = (Prices(frame, keeping, self.cost_options) for frame in self._frames() for keeping in self._modes())
         rest = iter(sorted((price for price in prices if price.may_fit), key=_bound))
         while group := list(islice(rest, _FINALISTS)):
-            yield from sorted((p for each in group for p in self._policies(each)), key=lambda policy: policy.seconds)
+            yield from sorted(
+                (p for prices in group for p in self._policies(prices)), key=lambda policy: policy.seconds
+            )
 
     def _frames(self) -> Iterator[Frame]:
         """The question for every division into batches."""
@@ -147,17 +149,17 @@ class FlexGenLp:
         """Of one program, of those for smaller memories, the corners and the cuts; each rounding once, with as many
         caches in host memory as the program has there, and with as few as the rounded weights leave room for."""
         policies, seen = prices.policies(), set[tuple[float, ...]]()
-        solved = (best_shares(each) for each in (_tighter(policies) if best_shares(policies) else ()))
-        found_by_program = (each for each in solved if each is not None)
+        solved = (best_shares(program) for program in (_tighter(policies) if best_shares(policies) else ()))
+        found_by_program = (solution for solution in solved if solution is not None)
         for shares in (*found_by_program, *policies.corners(), *_cuts(prices.frame.model)):
             rounded, away = _rounded(shares, prices.frame.model)
             for many in (away, _fewest(policies, rounded, prices.frame.model)):
-                found = _achieved(rounded, many, prices.frame.model)
-                if found not in seen:
-                    seen.add(found)
+                achieved_shares = _achieved(rounded, many, prices.frame.model)
+                if achieved_shares not in seen:
+                    seen.add(achieved_shares)
                     offloading = self._offloading(prices, rounded, many)
-                    phases = {phase: policies.phase_seconds(found, phase) for phase in PHASES}
-                    yield Policy(offloading, policies.seconds(found), found, phases)
+                    phases = {phase: policies.phase_seconds(achieved_shares, phase) for phase in PHASES}
+                    yield Policy(offloading, policies.seconds(achieved_shares), achieved_shares, phases)
 
     def _offloading(self, prices: Prices, rounded: Rounded, away: int) -> Offloading:
         keeping = replace(prices.keeping, cache="layerkv" if away else "accelerator", away=away)
@@ -211,8 +213,8 @@ def _rounded(shares: Sequence[float], model: Model) -> tuple[Rounded, int]:
 
 def _achieved(rounded: Rounded, away: int, model: Model) -> tuple[float, ...]:
     """The nine shares that rounding leaves."""
-    found = achieved(model, rounded.tiers(model))
-    of: dict[Share, float] = {("weights", tier): percent / 100 for tier, percent in found.items()}
+    percentages = achieved(model, rounded.tiers(model))
+    of: dict[Share, float] = {("weights", tier): percent / 100 for tier, percent in percentages.items()}
     of["cache", "host"], of["hidden", "accelerator"] = away / model.layers, 1.0
     of["cache", "accelerator"] = 1 - away / model.layers
     return tuple(of.get(name, 0.0) for name in SHARES)

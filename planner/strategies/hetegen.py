@@ -57,7 +57,7 @@ class HeteGen:
     @property
     def fits(self) -> bool:
         """Whether any of its plans does."""
-        return any(self.question.fits(place(self.question.frame, each)) for each in self._proposed())
+        return any(self.question.fits(place(self.question.frame, division)) for division in self._proposed())
 
     @property
     def label(self) -> str:
@@ -84,7 +84,7 @@ class HeteGen:
     def _best(self, proposed: Sequence[Division], otherwise: Division) -> Division:
         """Return the division of those that fit whose plan has the fewest predicted seconds; `otherwise` where none
         fits."""
-        fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
+        fitting = [division for division in proposed if self.question.fits(place(self.question.frame, division))]
         return fitting[0] if len(fitting) == 1 else min(fitting, key=self._seconds, default=otherwise)
 
     def _proposed(self) -> Iterator[Division]:
@@ -102,7 +102,7 @@ class HeteGen:
     def balanced(self, cache: End, end: End) -> Division:
         """The shares of every shape, with nothing kept."""
         shares = {phase: shared_matrices(self.question, cache, end, phase) for phase in PHASES}
-        brought = {phase: {op: each.brought for op, each in share.items()} for phase, share in shares.items()}
+        brought = {phase: {op: matrix.brought for op, matrix in share.items()} for phase, share in shares.items()}
         return Division(brought, {}, cache, end)
 
     def _with_kept(self, base: Division) -> Division:
@@ -119,8 +119,10 @@ class HeteGen:
 
     def _saved(self, base: Division, phase: Phase) -> dict[str, float]:
         """Seconds that every linear layer takes less where the accelerator keeps it."""
-        found = shared_matrices(self.question, base.cache, base.end, phase)
-        return {op: each.seconds(each.brought) - each.accelerator.at(each.rows) for op, each in found.items()}
+        matrices = shared_matrices(self.question, base.cache, base.end, phase)
+        return {
+            op: matrix.seconds(matrix.brought) - matrix.accelerator.at(matrix.rows) for op, matrix in matrices.items()
+        }
 
     def _keeping(self, base: Division, gains: Mapping[str, float]) -> Division:
         """With as much kept as fits, by `gains` in seconds."""
@@ -169,14 +171,14 @@ def shared_matrices(question: Question, cache: End, end: End, phase: Phase) -> d
         for rows in (dict.fromkeys(extents, 0), halves, extents)
     )
     slower, later = half.delays
-    found = {}
+    matrices = {}
     for op, rows in extents.items():
         few, host, link = halves[op], half.host(op), half.link(op)
         on_host = through((rows - few, host), (rows, none.host(op))).times(slower)
         coming = through((few, link), (rows, whole.link(op))).times(later)
         away = through((few, half.accelerator(op)), (rows, whole.accelerator(op)))
-        found[op] = Shared(rows, on_host, coming, away)
-    return apportioned(found, half.other)
+        matrices[op] = Shared(rows, on_host, coming, away)
+    return apportioned(matrices, half.other)
 
 
 def _block(question: Question, division: Division, phase: Phase) -> "_Block":

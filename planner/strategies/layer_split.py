@@ -187,7 +187,7 @@ class LayerSplit:
     def _beside_pages(self, task: Task) -> float:
         """Seconds of a task while pages move."""
         slowed = self.costs.slowed()
-        extra = sum(each for link, each in slowed(task) if streaming(link)) if slowed is not None else 0.0
+        extra = sum(slowing for link, slowing in slowed(task) if streaming(link)) if slowed is not None else 0.0
         return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property

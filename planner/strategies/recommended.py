@@ -62,8 +62,8 @@ def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
         searched = _answer(request, SEARCHED, {})
     except InfeasibleError as error:
         refused = error
-    simple = {(each.plan.strategy.name, each.plan.label): each for each in _simple(request)}
-    contenders = [each for decision in simple.values() for each in _contender(request, decision, simple=True)]
+    simple = {(contender.plan.strategy.name, contender.plan.label): contender for contender in _simple(request)}
+    contenders = [contender for decision in simple.values() for contender in _contender(request, decision, simple=True)]
     if searched is not None:
         contenders += _contender(request, searched, simple=False)
     if not contenders or (options.explain and searched is None):
@@ -204,12 +204,12 @@ def _decision(
     chosen = choice.chosen.decision
     passed = tuple(
         PassedOver(
-            strategy=each.decision.plan.strategy.name,
-            label=each.decision.plan.label,
-            seconds=each.seconds.mid,
+            strategy=contender.decision.plan.strategy.name,
+            label=contender.decision.plan.label,
+            seconds=contender.seconds.mid,
             gain=saved,
         )
-        for each, saved in choice.passed_over
+        for contender, saved in choice.passed_over
     )
     strategy = chosen.plan.strategy
     strategy = strategy.model_copy(update={"options": {**strategy.options, "risk": request.options.risk}})

@@ -93,7 +93,7 @@ class TwinPilots:
             raise self.question.infeasible(
                 NAME, self.placement(least), lambda question: bool(TwinPilots(question).finalists())
             )
-        best = min(fitting, key=lambda each: self.question.seconds(self.placement(each)))
+        best = min(fitting, key=lambda counts: self.question.seconds(self.placement(counts)))
         return self.question.decision(NAME, self.label(best), self.placement(best), recorded, len(fitting))
 
     def finalists(self) -> list[RoleCounts]:
@@ -118,7 +118,7 @@ class TwinPilots:
     def _first(self, candidates: Iterable[RoleCounts], seconds: Callable[[RoleCounts], float]) -> Iterator[RoleCounts]:
         """The best by a closed form of those that fit."""
         ranked = sorted(candidates, key=seconds)
-        return islice((each for each in ranked if self.question.fits(self.placement(each))), _FINALISTS)
+        return islice((counts for counts in ranked if self.question.fits(self.placement(counts))), _FINALISTS)
 
     def placement(self, counts: RoleCounts) -> Placement:
         """The rules of so many blocks of each role."""

@@ -127,14 +127,14 @@ def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
 
 def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
     """Blocks that are offloaded whole, and the tensors of the next one: parameters go until `limit` bytes have gone."""
-    gone, found = 0, list[tuple[int, tuple[Tensor, ...]]]()
+    gone, parameters = 0, list[tuple[int, tuple[Tensor, ...]]]()
     for layer, tensors, size in _parameters(frame):
         if gone >= limit:
             break
-        found.append((layer, tensors))
+        parameters.append((layer, tensors))
         gone += size
     count = len(_block(frame.model))
-    whole, parts = len(found) // count, found[len(found) // count * count :]
+    whole, parts = len(parameters) // count, parameters[len(parameters) // count * count :]
     return whole, tuple(tensor for _, tensors in parts for tensor in tensors)
 
 

@@ -83,9 +83,9 @@ class EngineQuestion:
         costs = Question(bare, self.cost_options).costs(placed)
         tasks = lower(placed, mean_step(placed.workload)).tasks
         work = [(task, costs.price(task).mid) for task in tasks if task.resource == device]
-        found = launched(bare.roles.hardware, device, dispatch, work)
-        sources = {**found.sources, dispatch.seconds.source: source}
-        return _on(bare, found.model_copy(update={"sources": sources}))
+        driven = launched(bare.roles.hardware, device, dispatch, work)
+        sources = {**driven.sources, dispatch.seconds.source: source}
+        return _on(bare, driven.model_copy(update={"sources": sources}))
 
     @cached_property
     def placement(self) -> Placement:

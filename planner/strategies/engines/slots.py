@@ -124,7 +124,7 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, S
             yield tensor, None, moved
     for tensor in block_tensors(split.frame.model, 0):
         for side in SIDES:
-            elsewhere = (each == side != split.base(layer) for layer, each in enumerate(split.sides(tensor)))
+            elsewhere = (chosen == side != split.base(layer) for layer, chosen in enumerate(split.sides(tensor)))
             yield from ((tensor, layers, side) for layers in stretches(elsewhere))
 
 

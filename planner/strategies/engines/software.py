@@ -44,7 +44,7 @@ def looped(hardware: Hardware) -> bool:
 def native(hardware: Hardware) -> Hardware:
     """`hardware` with the launch times of its devices' classes, where those are known."""
     driven = [_native(device) for device in hardware.devices]
-    sources = {key: source for _, found in driven for key, source in found}
+    sources = {key: source for _, sources_of in driven for key, source in sources_of}
     devices = tuple(device for device, _ in driven)
     return hardware.model_copy(update={"devices": devices, "sources": {**hardware.sources, **sources}})
 

@@ -70,5 +70,5 @@ def by_position(tensors: Sequence[Tensor], percentages: Percentages) -> tuple[Ti
 def by_size(tensors: Sequence[Tensor], percentages: Percentages) -> tuple[Tier, ...]:
     """Listing 3: the smallest tensors first, the accelerator first; in the order of `tensors` (E-GUPTA-02)."""
     rising = sorted(range(len(tensors)), key=lambda place: tensors[place].elements)
-    found = dict(zip(rising, middles([tensors[place] for place in rising]), strict=True))
-    return tuple(choice(found[place], percentages, LISTING_3) for place in range(len(tensors)))
+    middle_of = dict(zip(rising, middles([tensors[place] for place in rising]), strict=True))
+    return tuple(choice(middle_of[place], percentages, LISTING_3) for place in range(len(tensors)))

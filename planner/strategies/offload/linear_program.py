@@ -25,7 +25,7 @@ def best_shares(policies: Policies, limit: float = LIMIT) -> tuple[float, ...] |
     scale = max(term.at(shares) for term in terms for shares in policies.corners()) or 1.0
     rows, bounds = _above(policies, scale)
     sums = [[float(of == kind) for of, _ in SHARES] + [0.0, 0.0] for kind in dict.fromkeys(of for of, _ in SHARES)]
-    found = solve(
+    solution = solve(
         [*(0.0 for _ in SHARES), 1.0, float(policies.steps)],
         [*rows, *sums],
         [*(-inf for _ in rows), *(1.0 for _ in sums)],
@@ -34,7 +34,7 @@ def best_shares(policies: Policies, limit: float = LIMIT) -> tuple[float, ...] |
         limit=limit,
         exact=_EXACT,
     )
-    return None if found is None else _tidied([float(share) for share in found.unknowns[: len(SHARES)]])
+    return None if solution is None else _tidied([float(share) for share in solution.unknowns[: len(SHARES)]])
 
 
 def _above(policies: Policies, scale: float) -> tuple[list[list[float]], list[float]]:

@@ -81,7 +81,7 @@ class Policies:
     def phase_seconds(self, shares: Sequence[float], phase: Phase) -> float:
         """Of one pass of all sequences: l times the longest of what overlaps."""
         forms = self.prefill if phase == "prefill" else self.decode
-        return self.blocks * max(each.at(shares) for each in forms)
+        return self.blocks * max(cost.at(shares) for cost in forms)
 
     def fits(self, shares: Sequence[float]) -> bool:
         """Whether every kind is somewhere it may be, and no memory overflows."""

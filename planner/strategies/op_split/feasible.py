@@ -72,27 +72,27 @@ class SplitRoom:
 
     def _blocks(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> "_Blocks":
         host, accelerator = self.frame.roles.host.memory, self.frame.accelerator.memory
-        found = [(self._ops[op, compressed, op in stored], *self._chunks(op, start, stop)) for op in self._first]
+        op_bytes = [(self._ops[op, compressed, op in stored], *self._chunks(op, start, stop)) for op in self._first]
         used = {memory: np.zeros(len(start), dtype=np.int64) for memory in self._kept["host"]}
-        for each, a, b in found:
-            used[host] += each.host[a, b]
-            used[accelerator] += each.accelerator[a, b]
+        for sizes, a, b in op_bytes:
+            used[host] += sizes.host[a, b]
+            used[accelerator] += sizes.accelerator[a, b]
             for memory in self.layout.storage:
-                used[memory] += each.storage[a, b]
-        for memory in {each.stops_in for each, _, _ in found if each.stops_in is not None}:
-            stops = [each.stop[a, b] for each, a, b in found if each.stops_in == memory]
+                used[memory] += sizes.storage[a, b]
+        for memory in {sizes.stops_in for sizes, _, _ in op_bytes if sizes.stops_in is not None}:
+            stops = [sizes.stop[a, b] for sizes, a, b in op_bytes if sizes.stops_in == memory]
             used[memory] += STOPS * np.max(stops, axis=0)
-        used[accelerator] += self._buffers + self._values + self._depth * self._arriving(found)
-        working = self._buffers + self._depth * self._host_caches(found, start, stop, compressed)
+        used[accelerator] += self._buffers + self._values + self._depth * self._arriving(op_bytes)
+        working = self._buffers + self._depth * self._host_caches(op_bytes, start, stop, compressed)
         return _Blocks(used, np.asarray(working))
 
     def _arriving(self, op_bytes: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
-        weights = [each.weights[a, b] for each, a, b in op_bytes]
+        weights = [sizes.weights[a, b] for sizes, a, b in op_bytes]
         work = self.frame.workload
         held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.new_tokens)
         together = np.sum if held else np.max
-        caches = np.sum([each.caches[a, b] for each, a, b in op_bytes], axis=0)
+        caches = np.sum([sizes.caches[a, b] for sizes, a, b in op_bytes], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)
 
     def _host_caches(
@@ -107,7 +107,7 @@ class SplitRoom:
             some |= a < b
             whole &= (a == 0) & (b == self._count[op])
         turned = appends | ~whole if self.frame.reshape else appends & some & (compressed and self.layout.cache_q4)
-        unpacked = np.sum([each.unpacked[a, b] for each, a, b in op_bytes], axis=0)
+        unpacked = np.sum([sizes.unpacked[a, b] for sizes, a, b in op_bytes], axis=0)
         return np.asarray(turned * self._block_cache + appends * unpacked)
 
     def _host_works(self, start: Indices, stop: Indices, ends: Ends) -> Mask:

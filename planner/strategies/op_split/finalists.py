@@ -51,7 +51,7 @@ def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], 
 
 def in_order(finalists: Iterable[SplitFinalist]) -> tuple[SplitFinalist, ...]:
     """The fastest first; equal ones stay in their order."""
-    return tuple(each for each, _ in _ordered([(finalist, finalist.seconds) for finalist in finalists]))
+    return tuple(finalist for finalist, _ in _ordered([(split, split.seconds) for split in finalists]))
 
 
 def fewer_chunks(chunks: Mapping[str, int]) -> tuple[dict[str, int], ...]:
@@ -60,12 +60,12 @@ def fewer_chunks(chunks: Mapping[str, int]) -> tuple[dict[str, int], ...]:
     most = sorted({part for count in chunks.values() for part in range(1, count + 1) if count % part == 0})
     fewer = ({op: gcd(count, part) for op, count in chunks.items() if gcd(count, part) > 1} for part in most)
     own = {op: count for op, count in chunks.items() if count > 1}
-    return tuple(dict(each) for each in dict.fromkeys(tuple(each.items()) for each in (*fewer, own)))
+    return tuple(dict(division) for division in dict.fromkeys(tuple(division.items()) for division in (*fewer, own)))
 
 
 def near(proposed: Mapping[Split, float], count: int) -> Iterator[Split]:
     """Of splits with their seconds per layer those that may be the best, and no fewer than `count`."""
-    ranked = sorted(proposed.items(), key=lambda each: each[1])
+    ranked = sorted(proposed.items(), key=lambda pair: pair[1])
     for rank, (split, seconds) in enumerate(ranked):
         if rank < count or seconds <= ranked[0][1] * (1 + _DOUBT):
             yield split

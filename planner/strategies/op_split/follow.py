@@ -41,10 +41,10 @@ def follow(
     than its lanes alone need."""
     configured = list(_configured(np.flatnonzero(np.isfinite(lanes.total)), compressed, set_index, sets))
     bound, slowing = np.full(len(lanes.total), np.inf), np.zeros(len(lanes.total))
-    for each in configured:
-        section = candidates.section(each.rows, each.compressed, each.stored, lanes.s2d[each.rows])
-        bound[each.rows] = candidates.bound(each.rows, section, each.compressed, each.stored)
-        slowing[each.rows] = candidates.slowing(each.rows, section, each.compressed, each.stored)
+    for group in configured:
+        section = candidates.section(group.rows, group.compressed, group.stored, lanes.s2d[group.rows])
+        bound[group.rows] = candidates.bound(group.rows, section, group.compressed, group.stored)
+        slowing[group.rows] = candidates.slowing(group.rows, section, group.compressed, group.stored)
     total, left = np.maximum(lanes.total, bound), np.isfinite(bound)
     best, fresh = np.inf, left & (bound <= total.min(initial=np.inf))
     while fresh.any():
@@ -67,9 +67,9 @@ def _configured(
 def _period(candidates: Candidates, flow: Dataflow, rows: Indices, configured: Sequence[_Configured]) -> Seconds:
     """Seconds per layer of some rows by the clock."""
     parts = []
-    for each in configured:
-        here = np.flatnonzero(np.isin(rows, each.rows))
+    for group in configured:
+        here = np.flatnonzero(np.isin(rows, group.rows))
         if len(here):
-            parts.append((here, candidates.streams(rows[here], each.compressed, each.stored)))
+            parts.append((here, candidates.streams(rows[here], group.compressed, group.stored)))
     start, stop = candidates.start[rows], candidates.stop[rows]
     return period(flow, mixed(len(rows), parts), start, stop, candidates.batches, flow.prefetch)

@@ -79,10 +79,10 @@ def delayed(plain: Section, beside: Sequence[BesideLinks], batches: int) -> Sect
     host, accelerator = plain.host, plain.accelerator
     ready, weights_ready, caches_ready = plain.ready, plain.weights_ready, plain.caches_ready
     weights_work, caches_work = plain.weights_work, plain.caches_work
-    for each in beside:
-        worst, unpacked = each.worst, part(each.busy, each.unpacking)
-        host = host + part(each.busy, batches * worst.host) * (worst.host - plain.host)
-        computed = part(each.busy, batches * worst.accelerator)
+    for links in beside:
+        worst, unpacked = links.worst, part(links.busy, links.unpacking)
+        host = host + part(links.busy, batches * worst.host) * (worst.host - plain.host)
+        computed = part(links.busy, batches * worst.accelerator)
         accelerator = accelerator + computed * (worst.accelerator - plain.accelerator)
         ready = ready + unpacked * (worst.ready - plain.ready)
         weights_ready = weights_ready + unpacked * (worst.weights_ready - plain.weights_ready)

@@ -158,8 +158,8 @@ def _range_max(values: Seconds) -> Seconds:
 def _unpack_batches(section: Section, batches: int) -> Seconds:
     """When the last batch is unpacked: each later batch's KV starts to move when the section before it has ended."""
     first = np.maximum(section.weights + section.caches, section.ready)
-    each = np.maximum(section.caches, section.caches_ready)
-    later = first + (batches - 1) * section.accelerator + (batches - 2) * each + section.caches_ready
+    transfer = np.maximum(section.caches, section.caches_ready)
+    later = first + (batches - 1) * section.accelerator + (batches - 2) * transfer + section.caches_ready
     return np.where(section.caches_ready > 0, later, section.ready)
 
 
@@ -177,11 +177,11 @@ def _unpack_period(section: Section, batches: int) -> Seconds:
     and unpack behind that KV; the next layer's first KV follows both the weights and the last section, and its
     section waits for everything to be unpacked; n - 2 more batches close the cycle.
     """
-    each = np.maximum(section.caches, section.caches_ready)
-    moving = np.maximum(section.caches + section.weights, each + section.accelerator)
+    transfer = np.maximum(section.caches, section.caches_ready)
+    moving = np.maximum(section.caches + section.weights, transfer + section.accelerator)
     unpacked = np.maximum(section.caches + section.weights_ready, section.caches_ready + section.weights_work)
-    first = np.maximum(moving + each, unpacked + section.caches_work)
-    resident = first + section.accelerator + (batches - 2) * (each + section.accelerator)
+    first = np.maximum(moving + transfer, unpacked + section.caches_work)
+    resident = first + section.accelerator + (batches - 2) * (transfer + section.accelerator)
     period = np.where(section.caches_move, resident, section.weights_ready)
     return np.where(section.weights_ready + section.caches_ready > 0, period, 0.0)
 

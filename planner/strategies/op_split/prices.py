@@ -56,7 +56,7 @@ def layer_pools(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...]
         columns = {column: np.array(divided(amounts.values(), shares)) for column, amounts in whole.items()}
         return Pool(name, columns, into.get(name, 0.0), back.get(name, 0.0))
 
-    return tuple(each for each in map(pool, pools.capacity) if each.lanes > 1)
+    return tuple(shared for shared in map(pool, pools.capacity) if shared.lanes > 1)
 
 
 def _median(costs: CostModel) -> Price:

@@ -75,10 +75,10 @@ class SplitSearch:
 
     def at(self, start: int, stop: int) -> Split:
         """The best configuration of the range [start, stop). Raises BadInputError for one that was not searched."""
-        found = np.flatnonzero((self.start == start) & (self.stop == stop))
-        if not len(found):
+        matches = np.flatnonzero((self.start == start) & (self.stop == stop))
+        if not len(matches):
             raise BadInputError("not a range of this search", field="split", value=(start, stop))
-        return self._split(int(found[0]))
+        return self._split(int(matches[0]))
 
     def _in_order(self) -> Iterator[Split]:
         empty = self.start == self.stop
@@ -196,19 +196,19 @@ def _useful_sets(
     sets of lower operations come first. Raises BadInputError when more than MOST_SETS sets may win.
     """
     slack = 1 + 2 * TIE
-    found: list[tuple[tuple[str, ...], Indices, Seconds]] = [((), np.arange(len(limit)), np.zeros(len(limit)))]
+    useful: list[tuple[tuple[str, ...], Indices, Seconds]] = [((), np.arange(len(limit)), np.zeros(len(limit)))]
     for op in storable(table):
         seconds = candidates.storage(op)
-        for stored, rows, storage in tuple(found):
+        for stored, rows, storage in tuple(useful):
             more = seconds[rows]
             grown = storage + more
             keep = (more > 0) & (grown <= limit[rows] * slack)
             if not keep.any():
                 continue
-            if len(found) == MOST_SETS:
+            if len(useful) == MOST_SETS:
                 raise _too_many(len(storable(table)))
-            found.append(((*stored, op), rows[keep], grown[keep]))
-            yield found[-1]
+            useful.append(((*stored, op), rows[keep], grown[keep]))
+            yield useful[-1]
 
 
 def _too_many(count: int) -> BadInputError:

@@ -113,8 +113,8 @@ def departure(flow: Dataflow, start: Indices, stop: Indices) -> Indices:
     clock = LayerEstimate(flow, start, stop)
     _, middle, last = clock.parts[flow.steps[-1].name]
     away = ~last.there & middle.there
-    found = [
+    split_steps = [
         np.where(away, before.there | after.there, there.there)
         for before, there, after in (clock.parts[step.name] for step in flow.steps)
     ]
-    return np.asarray(np.argmax(np.array(found), axis=0), dtype=np.int64)
+    return np.asarray(np.argmax(np.array(split_steps), axis=0), dtype=np.int64)

@@ -132,23 +132,23 @@ class OpSplit:
             ways = ("none", "weights", "kv", "all") if is_plain(self.frame.weights) else ("none", "kv")
         stores = ((), self.options.storage) if self.options.storage else ((),)
         offloads = (True, False) if self.options.offload else (False,)
-        found = [
+        variants = [
             replace(self.options, compress=way, storage=storage, chunks=chunks, offload=offload)
             for way, storage, chunks, offload in product(ways, stores, fewer_chunks(self.options.chunks), offloads)
         ]
-        return tuple(self if each == self.options else replace(self, options=each) for each in found)
+        return tuple(self if options == self.options else replace(self, options=options) for options in variants)
 
     @cached_property
     def proposed(self) -> dict[Split, float]:
         """The best splits of one configuration by the closed form, or by prediction where that is a bound from below,
         and their seconds per layer: as predicted, or by the clock where that follows several batches."""
         if self.frame.workload.batches > 1:
-            return {each: each.seconds for each in self.fitting.ranked(1 + SHOWN)}
+            return {split: split.seconds for split in self.fitting.ranked(1 + SHOWN)}
         if self.search_options.delays is not None:
-            found = self.fitting.ranked(1 + SHOWN)
+            splits = self.fitting.ranked(1 + SHOWN)
         else:
-            found = by_prediction(self.fitting.ranked(_MOST_PREDICTED), self._layer_seconds, 1 + SHOWN)
-        return {each: self._layer_seconds(each) for each in found}
+            splits = by_prediction(self.fitting.ranked(_MOST_PREDICTED), self._layer_seconds, 1 + SHOWN)
+        return {split: self._layer_seconds(split) for split in splits}
 
     @property
     def _for_prompts(self) -> Iterator[Split]:
@@ -331,10 +331,10 @@ class OpSplit:
         """Where embedding and output go: where less is missing; where the objective's passes spend fewer seconds on
         them, if both sides fit."""
         away = replace(layout, ends="accelerator")
-        lacking = [sum(size for _, size in self._missing(each)) for each in (layout, away)]
+        lacking = [sum(size for _, size in self._missing(option)) for option in (layout, away)]
         if any(lacking):
             return "accelerator" if lacking[1] < lacking[0] else "host"
-        near, far = (end_seconds(self.frame, self.costs, each, self._weights) for each in (layout, away))
+        near, far = (end_seconds(self.frame, self.costs, option, self._weights) for option in (layout, away))
         return "accelerator" if far < near else "host"
 
     def _missing(self, layout: Layout) -> tuple[tuple[str, int], ...]:
@@ -396,11 +396,11 @@ class OpSplit:
         start, stop = (edge[self._allowed[start, stop]] for edge in (start, stop))
         ops = storable(self.table) if options.storage else ()
         sets = chain.from_iterable(combinations(ops, size) for size in range(len(ops) + 1))
-        found: list[tuple[int, Layout]] = []
+        candidates: list[tuple[int, Layout]] = []
         for compressed, stored in product(options.compress, sets):
             lacking = self.room.shortage(start, stop, compressed, stored)
             row = int(lacking.argmin())
             layout = self._arranged(int(start[row]), int(stop[row]), compressed, stored)
-            found.append((int(lacking[row]), layout))
-        nearest = min(found, key=lambda each: each[0])[1]
+            candidates.append((int(lacking[row]), layout))
+        nearest = min(candidates, key=lambda candidate: candidate[0])[1]
         return replace(nearest, ends=self._ends(nearest))

@@ -33,7 +33,7 @@ class Streams:
             "caches": self._sums(f"cache{suffix}", step, start, stop),
             "caches_work": self._sums("decompress_cache" if self.compressed else None, step, start, stop),
         }
-        return StreamedSeconds(**sums) if any(each.any() for each in sums.values()) else None
+        return StreamedSeconds(**sums) if any(seconds.any() for seconds in sums.values()) else None
 
     def of(self, steps: Iterable[DataflowStep], start: Indices, stop: Indices) -> dict[str, StreamedSeconds | None]:
         """By step, what is streamed for it."""

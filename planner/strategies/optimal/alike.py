@@ -53,9 +53,9 @@ class Alike:
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts."""
-        found = self.all.summed.only(self.rows)
-        kept = found.kept[:, : len(self.memories)] * ((1.0, 1.0) if self.part == "together" else (self._times, 1.0))
-        return Ways(self._folded(found.lanes), kept, found.coming[:, : self._flows])
+        whole = self.all.summed.only(self.rows)
+        kept = whole.kept[:, : len(self.memories)] * ((1.0, 1.0) if self.part == "together" else (self._times, 1.0))
+        return Ways(self._folded(whole.lanes), kept, whole.coming[:, : self._flows])
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
@@ -78,8 +78,8 @@ class Alike:
 
     def ends(self, embedding: Side, output: Side) -> Numbers:
         """Seconds by lane of the ends of the model."""
-        found = self._folded(self.all.ends(embedding, output)[None])[0]
-        return np.asarray(found if self.part == "together" else found / self._times)
+        seconds = self._folded(self.all.ends(embedding, output)[None])[0]
+        return np.asarray(seconds if self.part == "together" else seconds / self._times)
 
     def free(self, ends: Ends) -> Numbers:
         """Bytes for blocks (memories)."""

@@ -38,8 +38,8 @@ class Basis(LoweredParts):
         lanes[:, 0], *turning = self.chains(shares)
         for name, chain in zip(TURNING, turning, strict=True):
             lanes[:, self.places[name]] = chain
-        for name, each in self.beside.items():
-            lanes[:, self.places[name]] = self.chains(shares, each)[2] + self._counted(shares, each)
+        for name, busy in self.beside.items():
+            lanes[:, self.places[name]] = self.chains(shares, busy)[2] + self._counted(shares, busy)
         return lanes
 
     def chains(self, shares: Doing, beside: Beside | None = None, far: bool = False) -> tuple[Numbers, ...]:
@@ -60,7 +60,7 @@ class Basis(LoweredParts):
     def work(self, shares: Doing, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
         """Seconds (ways, operations) of what a side does, by side and graph so many times as long."""
         name, whole = ("here", shares.host) if side == "host" else ("there", shares.accelerator)
-        parts = {name: whole, **{str(each): shares.both[each] for each in self.split}}
+        parts = {name: whole, **{str(division): shares.both[division] for division in self.split}}
         scaled = {key: self._seconds[side, key] * (1.0 if factors is None else factors[side, key]) for key in parts}
         return np.asarray(sum(part * scaled[key] for key, part in parts.items()))
 
@@ -76,14 +76,14 @@ class Basis(LoweredParts):
 
     def _counted(self, shares: Doing, beside: Beside) -> Numbers:
         """Seconds (ways) of what keeps a lane busy as they count beside it."""
-        found = np.zeros(len(shares.host))
+        counted = np.zeros(len(shares.host))
         for source, tasks in self.brought.items():
             if source in shares.come:
-                found = found + (shares.come[source] * shares.accelerator) @ self._counted_of(tasks, beside)
+                counted = counted + (shares.come[source] * shares.accelerator) @ self._counted_of(tasks, beside)
         for division, tasks in self.split.items():
-            found = found + shares.both[division] @ self._counted_of(tasks, beside)
+            counted = counted + shares.both[division] @ self._counted_of(tasks, beside)
         plain, packed = (self._counted_caches(tasks, beside) for tasks in (self.there, self.packed))
-        return np.asarray(found + shares.cached * ((1 - shares.packed) * plain + shares.packed * packed))
+        return np.asarray(counted + shares.cached * ((1 - shares.packed) * plain + shares.packed * packed))
 
     def _counted_of(self, tasks: Sequence[Task], beside: Beside) -> Numbers:
         """By operation, of weights."""
@@ -99,12 +99,12 @@ class Basis(LoweredParts):
 
     def moved(self, shares: Doing) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
-        found = np.zeros((len(shares.host), len(self.lanes)))
+        totals = np.zeros((len(shares.host), len(self.lanes)))
         for source, comes in shares.come.items():
-            found += (comes * shares.accelerator) @ self._weights[source]
+            totals += (comes * shares.accelerator) @ self._weights[source]
         for division, seconds in self._rows.items():
-            found += shares.both[division] @ seconds
-        return np.asarray(found + self._cached(shares) + _either(shares.sent, shares.packed, self.sent))
+            totals += shares.both[division] @ seconds
+        return np.asarray(totals + self._cached(shares) + _either(shares.sent, shares.packed, self.sent))
 
     def _cached(self, shares: Doing) -> Numbers:
         """Seconds (ways, lanes) of past keys and values that come."""
@@ -176,9 +176,9 @@ class Basis(LoweredParts):
         """By side and graph, how much a second of every operation counts; a `far` link slows the host only."""
         if beside is None:
             return None
-        found = self.by_side(beside.kept, 1.0)
-        away = {key: beside.idle for key in found if key[0] == "accelerator" and far}
-        return {key: np.full(len(OPS), away[key]) if key in away else np.array(of) for key, of in found.items()}
+        factors = self.by_side(beside.kept, 1.0)
+        away = {key: beside.idle for key in factors if key[0] == "accelerator" and far}
+        return {key: np.full(len(OPS), away[key]) if key in away else np.array(of) for key, of in factors.items()}
 
 
 def _either(some: Numbers, packed: Numbers, seconds: tuple[Numbers, Numbers]) -> Numbers:

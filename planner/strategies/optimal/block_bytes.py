@@ -44,11 +44,11 @@ class BlockBytes:
         return self._sizes("q4")
 
     def _sizes(self, fmt: StoredFormat) -> Numbers:
-        found = dict.fromkeys(OPS, 0)
+        sizes = dict.fromkeys(OPS, 0)
         for tensor in block_tensors(self.frame.model, 0):
             if len(tensor.shape) > 1:
-                found[tensor.op] += tensor.size(fmt)
-        return np.array([float(found[op]) for op in OPS])
+                sizes[tensor.op] += tensor.size(fmt)
+        return np.array([float(sizes[op]) for op in OPS])
 
     @cached_property
     def _saved(self) -> Numbers:

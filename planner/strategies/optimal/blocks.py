@@ -86,9 +86,9 @@ class Blocks:
         """Seconds by lane of what was lowered itself."""
         return {}
 
-    def beside(self, phase: Phase, each: Beside) -> Numbers:
+    def beside(self, phase: Phase, link: Beside) -> Numbers:
         """Seconds (ways) of the chain beside a busy lane of another accelerator."""
-        return self.bases[phase].chains(self._shares(phase), each, far=True)[2]
+        return self.bases[phase].chains(self._shares(phase), link, far=True)[2]
 
     @property
     def lanes(self) -> tuple[tuple[Phase, str], ...]:
@@ -109,7 +109,7 @@ class Blocks:
     def _whole(self, phase: Phase) -> Basis:
         """All on the host, and all on the accelerator, to which everything comes, wherever from and however any way has
         it."""
-        there, packed = self._there, {each for way in self.ways for each in way.q4}
+        there, packed = self._there, {quarter for way in self.ways for quarter in way.q4}
         others: dict[Source, BlockWay] = {}
         if self._does.stored.any():
             others["storage"] = replace(there, stored=there.arriving)

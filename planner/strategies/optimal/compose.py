@@ -218,9 +218,9 @@ class _Search:
             self._found(tuple(sorted((+counts).items())), float(seconds[place]))
 
     def _found(self, counts: tuple[tuple[int, int], ...], seconds: float) -> None:
-        if all(counts != each.counts for each in self.best):
+        if all(counts != composition.counts for composition in self.best):
             self.best.append(Composition(counts, seconds))
-            self.best.sort(key=lambda each: (each.seconds, each.counts))
+            self.best.sort(key=lambda composition: (composition.seconds, composition.counts))
             del self.best[self.keep :]
 
     def _inside(self, case: _Case) -> None:

@@ -63,7 +63,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """The best compositions with where their ends are, best first; `bound`: seconds that none beats."""
 
     best: tuple[tuple[Ends, Composition], ...]
@@ -94,24 +94,27 @@ class Compositions:
         self._lower(np.flatnonzero(np.isin(self.names, self.blocks.known)))
         self.likely = np.zeros(0, dtype=np.intp)
 
-    def search(self, aim: Aim, floors: Mapping[Ends, float] | None = None, beat: float = inf) -> Found:
+    def search(self, aim: Aim, floors: Mapping[Ends, float] | None = None, beat: float = inf) -> SearchResult:
         """The best compositions under `aim` that `beat` so many seconds.
 
         `floors`: seconds that none beats, by where the ends are, as far as they are known."""
         floors = floors or self.floors(aim)
-        found: list[tuple[Ends, Composition]] = []
+        compositions: list[tuple[Ends, Composition]] = []
         bound = inf
         for ends in sorted(self.arrangements or self.blocks.arrangements, key=lambda arrangement: floors[arrangement]):
-            least = min(beat, found[0][1].seconds) if found else beat
+            least = min(beat, compositions[0][1].seconds) if compositions else beat
             room, floor = self.room(ends, aim), floors[ends]
             if floor < least * (1 - SLACK):
                 floor = max(floor, self._settled(room))
             if floor < least * (1 - SLACK):
                 composed = self._composed(room, least)
                 floor = max(floor, composed.bound)
-                found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
+                compositions = sorted(
+                    [*compositions, *((ends, composition) for composition in composed.best)],
+                    key=lambda pair: pair[1].seconds,
+                )
             bound = min(bound, floor)
-        return Found(tuple(found), bound)
+        return SearchResult(tuple(compositions), bound)
 
     def floors(self, aim: Aim) -> dict[Ends, float]:
         """By where the ends are, seconds that no composition under `aim` beats, without looking for one."""
@@ -121,9 +124,11 @@ class Compositions:
         """At most so many compositions of one way, and of one and the way in row `resident` of the blocks' ways, with
         `fewer` of that too."""
         room, there = self.room(ends, aim), np.flatnonzero(self.names == resident)
-        found = simple(self._stacked(room)[0], room.room, int(there[0]) if len(there) else None, most, fewer)
-        self._lower(np.array(sorted({way for each in found for way, _ in each.counts}), dtype=np.intp))
-        return tuple(replace(each, seconds=self._seconds(room, each)) for each in found)
+        compositions = simple(self._stacked(room)[0], room.room, int(there[0]) if len(there) else None, most, fewer)
+        self._lower(
+            np.array(sorted({way for composition in compositions for way, _ in composition.counts}), dtype=np.intp)
+        )
+        return tuple(replace(composition, seconds=self._seconds(room, composition)) for composition in compositions)
 
     def name(self, way: int) -> int:
         """The row of the blocks' ways that composition way `way` is."""
@@ -160,8 +165,8 @@ class Compositions:
             first = composed.best[0] if composed.best else None
             if first is None or self._seconds(room, first, self._lost) <= first.seconds * (1 + SLACK):
                 break
-        best = tuple(replace(each, seconds=self._seconds(room, each)) for each in composed.best)
-        return replace(composed, best=tuple(sorted(best, key=lambda each: each.seconds)))
+        best = tuple(replace(composition, seconds=self._seconds(room, composition)) for composition in composed.best)
+        return replace(composed, best=tuple(sorted(best, key=lambda composition: composition.seconds)))
 
     @cached_property
     def _lost(self) -> Numbers:
@@ -170,7 +175,7 @@ class Compositions:
 
     def _seconds(self, room: "Limited", composition: Composition, more: Numbers | None = None) -> float:
         """The objective of a composition by what is known of its ways, which ask for `more` of some lanes."""
-        ways, counts = (np.array(each) for each in zip(*composition.counts, strict=True))
+        ways, counts = (np.array(column) for column in zip(*composition.counts, strict=True))
         lanes = self.ways.lanes if more is None else self.ways.lanes + more
         return float(room.room.seconds(room.room.ends + counts @ lanes[ways]))
 

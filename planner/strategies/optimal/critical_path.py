@@ -22,14 +22,14 @@ class Crossed:
         crossing takes so much of its `latency`."""
         ends = finished(self.tasks, times)
         here, there = (max((ends[place] for place in side), default=-inf) for side in self.last)
-        into, back = (latency * each for each in self.latencies)
+        into, back = (latency * seconds for seconds in self.latencies)
         return max(here, there + back), max(there, here + into)
 
     def until(self, times: Sequence[float], latency: float = 1.0) -> tuple[float, float]:
         """From when all is on the host until it is there again, and on the accelerator: where the block begins on the
         other side, by the latency sooner."""
         at_host, at_accelerator = self.at(times, latency)
-        into, back = (latency * each for each in self.latencies)
+        into, back = (latency * seconds for seconds in self.latencies)
         return (at_host - back, at_accelerator) if self.away else (at_host, at_accelerator - into)
 
 

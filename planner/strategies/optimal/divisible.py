@@ -93,11 +93,13 @@ class Divisible:
 
     def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
         """See Near."""
-        found = [] if near else [each for each in map(self._at, self.blocks.everywhere) if each is not None]
-        for each in near:
-            if self._bound(each) < min((one.seconds for one in found), default=inf):
-                found += [one for one in (self._at(each.ends, each.likely),) if one is not None]
-        order = sorted(found, key=lambda each: each.seconds)
+        solutions = (
+            [] if near else [solution for solution in map(self._at, self.blocks.everywhere) if solution is not None]
+        )
+        for neighbour in near:
+            if self._bound(neighbour) < min((one.seconds for one in solutions), default=inf):
+                solutions += [one for one in (self._at(neighbour.ends, neighbour.likely),) if one is not None]
+        order = sorted(solutions, key=lambda solution: solution.seconds)
         return replace(order[0], near=tuple(order)) if order else None
 
     def priced(self, solved: Solved) -> Numbers:

@@ -44,7 +44,7 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
     near, solved = _solved(optimal, best)
     shown = own(near, solved, best)
     asked = quantities(near.question.frame.roles, _store(best))
-    found = tuple(priced(near, solved, each, shown) for each in asked)
+    prices = tuple(priced(near, solved, quantity, shown) for quantity in asked)
     worth = tokens / best.seconds / solved.seconds
     return Explanation(
         model=plan.model.name,
@@ -55,10 +55,10 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
         seconds=best.seconds,
         divided=solved.seconds,
         tokens=tokens,
-        phases=tuple(_phases(optimal, near, solved, found)),
-        full=tuple(each.quantity.name for each in found if _full(each, solved)),
-        prices=tuple(_price(each, worth) for each in found),
-        undone=tuple(_undone(each, best.seconds) for each in undone(optimal, best)),
+        phases=tuple(_phases(optimal, near, solved, prices)),
+        full=tuple(price.quantity.name for price in prices if _full(price, solved)),
+        prices=tuple(_price(price, worth) for price in prices),
+        undone=tuple(_undone(without, best.seconds) for without in undone(optimal, best)),
     )
 
 

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from helmsman.planner.strategies.optimal.alike import Alike
-from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, SearchResult
 from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.in_order import InOrder
 from helmsman.planner.strategies.optimal.mixed_bound import MixedBound
@@ -72,32 +72,32 @@ class Finalists:
     @cached_property
     def _composed(self) -> tuple[tuple[Finalist, ...], float]:
         """The same, where blocks may be divided."""
-        found, bound, alone = list(self.alone), self.floor, least(self.alone)
-        for each in tried(self.blocks.frame, quarters(self.question.frame), "prefill" in self.aim.phases):
-            best = least(found)
+        finalists, bound, alone = list(self.alone), self.floor, least(self.alone)
+        for attempt in tried(self.blocks.frame, quarters(self.question.frame), "prefill" in self.aim.phases):
+            best = least(finalists)
             if best <= min(alone, bound) * (1 + _GOOD):
                 break
-            space = self._space(each)
+            space = self._space(attempt)
             composed = self._found(space, best)
-            self._searched[each] = space, composed
-            found += self._order.finalists(space, composed, best)
-            if each == ALL:
+            self._searched[attempt] = space, composed
+            finalists += self._order.finalists(space, composed, best)
+            if attempt == ALL:
                 bound = max(bound, composed.bound)
-            if not found and not self.aim.limits:
-                found += self._tight
-                if not found:
+            if not finalists and not self.aim.limits:
+                finalists += self._tight
+                if not finalists:
                     return (), self.floor
         bound = min(alone, bound)
-        if self.aim.limits and self._searched and least(found) > bound * (1 + _FAR):
-            found += self._within_less(least(found))
-        return (*found, *self._of_fewer(least(found), bound)), bound
+        if self.aim.limits and self._searched and least(finalists) > bound * (1 + _FAR):
+            finalists += self._within_less(least(finalists))
+        return (*finalists, *self._of_fewer(least(finalists), bound)), bound
 
     def _of_fewer(self, beat: float, bound: float) -> Iterator[Finalist]:
         """Yield the finalists of every question of which less may be in 4-bit groups, as this one predicts them, if
         they may take less than `beat`: what compositions add up to says too little of their order to find in all ways
         what was found in some. One side alone is as fast with fewer ways, and left out."""
         offered = quarters(self.question.frame) if self.fewer else ()
-        for kept in (each for count in reversed(range(len(offered))) for each in combinations(offered, count)):
+        for kept in (groups for count in reversed(range(len(offered))) for groups in combinations(offered, count)):
             if beat <= bound * (1 + _GOOD):
                 return
             question = replace(self.question, frame=replace(self.question.frame, quarters=kept))
@@ -134,9 +134,9 @@ class Finalists:
         """What needs least of one memory or another, as it is predicted, where that fits."""
         for memory in self.memories:
             chosen = self.least(memory)
-            found = None if chosen is None else predicted(self.question, chosen, self.aim)
-            if found is not None:
-                yield found
+            finalist = None if chosen is None else predicted(self.question, chosen, self.aim)
+            if finalist is not None:
+                yield finalist
 
     @property
     def memories(self) -> tuple[str, ...]:
@@ -160,14 +160,16 @@ class Finalists:
     @cached_property
     def alone(self) -> tuple[Finalist, ...]:
         """One side with everything, where it fits: the processor with all of its cores, or the accelerator."""
-        found = (predicted(question, chosen, self.aim) for question, chosen in sides(self.question))
-        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
+        whole = (predicted(question, chosen, self.aim) for question, chosen in sides(self.question))
+        return tuple(
+            sorted((finalist for finalist in whole if finalist is not None), key=lambda finalist: finalist.seconds)
+        )
 
     @cached_property
-    def _searched(self) -> dict[Try, tuple[Compositions, Found]]:
+    def _searched(self) -> dict[Try, tuple[Compositions, SearchResult]]:
         return {}
 
-    def _found(self, space: Compositions, beat: float) -> Found:
+    def _found(self, space: Compositions, beat: float) -> SearchResult:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
         match = first = space.search(self.aim, self._floors, beat)
@@ -179,25 +181,25 @@ class Finalists:
             match = space.search(self.aim, self._floors, beat)
         return replace(match, bound=first.bound)
 
-    def _lacking(self, space: Compositions, found: Found) -> dict[str, int]:
+    def _lacking(self, space: Compositions, result: SearchResult) -> dict[str, int]:
         """What the best composition lacks; nothing if there is none."""
-        if not found.best:
+        if not result.best:
             return {}
-        ends, composition = found.best[0]
+        ends, composition = result.best[0]
         counts = space.counted(composition)
         best = self._order.assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
         return self.question.lacks(place(self.question.frame, best))
 
-    def _space(self, each: Try) -> Compositions:
+    def _space(self, attempt: Try) -> Compositions:
         """What is composed: where accelerators are alike and ways must be smooth, all with one to which anything
         comes."""
-        smooth = np.intersect1d(self._tracks.smooth(each.most, self.aim.leading), self._rows(each.among))
-        if each.near:
+        smooth = np.intersect1d(self._tracks.smooth(attempt.most, self.aim.leading), self._rows(attempt.among))
+        if attempt.near:
             smooth = np.intersect1d(smooth, np.flatnonzero([not way.stored for way in self.blocks.ways]))
-        if self.blocks.alike and each.most < inf:
+        if self.blocks.alike and attempt.most < inf:
             smooth = np.intersect1d(smooth, self.blocks.lopsided())
-        waiting = each.lost * self._tracks.waiting if each.lost else None
-        return Compositions(self.blocks, each.ahead, self.effort, among=smooth, lost=waiting)
+        waiting = attempt.lost * self._tracks.waiting if attempt.lost else None
+        return Compositions(self.blocks, attempt.ahead, self.effort, among=smooth, lost=waiting)
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""
@@ -212,8 +214,8 @@ class Finalists:
     @cached_property
     def _even(self) -> Chosen:
         """Ways whose link is not busy for much longer than on average in the best composition of all."""
-        (space, found), link = self._searched[ALL], self._tracks.coming(self.aim.leading)
-        counts = (pair for _, composition in found.best[:1] for pair in composition.counts)
+        (space, result), link = self._searched[ALL], self._tracks.coming(self.aim.leading)
+        counts = (pair for _, composition in result.best[:1] for pair in composition.counts)
         mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
         return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))
 

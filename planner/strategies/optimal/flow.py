@@ -69,9 +69,9 @@ def crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers
 def _room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int) -> Numbers:
     """Seconds of the link (blocks, parts, orders) up to which it may work during each part of a block, the last of
     which follows what is done with what came."""
-    orders, found = np.arange(done.shape[1]), links_room(comes, done, number, buffers)
-    freed = found[number - comes, orders]
-    return np.stack([freed, freed, found[number, orders]], axis=1)
+    orders, limits = np.arange(done.shape[1]), links_room(comes, done, number, buffers)
+    freed = limits[number - comes, orders]
+    return np.stack([freed, freed, limits[number, orders]], axis=1)
 
 
 def links_room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int) -> Numbers:

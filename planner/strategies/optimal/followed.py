@@ -32,8 +32,8 @@ class Rule:
 
 def rules(frame: Frame, chosen: Assignment) -> tuple[Rule, ...]:
     """The rules of an assignment, those of all blocks before those of some."""
-    found = (*_of_blocks(frame), *_of_ends(frame, chosen), *_of_ways(frame, chosen))
-    return tuple(rule for rule in found if rule.kept_by(chosen))
+    every = (*_of_blocks(frame), *_of_ends(frame, chosen), *_of_ways(frame, chosen))
+    return tuple(rule for rule in every if rule.kept_by(chosen))
 
 
 def _of_blocks(frame: Frame) -> Iterator[Rule]:

@@ -28,10 +28,10 @@ class Following:
     def paces(self) -> tuple[Pace, ...]:
         """Of every way."""
         link = self.lanes[:, self.basis.carriers].max(axis=1, initial=0.0)
-        rows = zip(*(each.tolist() for each in (self._chain, link, *self._through())), strict=True)
+        rows = zip(*(seconds.tolist() for seconds in (self._chain, link, *self._through())), strict=True)
         alone = self._beside_links(False)
         every = alone if self.basis.links is None else self._beside_links(True)
-        losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
+        losses = zip(*(shares.tolist() for shares in (*alone, *every)), strict=True)
         return tuple(
             paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged)
             for row, (loss, drag, lost, dragged) in zip(rows, losses, strict=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, SearchResult
 from helmsman.planner.strategies.optimal.estimates import Estimates, OrderEstimate
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.offered_ways import quarters
@@ -42,10 +42,12 @@ class InOrder:
     tracks: Tracks
     seen: set[tuple[object, ...]] = field(default_factory=set, init=False, repr=False)
 
-    def finalists(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
+    def finalists(
+        self, space: Compositions, result: SearchResult, beat: float, aim: Aim | None = None
+    ) -> Iterator[Finalist]:
         """Yield the compositions that take least in order, as they are predicted; `aim`: as they were composed, if not
         for the own one."""
-        estimates = self._estimates(space, found, aim or self.aim, beat)
+        estimates = self._estimates(space, result, aim or self.aim, beat)
         if self._in_turns:
             if self._several:
                 lined_up = ((near.lined_up(estimate), near) for estimate, near in estimates)
@@ -69,9 +71,9 @@ class InOrder:
             kind = self._kind(estimate)
             kinds[kind] = kinds.get(kind, 0) + 1
             if kinds[kind] <= (_OF_SEVERAL if self._several else _FINALISTS):
-                for each in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
-                    beat = min(beat, each.seconds)
-                    yield each
+                for finalist in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
+                    beat = min(beat, finalist.seconds)
+                    yield finalist
 
     @property
     def _worse(self) -> float:
@@ -89,17 +91,19 @@ class InOrder:
         return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
 
     def _estimates(
-        self, space: Compositions, found: Found, aim: Aim, beat: float
+        self, space: Compositions, result: SearchResult, aim: Aim, beat: float
     ) -> list[tuple[OrderEstimate, Estimates]]:
         """Return about how long compositions take in order, the least first; of batches in turns, of those that add up
         to less than `beat`."""
         estimates: dict[tuple[Ends, object], tuple[OrderEstimate, Estimates]] = {}
         offered, most = self.aim.leading == "prefill", _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE
-        for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if offered else ()))):
+        for ends in dict.fromkeys(
+            (*(ends for ends, _ in result.best), *(space.blocks.arrangements if offered else ()))
+        ):
             near = Estimates(space, aim, ends, self._track(ends))
-            pool = [composition for there, composition in found.best if there == ends]
+            pool = [composition for there, composition in result.best if there == ends]
             plain = near.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
-            tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
+            tried = [composition for composition in (*pool, *plain) if composition.seconds < beat or not self._in_turns]
             for estimate in near.of(tried):
                 estimates[ends, estimate.composition.counts] = estimate, near
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
@@ -108,20 +112,20 @@ class InOrder:
         """The best few in their best order, and where their ends are; those of several accelerators that may take less
         than others do."""
         least = inf
-        for each, near in best[: _OF_SEVERAL if self._several else _LINED_UP]:
-            if not self._several or each.composition.seconds < least:
-                found = near.lined_up(each)
-                least = min(least, found.seconds)
-                yield found, near.ends
+        for estimate, near in best[: _OF_SEVERAL if self._several else _LINED_UP]:
+            if not self._several or estimate.composition.seconds < least:
+                improved = near.lined_up(estimate)
+                least = min(least, improved.seconds)
+                yield improved, near.ends
 
     def once(self, chosen: Assignment) -> Iterator[Finalist]:
         """An assignment as it is predicted, unless it was before."""
         key = chosen.blocks, chosen.embedding, chosen.output, chosen.prefetch
         if key not in self.seen:
             self.seen.add(key)
-            found = predicted(self.question, chosen, self.aim)
-            if found is not None:
-                yield found
+            finalist = predicted(self.question, chosen, self.aim)
+            if finalist is not None:
+                yield finalist
 
     @property
     def _resident(self) -> int:

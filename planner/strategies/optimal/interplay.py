@@ -47,7 +47,7 @@ class Interplay:
     def _counts(self, share: float) -> Numbers:
         """By kind of transfer."""
         if share not in self.shares:
-            work, link = (np.array(each) for each in zip(*map(self._speeds, self.working), strict=True))
+            work, link = (np.array(speeds) for speeds in zip(*map(self._speeds, self.working), strict=True))
             left = np.minimum(1.0, (1 - share * link[:, :1]) / work[:, :1])
             self.shares[share] = np.clip(((1 - left * work) / (share * link)).min(axis=0), 0.0, 1.0)
         return self.shares[share]

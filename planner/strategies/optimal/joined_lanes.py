@@ -24,8 +24,8 @@ class JoinedLanes:
     @cached_property
     def each(self) -> tuple[Lane, ...]:
         """In order of columns."""
-        found = dict.fromkeys(lane for named in self.named for lane in named)
-        return tuple(lane for phase in self.phases for lane in found if lane[0] == phase)
+        lanes = dict.fromkeys(lane for named in self.named for lane in named)
+        return tuple(lane for phase in self.phases for lane in lanes if lane[0] == phase)
 
     @cached_property
     def named(self) -> tuple[tuple[Lane, ...], ...]:
@@ -37,18 +37,18 @@ class JoinedLanes:
         another one, a way takes at least its seconds as if it lost all that any operation can lose."""
         named = self.named[on]
         result = np.zeros((len(lanes), len(self.each)))
-        for lane, (each, chain) in self._far[on].items():
+        for lane, (beside, chain) in self._far[on].items():
             column = named.index((lane[0], TURNING[1]))
-            result[:, self.each.index(lane)] = np.maximum(chain[rows], each.idle * lanes[:, column])
+            result[:, self.each.index(lane)] = np.maximum(chain[rows], beside.idle * lanes[:, column])
         result[:, [self.each.index(lane) for lane in named]] = lanes
         return result
 
     @cached_property
     def _far(self) -> tuple[Mapping[Lane, tuple[Beside, Numbers]], ...]:
         """By accelerator, and busy link or another lane of another one, the chains of its ways beside that."""
-        found = {(phase, name): beside for blocks in self.members for phase, name, beside in _besides(blocks)}
+        besides = {(phase, name): beside for blocks in self.members for phase, name, beside in _besides(blocks)}
         return tuple(
-            {lane: (each, blocks.beside(lane[0], each)) for lane, each in found.items() if lane not in named}
+            {lane: (beside, blocks.beside(lane[0], beside)) for lane, beside in besides.items() if lane not in named}
             for blocks, named in zip(self.members, self.named, strict=True)
         )
 
@@ -56,4 +56,4 @@ class JoinedLanes:
 def _besides(blocks: Blocks) -> Iterator[tuple[Phase, str, Beside]]:
     """The chains beside a busy link, or another lane, of one accelerator."""
     for phase in blocks.phases:
-        yield from ((phase, name, each) for name, each in blocks.bases[phase].beside.items())
+        yield from ((phase, name, beside) for name, beside in blocks.bases[phase].beside.items())

@@ -34,8 +34,8 @@ class JoinedMemories:
 
     def coming(self, on: int) -> slice:
         """The columns of what comes to an accelerator."""
-        each = self.flows // len(self.frame.roles.accelerators)
-        return slice(on * each, (on + 1) * each)
+        width = self.flows // len(self.frame.roles.accelerators)
+        return slice(on * width, (on + 1) * width)
 
     def buffers(self, blocks: int) -> Numbers:
         """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;

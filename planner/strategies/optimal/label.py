@@ -40,10 +40,10 @@ def contents(frame: Frame, chosen: Assignment) -> Hashable:
 def told_apart(every: Sequence[Asked]) -> Iterator[str]:
     """Their labels, in parentheses what tells each from the first of the same label."""
     firsts: dict[str, Asked] = {}
-    for each in every:
-        text = label(*each)
-        first = firsts.setdefault(text, each)
-        yield text if each is first else f"{text} ({', '.join(_differences(first, each))})"
+    for question in every:
+        text = label(*question)
+        first = firsts.setdefault(text, question)
+        yield text if question is first else f"{text} ({', '.join(_differences(first, question))})"
 
 
 def _differences(first: Asked, other: Asked) -> Iterator[str]:

@@ -103,8 +103,8 @@ class Links:
         one, every = work.max(axis=1), work.min(axis=1)
         of_one, of_every = (links[np.arange(len(work)), at] for at in (work.argmax(axis=1), work.argmin(axis=1)))
         equal = (one - every) / np.maximum(of_every * one - of_one * every, np.finfo(float).tiny)
-        found = np.concatenate([((1 - work) / links).min(axis=1), equal[one > every]])
-        return np.asarray(np.minimum(found, 1 / self._moved[-1, large].sum(axis=1).max()))
+        tight = np.concatenate([((1 - work) / links).min(axis=1), equal[one > every]])
+        return np.asarray(np.minimum(tight, 1 / self._moved[-1, large].sum(axis=1).max()))
 
     def counts(self, share: float) -> CountedSeconds:
         """What seconds count where one of a link counts for a `share`."""
@@ -207,7 +207,7 @@ def links_to(
     """The links by which weights come to several accelerators; None where they do not. `there`: the tasks of a block on
     one of them, to which all comes; `working`: operations beside them."""
     links = [costs.hardware.link(host.memory, device.memory) for device in away if device.memory != host.memory]
-    found, coming = tuple(link for link in links if link is not None), [task for task in there if weights_of(task)]
-    if len(found) < _PAIR or not coming:
+    joining, coming = tuple(link for link in links if link is not None), [task for task in there if weights_of(task)]
+    if len(joining) < _PAIR or not coming:
         return None
-    return Links(costs, host, found, max(coming, key=lambda task: task.bytes), tuple(working))
+    return Links(costs, host, joining, max(coming, key=lambda task: task.bytes), tuple(working))

@@ -27,10 +27,10 @@ def exact(basis: Basis, tasks: Sequence[Task], summed: Numbers) -> Numbers:
     total[basis.places[CHAIN]] = delayed + min(path.at(times))
     for name, until in zip(TURNING, path.until(times), strict=True):
         total[basis.places[name]] = delayed + until
-    for name, each in basis.beside.items():
-        counts = (each.kept(task) if computed(task) is not None else each.idle for task in work.tasks)
+    for name, busy in basis.beside.items():
+        counts = (busy.kept(task) if computed(task) is not None else busy.idle for task in work.tasks)
         slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
-        total[basis.places[name]] = path.until(slower, each.idle)[1] + sum(map(each.counted, tasks))
+        total[basis.places[name]] = path.until(slower, busy.idle)[1] + sum(map(busy.counted, tasks))
     return np.maximum(total, summed)
 
 

@@ -116,8 +116,8 @@ class LoweredParts:
         """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
         operation that runs meanwhile loses for it, the largest of these, and all. Where several accelerators have
         links, beside all of these."""
-        found = (beside for lane, interplay in self.interplays.items() for beside in self._besides(lane, interplay))
-        return {f"{CHAIN} beside {each.share:g} of {each.lane}": each for each in found}
+        chains = (beside for lane, interplay in self.interplays.items() for beside in self._besides(lane, interplay))
+        return {f"{CHAIN} beside {chain.share:g} of {chain.lane}": chain for chain in chains}
 
     def _besides(self, lane: str, interplay: Interplay) -> Iterator[Beside]:
         if lane == self.link and self.links is not None:

@@ -56,7 +56,7 @@ class MixedBound:
         composed = (self._bound(ends) for ends in self._outside.arrangements)
         asked = replace(self.question, frame=replace(self.question.frame, formats=self.formats))
         alone = (predicted(question, chosen, self.aim) for question, chosen in sides(asked))
-        return min(*composed, *(each.seconds for each in alone if each is not None), inf)
+        return min(*composed, *(finalist.seconds for finalist in alone if finalist is not None), inf)
 
     def _bound(self, ends: Ends) -> float:
         """The same with the ends of the model in one place."""
@@ -78,18 +78,18 @@ class MixedBound:
 
     def _room(self, ends: Ends) -> Limited:
         """What there is for blocks, on the lanes that all kinds have: those of what few formats need are left out."""
-        found, columns = self._space.room(ends, self.aim), self._columns[-1]
-        memories = len(found.room.free) - len(found.limited)
-        kept = np.flatnonzero(np.isin(found.limited, columns))
+        limited, columns = self._space.room(ends, self.aim), self._columns[-1]
+        memories = len(limited.room.free) - len(limited.limited)
+        kept = np.flatnonzero(np.isin(limited.limited, columns))
         among = np.concatenate([np.arange(memories), memories + kept])
         room = replace(
-            found.room,
-            ends=found.room.ends[columns],
-            phase=found.room.phase[columns],
-            free=found.room.free[among],
-            buffers=found.room.buffers[:, among],
+            limited.room,
+            ends=limited.room.ends[columns],
+            phase=limited.room.phase[columns],
+            free=limited.room.free[among],
+            buffers=limited.room.buffers[:, among],
         )
-        return Limited(room, np.flatnonzero(np.isin(columns, found.limited)))
+        return Limited(room, np.flatnonzero(np.isin(columns, limited.limited)))
 
     @cached_property
     def _columns(self) -> list[Chosen]:

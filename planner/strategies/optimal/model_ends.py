@@ -23,9 +23,9 @@ def of_ends(basis: Basis, tasks: Sequence[Task], blocks: int) -> Numbers:
     total[basis.places[CHAIN]] = chain
     for name, latency in zip(TURNING, basis.latencies[::-1], strict=True):
         total[basis.places[name]] = chain - latency
-    for name, each in basis.beside.items():
-        crossing = each.idle * basis.latencies[0]
-        total[basis.places[name]] = chain - (1 - each.idle) * (chain - after) - crossing
+    for name, busy in basis.beside.items():
+        crossing = busy.idle * basis.latencies[0]
+        total[basis.places[name]] = chain - (1 - busy.idle) * (chain - after) - crossing
     return total
 
 

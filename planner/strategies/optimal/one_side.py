@@ -21,4 +21,4 @@ def sides(question: Question) -> Iterator[tuple[Question, Assignment]]:
     for end in ends if roles.accelerator is not None else ():
         yield question, Assignment(away, *end, {})
     if roles.others:
-        yield from ((question, each) for each in resident(frame))
+        yield from ((question, assignment) for assignment in resident(frame))

@@ -43,7 +43,7 @@ def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
 def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[Arranged]:
     """The same for each of many."""
     best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
-    leads = [[each.pattern, *((lead, each.pattern[1]) for lead in _LEADS)] for each in best]
+    leads = [[one.pattern, *((lead, one.pattern[1]) for lead in _LEADS)] for one in best]
     return _best(many, leads, track, buffers)
 
 
@@ -53,11 +53,11 @@ def _best(
     """For each of many the best of its patterns."""
     pairs = [(place, pattern) for place, of in enumerate(patterns) for pattern in of]
     orders = [_patterned(many[place], track, pattern) for place, pattern in pairs]
-    found: dict[int, Arranged] = {}
+    fastest: dict[int, Arranged] = {}
     for (place, pattern), rows, took in zip(pairs, orders, timed(orders, track, buffers), strict=True):
-        if place not in found or took < found[place].seconds:
-            found[place] = Arranged(rows, took, pattern)
-    return [found[place] for place in range(len(many))]
+        if place not in fastest or took < fastest[place].seconds:
+            fastest[place] = Arranged(rows, took, pattern)
+    return [fastest[place] for place in range(len(many))]
 
 
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:

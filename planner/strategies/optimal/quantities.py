@@ -115,7 +115,7 @@ def _wider(link: Link, factor: float) -> Link:
 
 
 def _stronger(device: Device, factor: float) -> Device:
-    compute = tuple(_faster(each, "flops", factor) for each in device.compute)
+    compute = tuple(_faster(rate, "flops", factor) for rate in device.compute)
     device = device.model_copy(update={"compute": compute})
     for name in ("elementwise", "decompress"):
         device = device if getattr(device, name) is None else _faster(device, name, factor)

@@ -38,10 +38,10 @@ def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
 
 def _lacking(optimal: "Optimal") -> dict[str, int]:
     """By memory the fewest bytes that would do if others stay as they are, where that helps."""
-    found: dict[str, int] = {}
+    least: dict[str, int] = {}
     for memory, size in _alone_lacking(optimal):
-        found[memory] = min(size, found.get(memory, size))
-    return {memory: _in_hundredths(size) for memory, size in found.items()}
+        least[memory] = min(size, least.get(memory, size))
+    return {memory: _in_hundredths(size) for memory, size in least.items()}
 
 
 def _alone_lacking(optimal: "Optimal") -> Iterator[tuple[str, int]]:
@@ -55,11 +55,11 @@ def _alone_lacking(optimal: "Optimal") -> Iterator[tuple[str, int]]:
 def _wanted(optimal: "Optimal") -> Iterator[tuple[Question, Assignment]]:
     """The plans that need least."""
     yield from sides(optimal.question)
-    for each in (optimal, optimal.with_one) if optimal.question.frame.roles.others else (optimal,):
-        for memory in each.search.memories:
-            least = each.search.least(memory)
+    for problem in (optimal, optimal.with_one) if optimal.question.frame.roles.others else (optimal,):
+        for memory in problem.search.memories:
+            least = problem.search.least(memory)
             if least is not None:
-                yield each.question, least
+                yield problem.question, least
 
 
 def _in_hundredths(size: int) -> int:
@@ -79,11 +79,11 @@ def _both_loosened(optimal: "Optimal") -> str:
 
 def _too_slow(optimal: "Optimal") -> InfeasibleError:
     """The smallest change of a limit that would do, the others kept."""
-    found = []
+    changes = []
     for phase, limit in optimal.aim.limits.items():
         least = optimal.fastest(phase).finalists
         if least:
-            found.append((least[0].seconds / limit, f"{LIMITS[phase]}={least[0].seconds * _MARGIN:.4g}s"))
-    remedy = f"the smallest change: {min(found)[1] if found else _both_loosened(optimal)}"
+            changes.append((least[0].seconds / limit, f"{LIMITS[phase]}={least[0].seconds * _MARGIN:.4g}s"))
+    remedy = f"the smallest change: {min(changes)[1] if changes else _both_loosened(optimal)}"
     text = ", ".join(f"{LIMITS[phase]} of {format_seconds(limit)}" for phase, limit in optimal.aim.limits.items())
     return InfeasibleError(f"no plan reaches {text}", field="slo", remedy=remedy)

@@ -50,15 +50,15 @@ def _generated(
     while True:
         growing.add(np.zeros(len(fresh)), _columns(program.only(fresh)))
         columns = np.concatenate([columns, fresh])
-        found = growing.solve()
-        if found is None:
+        solution = growing.solve()
+        if solution is None:
             fresh = np.setdiff1d(np.arange(len(ways)), columns)
             if not len(fresh):
                 return best
             continue
         counts = np.zeros(len(ways))
-        counts[columns] = found.unknowns[len(room.weights) :]
-        prices, lanes = np.maximum(0.0, -found.duals), len(room.ends)
+        counts[columns] = solution.unknowns[len(room.weights) :]
+        prices, lanes = np.maximum(0.0, -solution.duals), len(room.ends)
         relaxed = dual(ways, room, prices[:lanes], prices[lanes:-1] * unit / scale, counts)
         best = relaxed if best is None or relaxed.bound >= best.bound else replace(best, counts=counts)
         costs = relaxed.reduced - relaxed.reduced[columns].min()

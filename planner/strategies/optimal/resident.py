@@ -57,8 +57,8 @@ def _divided(blocks: int, capacities: Sequence[int]) -> tuple[int, ...]:
     """Blocks as evenly as capacities allow; none where they do not."""
     if sum(capacities) < blocks:
         return ()
-    found, left = dict[int, int](), blocks
+    counts, left = dict[int, int](), blocks
     for waiting, on in enumerate(sorted(range(len(capacities)), key=lambda index: capacities[index])):
-        found[on] = min(capacities[on], left // (len(capacities) - waiting))
-        left -= found[on]
-    return tuple(found[on] for on in range(len(capacities)))
+        counts[on] = min(capacities[on], left // (len(capacities) - waiting))
+        left -= counts[on]
+    return tuple(counts[on] for on in range(len(capacities)))

@@ -87,8 +87,8 @@ class AllBlocks:
     @cached_property
     def ways(self) -> tuple[BlockWay, ...]:
         """In the order of rows."""
-        found = ((on, self.members[on].ways[row]) for on, row in self.rows)
-        return tuple(way if way.on == on else replace(way, on=on) for on, way in found)
+        placed = ((on, self.members[on].ways[row]) for on, row in self.rows)
+        return tuple(way if way.on == on else replace(way, on=on) for on, way in placed)
 
     @cached_property
     def summed(self) -> Ways:
@@ -231,14 +231,14 @@ class AllBlocks:
 
     def ends(self, embedding: Side, output: Side) -> Numbers:
         """Seconds by lane of the ends of the model."""
-        found = dict[Lane, float]()
+        seconds_of = dict[Lane, float]()
         for phase in self.phases:
             outside = self._outside((embedding, output), phase)
             for blocks, named in zip(self.members, self.joined.named, strict=True):
                 own = (lane for lane in named if lane[0] == phase)
                 for lane, seconds in zip(own, of_ends(blocks.bases[phase], outside, self.count), strict=True):
-                    found[lane] = max(found.get(lane, 0.0), float(seconds))
-        return np.array([found[lane] for lane in self.lanes])
+                    seconds_of[lane] = max(seconds_of.get(lane, 0.0), float(seconds))
+        return np.array([seconds_of[lane] for lane in self.lanes])
 
     def _outside(self, ends: Ends, phase: Phase) -> tuple[Task, ...]:
         """The tasks of the ends of the model."""

@@ -57,7 +57,7 @@ def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None 
 
 def _change(both: tuple[Near, Near], solved: Solved) -> Numbers:
     """By how much the parts of the Lagrangian shrink with all of a quantity, by what a little more and less do."""
-    up, down = (each.priced(solved) for each in both)
+    up, down = (neighbour.priced(solved) for neighbour in both)
     return (down - up) / (2 * _SMALL)
 
 

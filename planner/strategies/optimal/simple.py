@@ -18,12 +18,12 @@ def simple(ways: Ways, room: Room, resident: int | None, most: int, fewer: bool 
     The kinds are not compared: they often add up to the same, and blocks of one way lose least in order. More room for
     `resident` ones would push out the others, which a question with less room has."""
     counts = [np.zeros(len(ways))]
-    found = [_judged(ways, room, counts[0], 0)]
+    judged = [_judged(ways, room, counts[0], 0)]
     if resident is not None:
         counts += _halved(_most(ways, room, resident), fewer)
-        found += [np.where(some > 0, _judged(ways, room, some, resident), inf) for some in counts[1:]]
-    pairs = [(row, int(way)) for row, seconds in enumerate(found) for way in np.argsort(seconds, kind="stable")[:most]]
-    taken = ((way, int(counts[row][way]), float(found[row][way])) for row, way in pairs)
+        judged += [np.where(some > 0, _judged(ways, room, some, resident), inf) for some in counts[1:]]
+    pairs = [(row, int(way)) for row, seconds in enumerate(judged) for way in np.argsort(seconds, kind="stable")[:most]]
+    taken = ((way, int(counts[row][way]), float(judged[row][way])) for row, way in pairs)
     composed = (_composed(way, many, room.blocks, resident, seconds) for way, many, seconds in taken if seconds < inf)
     return tuple(dict.fromkeys(composed))
 

@@ -67,8 +67,8 @@ class Optimal:
         )
         others = {key: other for key, other in reversed(rest) if key != first[0] and key != rest[0][0]}
         shown = [best, *sorted(others.values(), key=lambda other: other.counted)]
-        texts = told_apart([(each.question.frame, each.chosen) for each in shown])
-        yield from ((text, each.counted) for text, each in list(zip(texts, shown, strict=True))[1:])
+        texts = told_apart([(finalist.question.frame, finalist.chosen) for finalist in shown])
+        yield from ((text, finalist.counted) for text, finalist in list(zip(texts, shown, strict=True))[1:])
 
     @cached_property
     def _proved(self) -> "Optimal":
@@ -105,17 +105,17 @@ class Optimal:
     def finalists(self) -> tuple[Finalist, ...]:
         """The best that fit, as they are predicted, best first: by seconds of the objective, and by what breaks ties
         where those are the same but for rounding."""
-        found, bound = list(self.search.answer[0]), self.search.answer[1]
-        best = min((each.seconds for each in found), default=float("inf"))
+        fitting, bound = list(self.search.answer[0]), self.search.answer[1]
+        best = min((finalist.seconds for finalist in fitting), default=float("inf"))
         large = too_large(self.question.frame)
         others = self.question.frame.roles.others and not large
         if others and best > bound * _FAR and self.with_one.search.floor < best:
-            found += self.with_one.finalists
+            fitting += self.with_one.finalists
         if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
-            found += self._of_requests()
-        found = found or ([] if large else list(self._just_within()))
-        least = min((each.counted for each in found), default=0.0) * (1 + _ROUNDING)
-        return tuple(sorted(found, key=lambda each: (max(least, each.counted), each.seconds)))
+            fitting += self._of_requests()
+        fitting = fitting or ([] if large else list(self._just_within()))
+        least = min((finalist.counted for finalist in fitting), default=0.0) * (1 + _ROUNDING)
+        return tuple(sorted(fitting, key=lambda finalist: (max(least, finalist.counted), finalist.seconds)))
 
     @property
     def fits(self) -> bool:
@@ -177,7 +177,7 @@ class Optimal:
     def _fastest(self) -> dict[Phase, "Optimal"]:
         """The same, by limited phase."""
         limits = self.aim.limits
-        others = {phase: {each: value for each, value in limits.items() if each != phase} for phase in limits}
+        others = {phase: {limited: value for limited, value in limits.items() if limited != phase} for phase in limits}
         return {phase: replace(self, aim=Aim(self.aim.name, {phase: 1.0}, rest)) for phase, rest in others.items()}
 
     def _prompts(self, best: Finalist) -> Finalist:

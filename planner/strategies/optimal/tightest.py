@@ -61,8 +61,8 @@ class Tightest:
         rows = np.vstack([asked[:, others].T, self._once, self._within])
         upper = np.concatenate([(room / scale)[others] - _TIGHTER, self._times, np.zeros(len(self._within))])
         lower = np.concatenate([np.full(others.sum(), -np.inf), self._times, np.full(len(self._within), -np.inf)])
-        found = solve(asked[:, column], rows, lower, upper, whole=IntegerUnknowns(len(asked), _NODES, _NEAR))
-        return None if found is None else self._assignment(found.unknowns.round().astype(int))
+        solution = solve(asked[:, column], rows, lower, upper, whole=IntegerUnknowns(len(asked), _NODES, _NEAR))
+        return None if solution is None else self._assignment(solution.unknowns.round().astype(int))
 
     def _assignment(self, chosen: Chosen) -> Assignment:
         counts, ends = chosen[: len(self._ways)], chosen[len(self._ways) :]
@@ -84,15 +84,15 @@ class Tightest:
     def _within(self) -> Numbers:
         """Blocks for which more comes than a level, all of them at most where a higher level is chosen (levels,
         unknowns)."""
-        found, start = [], len(self._ways) + len(self._ends)
+        levels_of, start = [], len(self._ways) + len(self._ends)
         for flow, levels in zip(self._ways.coming.T, self._levels, strict=True):
             for place, level in enumerate(levels[:-1]):
                 row = np.zeros(start + len(levels))
                 row[: len(flow)] = flow > level
                 row[start + place + 1 :] = -self.blocks.count
-                found.append(row)
+                levels_of.append(row)
             start += len(levels)
-        return np.array([np.pad(row, (0, start - len(row))) for row in found]).reshape(-1, start)
+        return np.array([np.pad(row, (0, start - len(row))) for row in levels_of]).reshape(-1, start)
 
     @cached_property
     def _ends(self) -> tuple[Ends, ...]:

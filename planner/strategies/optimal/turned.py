@@ -17,8 +17,8 @@ Names = Mapping[str, str]
 
 def called(roles: Roles, lanes: Sequence[Lane]) -> tuple[Names, ...]:
     """By accelerator, what its lanes are called, by what they are of the first one's."""
-    each = [dict(_named(roles, lanes, on)) for on in range(len(roles.accelerators))]
-    return tuple({what: name for what, name in names.items() if what in each[0]} for names in each)
+    names_of = [dict(_named(roles, lanes, on)) for on in range(len(roles.accelerators))]
+    return tuple({what: name for what, name in names.items() if what in names_of[0]} for names in names_of)
 
 
 def turned(names: Sequence[Names], lanes: Sequence[Lane]) -> Iterator[Chosen]:

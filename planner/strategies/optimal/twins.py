@@ -10,10 +10,10 @@ _Figures = tuple[str, tuple[float, ...]]
 def alike(roles: Roles) -> bool:
     """Whether there are several accelerators with memories of their own that differ in nothing but names and, against
     the first one, in longer latencies of their links."""
-    found = _figured(roles)
-    first = found[0][1] if found else ()
-    later = all(mine <= other for _, latencies in found for mine, other in zip(first, latencies, strict=True))
-    return len(found) > 1 and later and len({figures for figures, _ in found}) == 1
+    accelerators = _figured(roles)
+    first = accelerators[0][1] if accelerators else ()
+    later = all(mine <= other for _, latencies in accelerators for mine, other in zip(first, latencies, strict=True))
+    return len(accelerators) > 1 and later and len({figures for figures, _ in accelerators}) == 1
 
 
 def twins(roles: Roles) -> bool:

@@ -48,11 +48,11 @@ def undone(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
         _seconds(optimal, best),
         [_Plan(_seconds(optimal, finalist), finalist) for finalist in optimal.finalists],
     )
-    found = []
+    ablations = []
     for rule in rules(optimal.question.frame, best.chosen):
         known += _better(optimal, best, rule, took, known)
-        found.append(_without(rule, took, known))
-    return tuple(sorted(found, key=lambda each: -inf if each.seconds is None else -each.seconds))
+        ablations.append(_without(rule, took, known))
+    return tuple(sorted(ablations, key=lambda without: -inf if without.seconds is None else -without.seconds))
 
 
 def _without(rule: Rule, took: float, known: list[_Plan]) -> Without:
@@ -60,18 +60,18 @@ def _without(rule: Rule, took: float, known: list[_Plan]) -> Without:
     free = _free(rule, known)
     if not free:
         return Without(rule.text, None, None)
-    least = min(free, key=lambda each: each.seconds)
+    least = min(free, key=lambda plan: plan.seconds)
     text = label(least.finalist.question.frame, least.finalist.chosen)
     return Without(rule.text, text, max(0.0, least.seconds - took))
 
 
 def _free(rule: Rule, known: list[_Plan]) -> list[_Plan]:
-    return [each for each in known if not rule.kept_by(each.finalist.chosen)]
+    return [plan for plan in known if not rule.kept_by(plan.finalist.chosen)]
 
 
 def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: list[_Plan]) -> Iterator[_Plan]:
     """The best compositions without a rule, where a known plan is not as good as the best one already."""
-    blocks, least = optimal.blocks, min((each.seconds for each in _free(rule, known)), default=inf)
+    blocks, least = optimal.blocks, min((plan.seconds for plan in _free(rule, known)), default=inf)
     for space in _spaces(blocks, best.chosen.prefetch, rule) if least > took * (1 + SLACK) else ():
         for ends, composition in space.search(optimal.aim, beat=least).best[:1]:
             counts = space.counted(composition)
@@ -88,13 +88,13 @@ def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]
     """What is composed without a rule: where accelerators are alike the part of each, and all with one to which
     anything comes, whichever that is."""
     free = np.array([not rule.uses(way) for way in blocks.ways])
-    ends = tuple(each for each in blocks.everywhere if not rule.ends(each))
+    ends = tuple(arrangement for arrangement in blocks.everywhere if not rule.ends(arrangement))
     if not blocks.alike:
         yield from _space(blocks, ahead, np.flatnonzero(free), ends)
         return
-    each, several = Alike(blocks, "each"), range(len(blocks.members))
-    places = np.array([[each.places[int(row), on] for on in several] for row in each.rows])
-    yield from _space(each, ahead, np.flatnonzero(free[places].all(axis=1)), ends)
+    separate, several = Alike(blocks, "each"), range(len(blocks.members))
+    places = np.array([[separate.places[int(row), on] for on in several] for row in separate.rows])
+    yield from _space(separate, ahead, np.flatnonzero(free[places].all(axis=1)), ends)
     for on in several:
         rows = blocks.lopsided(on)
         yield from _space(blocks, ahead, rows[free[rows]], ends)

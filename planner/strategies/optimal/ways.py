@@ -61,14 +61,14 @@ class Room:
 
     def busiest(self, some: Numbers, others: Numbers) -> Numbers:
         """The objective of each of `some` totals by lane with each of `others` (some x others)."""
-        found = np.zeros((len(some), len(others)))
-        for each, weight in enumerate(self.weights):
-            lanes = np.flatnonzero(self.phase == each)
-            most = np.full_like(found, -inf)
+        objective = np.zeros((len(some), len(others)))
+        for phase, weight in enumerate(self.weights):
+            lanes = np.flatnonzero(self.phase == phase)
+            most = np.full_like(objective, -inf)
             for one, other in zip(some.T[lanes], others.T[lanes], strict=True):
                 np.maximum(most, one[:, None] + other, out=most)
-            found += weight * most
-        return found.ravel()
+            objective += weight * most
+        return objective.ravel()
 
 
 def undominated(ways: Ways) -> Chosen:
@@ -88,11 +88,11 @@ def _telling_first(columns: Numbers) -> Numbers:
     """What ways ask for (asked, ways), those first by which fewest of some ways ask for no more than others."""
     some = columns[:, :: 1 + columns.shape[1] // _SAMPLED]
     less = some[:, :, None] <= some[:, None]
-    left, found = np.ones(less.shape[1:], dtype=np.bool_), list[int]()
+    left, telling = np.ones(less.shape[1:], dtype=np.bool_), list[int]()
     for _ in range(_TELLING):
-        found.append(int((less & left).sum(axis=(1, 2)).argmin()))
-        left &= less[found[-1]]
-    return columns[list(dict.fromkeys((*found, *range(len(columns)))))]
+        telling.append(int((less & left).sum(axis=(1, 2)).argmin()))
+        left &= less[telling[-1]]
+    return columns[list(dict.fromkeys((*telling, *range(len(columns)))))]
 
 
 def _beaten(some: Numbers, others: Numbers) -> NDArray[np.bool_]:

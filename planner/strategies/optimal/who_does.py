@@ -128,14 +128,14 @@ class WhoDoes:
         if not self.separate:
             return {}
         coming, stored, packed = (1.0 - self._here) * (1.0 - self.stored), self.stored, self.packed
-        found: dict[Source, Numbers] = {
+        sources: dict[Source, Numbers] = {
             "host": coming * (1.0 - packed),
             "storage": stored * (1.0 - packed),
             "host q4": coming * packed,
             "storage q4": stored * packed,
             "resident q4": self._here * packed,
         }
-        return {source: comes for source, comes in found.items() if source == "host" or comes.any()}
+        return {source: comes for source, comes in sources.items() if source == "host" or comes.any()}
 
     @cached_property
     def packed(self) -> Numbers:

@@ -83,7 +83,7 @@ class Question:
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        remedy = ", or ".join([f"{lacks} would do", *(each for each in (option, batch) if each)])
+        remedy = ", or ".join([f"{lacks} would do", *(remedy for remedy in (option, batch) if remedy)])
         return InfeasibleError(message, remedy=remedy, lacks=missing, largest_batch=many)
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:

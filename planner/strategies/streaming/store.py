@@ -45,8 +45,8 @@ def store_of(roles: Roles, path: StoragePath | None = None, home: str | None = N
     if path is not None or storage:
         return None
     linked = (name for name in _others(roles) if home in (None, name) and _linked(roles, name, "direct"))
-    found = max(linked, key=lambda name: roles.hardware.memory(name).available, default=None)
-    return None if found is None else WeightStore((found,), (), "pinned", asked=home is not None)
+    home_memory = max(linked, key=lambda name: roles.hardware.memory(name).available, default=None)
+    return None if home_memory is None else WeightStore((home_memory,), (), "pinned", asked=home is not None)
 
 
 def _linked(roles: Roles, name: str, way: StoragePath) -> bool:

@@ -52,16 +52,16 @@ def table_warnings(table: OperationTable, frame: Frame, storage: tuple[str, ...]
     Rows that would not be at the context of the question have one warning of their own: it is the table's context
     that is wrong, not its units."""
     alike = table.model_copy(update={"context": mean_step(frame.workload).context})
-    found, elsewhere = list[str](), set[str]()
+    messages, elsewhere = list[str](), set[str]()
     for column in COLUMNS:
-        ratios, asked = (dict(_ratios(each, frame, column, storage)) for each in (table, alike))
+        ratios, asked = (dict(_ratios(version, frame, column, storage)) for version in (table, alike))
         explained = {op for op in ratios if _wrong(ratios[op]) and not _wrong(asked.get(op, ratios[op]))}
         elsewhere |= explained
         for many in (True, False):
             off = {op: ratio for op, ratio in ratios.items() if _off(ratio, many) and op not in explained}
             if off:
-                found.append(_warning(column, off, len(ratios), many))
-    return (*_of_context(table, alike.context, elsewhere), *found)
+                messages.append(_warning(column, off, len(ratios), many))
+    return (*_of_context(table, alike.context, elsewhere), *messages)
 
 
 def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, object, object, str]]:

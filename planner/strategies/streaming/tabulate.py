@@ -84,8 +84,8 @@ def _blank(frame: Frame) -> OperationTable:
     )
 
 
-def _row(row: OperationRow, found: dict[Cell, Figure]) -> OperationRow:
-    figures = {column: found[row.op, column] for column in COLUMNS if (row.op, column) in found}
+def _row(row: OperationRow, measured: dict[Cell, Figure]) -> OperationRow:
+    figures = {column: measured[row.op, column] for column in COLUMNS if (row.op, column) in measured}
     return row.model_copy(update=figures)
 
 

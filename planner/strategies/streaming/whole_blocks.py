@@ -18,10 +18,10 @@ Order = tuple[Role, ...]
 
 def runs(order: Order, role: Role) -> Iterator[LayerRange]:
     """Neighbouring blocks of one role."""
-    groups = [(each, len(list(members))) for each, members in groupby(order)]
+    groups = [(block_role, len(list(members))) for block_role, members in groupby(order)]
     stops = accumulate(count for _, count in groups)
-    for (each, count), stop in zip(groups, stops, strict=True):
-        if each == role:
+    for (block_role, count), stop in zip(groups, stops, strict=True):
+        if block_role == role:
             yield LayerRange(start=stop - count, stop=stop)
 
 
