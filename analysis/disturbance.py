@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from helmsman.planner.between_terms import SUBMISSION
-from helmsman.planner.disturbed import (
+from helmsman.planner.disturbances import (
     BANDWIDTH,
     BETWEEN_PASSES,
     JOINT,

@@ -19,7 +19,13 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, divisible_blocks, on_machine
+from helmsman.planner.strategies.optimal.divisible import (
+    DivisibleQuestion,
+    NearbyQuestion,
+    OneSide,
+    divisible_blocks,
+    on_machine,
+)
 from helmsman.planner.strategies.optimal.explanation import near_to
 from helmsman.planner.strategies.optimal.quantities import Quantity, quantities
 from helmsman.planner.strategies.optimal.shadow_prices import Slope, priced
@@ -128,9 +134,9 @@ def _with_room(hardware: Hardware, model: Model, part: float) -> Hardware:
     return hardware.model_copy(update={"memories": memories})
 
 
-def checked(near: Near) -> Iterator[Checked]:
+def checked(near: NearbyQuestion) -> Iterator[Checked]:
     """Every price of a question near its plan."""
-    assert isinstance(near, Divisible | Alone)
+    assert isinstance(near, DivisibleQuestion | OneSide)
     solved, now = near.solved(), _seconds(near, near.question)
     assert solved is not None
     for quantity in quantities(near.question.frame.roles):
@@ -142,24 +148,24 @@ def checked(near: Near) -> Iterator[Checked]:
                 yield Checked(quantity, side, slope.price * unit, difference * unit)
 
 
-def _difference(near: Divisible | Alone, now: float, quantity: Quantity, sign: int, slope: Slope) -> float:
+def _difference(near: DivisibleQuestion | OneSide, now: float, quantity: Quantity, sign: int, slope: Slope) -> float:
     """Seconds saved by a base unit, of a question about another machine; both are answered from nothing, `now` is the
     seconds of the one about this."""
     again = _seconds(near, on_machine(near.question, quantity, 1 + sign * slope.step))
     return (now - again) / (sign * slope.step * quantity.size)
 
 
-def _seconds(near: Divisible | Alone, question: Question) -> float:
+def _seconds(near: DivisibleQuestion | OneSide, question: Question) -> float:
     solved = _afresh(near, question).solved()
     assert solved is not None
     return solved.seconds
 
 
-def _afresh(near: Divisible | Alone, question: Question) -> Near:
-    if isinstance(near, Alone):
+def _afresh(near: DivisibleQuestion | OneSide, question: Question) -> NearbyQuestion:
+    if isinstance(near, OneSide):
         return replace(near, question=question)
     blocks = divisible_blocks(question, near.blocks)
-    return Divisible(blocks, question, near.aim, near.ahead, near.among)
+    return DivisibleQuestion(blocks, question, near.aim, near.ahead, near.among)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ Step = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Balanced:
+class BalancedShares:
     """The most even shares that were measured, and every (shares, seconds) in the order of measuring."""
 
     shares: tuple[float, ...]
@@ -28,7 +28,7 @@ def balance(
     alpha: float = 0.8,
     iterations: int = 10,
     tolerance: float = 1.01,
-) -> Balanced:
+) -> BalancedShares:
     """Shares, in the unit of `shares`, of nearly equal times, by at most `iterations` measurements.
 
     Stops once the longest time is at most `tolerance` of the shortest. The total stays what it was (1 if that was 0).
@@ -45,7 +45,7 @@ def balance(
         if spread(seconds) <= tolerance:
             break
         current = _corrected(history, alpha, total)
-    return Balanced(min(history, key=lambda step: spread(step[1]))[0], tuple(history))
+    return BalancedShares(min(history, key=lambda step: spread(step[1]))[0], tuple(history))
 
 
 def spread(seconds: Sequence[float]) -> float:

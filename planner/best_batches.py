@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 from helmsman.schemas.plan import Considered
 
-MOST_BATCH, MOST_BATCHES = 1 << 16, 16
-"""Sequences of a batch, and batches, that are asked about at most."""
+MOST_BATCH = 1 << 16
+"""The number of sequences of a batch that are tried at most."""
 
-_NEAR = 1.1
-"""Between batches of so little a quotient none is looked for."""
+MOST_BATCHES = 16
+"""The number of batches that are tried at most."""
+
+_LEAST_QUOTIENT = 1.1
+"""The quotient of neighbouring batches from which on one between them is tried."""
 
 
 class BatchDivision(NamedTuple):
@@ -57,11 +60,11 @@ class BestBatches:
     tokens: int
     batch: int | None = None
     batches: int | None = None
-    asked: dict[BatchDivision, DividedPlan | Refusal] = field(default_factory=dict)
+    answers: dict[BatchDivision, DividedPlan | Refusal] = field(default_factory=dict)
     left_out: dict[BatchDivision, float] = field(default_factory=dict)
 
     def best(self) -> BatchDivision | None:
-        """The fastest of the divisions `asked` about; those `left_out` are not faster. None where nothing has a plan.
+        """Return the fastest division with a plan; those `left_out` are not faster. None where nothing has a plan.
 
         They are powers of two up to the most that have a plan, those, and batches between the best and its neighbours
         until they are near."""
@@ -70,7 +73,7 @@ class BestBatches:
         for division in sorted(self._grid(), key=lambda division: (-division.sequences, division)):
             self._try(division)
         while fresh := [
-            division for division in self._between() if division not in self.asked and division not in self.left_out
+            division for division in self._between() if division not in self.answers and division not in self.left_out
         ]:
             for division in fresh:
                 self._try(division)
@@ -78,13 +81,13 @@ class BestBatches:
 
     def at_most(self, division: BatchDivision) -> float:
         """Tokens/s that no plan for a division exceeds, by the bounds of smaller ones."""
-        least = max((answer.least for smaller, answer in self._answers if _within(smaller, division)), default=0.0)
+        least = max((answer.least for smaller, answer in self._plans if _within(smaller, division)), default=0.0)
         return division.sequences * self.tokens / least if least else inf
 
     def considered(self) -> tuple[Considered, ...]:
         """What was asked about and left out, and the smallest divisions without a plan."""
         answers = [
-            Considered(**division._asdict(), verdict="planned", rate=answer.rate) for division, answer in self._answers
+            Considered(**division._asdict(), verdict="planned", rate=answer.rate) for division, answer in self._plans
         ]
         answers += [
             Considered(**division._asdict(), verdict="left-out", rate=rate) for division, rate in self.left_out.items()
@@ -96,7 +99,7 @@ class BestBatches:
         """The smallest divisions that have no plan."""
         refused = {
             division if answer.most is None else BatchDivision(division.batches, min(division.batch, answer.most + 1))
-            for division, answer in self.asked.items()
+            for division, answer in self.answers.items()
             if isinstance(answer, Refusal)
         }
         return sorted(
@@ -104,24 +107,24 @@ class BestBatches:
         )
 
     @property
-    def _answers(self) -> list[tuple[BatchDivision, DividedPlan]]:
-        return [(division, answer) for division, answer in self.asked.items() if isinstance(answer, DividedPlan)]
+    def _plans(self) -> list[tuple[BatchDivision, DividedPlan]]:
+        return [(division, answer) for division, answer in self.answers.items() if isinstance(answer, DividedPlan)]
 
     @property
     def _fastest(self) -> BatchDivision:
         """Of those asked about, the smallest of equals."""
-        return min(self._answers, key=lambda pair: (-pair[1].rate, pair[0].sequences, pair[0]))[0]
+        return min(self._plans, key=lambda pair: (-pair[1].rate, pair[0].sequences, pair[0]))[0]
 
     def _answer(self, division: BatchDivision) -> DividedPlan | Refusal:
-        if division not in self.asked:
+        if division not in self.answers:
             hopeless = any(_within(refused, division) for refused in self.none_from())
-            self.asked[division] = Refusal() if hopeless else self.ask(division)
-        return self.asked[division]
+            self.answers[division] = Refusal() if hopeless else self.ask(division)
+        return self.answers[division]
 
     def _try(self, division: BatchDivision) -> None:
         """Ask about a division, or leave it out."""
-        fastest = max(answer.rate for _, answer in self._answers)
-        if division not in self.asked and self.at_most(division) <= fastest:
+        fastest = max(answer.rate for _, answer in self._plans)
+        if division not in self.answers and self.at_most(division) <= fastest:
             self.left_out[division] = self.at_most(division)
         else:
             self._answer(division)
@@ -166,11 +169,11 @@ class BestBatches:
             return
         axis, best = int(self.batch is None), self._fastest
         line = sorted(
-            {division[axis] for division in (*self.asked, *self.left_out) if division[1 - axis] == best[1 - axis]}
+            {division[axis] for division in (*self.answers, *self.left_out) if division[1 - axis] == best[1 - axis]}
         )
         for low, high in pairwise(line):
             middle = max(low + 1, isqrt(low * high))
-            if best[axis] in (low, high) and high / low > _NEAR and middle < high:
+            if best[axis] in (low, high) and high / low > _LEAST_QUOTIENT and middle < high:
                 yield best._replace(**{best._fields[axis]: middle})
 
 

@@ -13,7 +13,9 @@ from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval, Term
 from helmsman.timing.handovers import ends_on, submissions
 
-HANDOVER, JOIN, SUBMISSION = "hand-over", "join", "submission"
+HANDOVER = "hand-over"
+JOIN = "join"
+SUBMISSION = "submission"
 
 
 def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:

@@ -100,7 +100,7 @@ def _divided(placed: Placed) -> bool:
     """Whether any block's attention is divided in any phase."""
     passes = passes_of(placed)
     both = passes.prompt[-1], passes.step(1)
-    return any(divides_attention(placed, layer, it) for layer in alike(placed) for it in both)
+    return any(divides_attention(placed, layer, one_pass) for layer in alike(placed) for one_pass in both)
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:

@@ -14,11 +14,11 @@ from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
+from helmsman.planner.assumed_figures import with_assumed, with_joint_share_alone
 from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
-from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 from helmsman.timing.handovers import Handovers, without_time_between

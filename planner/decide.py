@@ -34,4 +34,4 @@ def _decided(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:
     from helmsman.planner.mixed_formats import decide_mixed
 
     check_choice(request)
-    return decide_mixed(request, lambda asked: decide_batches(asked, chosen.decide))
+    return decide_mixed(request, lambda uniform: decide_batches(uniform, chosen.decide))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.disturbed import disturbed_figures
+from helmsman.planner.disturbances import disturbed_figures
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedCandidate:
     """A candidate that does not fit: what it lacks, and its objective if it did."""
 
     label: str
@@ -41,7 +41,7 @@ class Decision:
     plan: Plan
     seconds: float
     runner_ups: tuple[tuple[str, float], ...]
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedCandidate, ...]
     unused: tuple[str, ...] = ()
     evaluated: int = 1
     explained: "Callable[[], Explanation] | None" = None
@@ -49,7 +49,7 @@ class Decision:
     searched: object = None
 
     @property
-    def nearest(self) -> Rejected | None:
+    def nearest(self) -> RejectedCandidate | None:
         """The smallest change that would allow a faster plan."""
         faster = [r for r in self.rejected if r.seconds < self.seconds]
         return min(faster, key=lambda r: r.missing, default=None)

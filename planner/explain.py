@@ -9,7 +9,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensors import tensors
 from helmsman.lowering.turns import divides_attention
-from helmsman.planner.decision import Decision, Rejected
+from helmsman.planner.decision import Decision, RejectedCandidate
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.plan_picture import INDENT, WIDTH, Paint, picture, plain
@@ -39,7 +39,7 @@ _OBJECTIVES: Mapping[Objective, str] = {
     "ttft": "for the prompt",
     "throughput": "for all tokens",
 }
-"""What the seconds of an objective are of."""
+"""The words for what the seconds of an objective are of."""
 
 _WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
 
@@ -277,7 +277,7 @@ def _named(plan: Plan, label: str) -> str:
     return label if "[" not in label else first if known(first) else plan.strategy.name
 
 
-def _too_large(rejected: Iterable[Rejected]) -> Iterator[str]:
+def _too_large(rejected: Iterable[RejectedCandidate]) -> Iterator[str]:
     """The candidates that lack least."""
     ordered = sorted(rejected, key=lambda candidate: candidate.missing)
     for candidate in ordered[:SHOWN]:
@@ -299,7 +299,7 @@ def _passed_over(decision: Decision, exact: bool) -> Iterator[str]:
         )
 
 
-def _lacks(rejected: Rejected) -> str:
+def _lacks(rejected: RejectedCandidate) -> str:
     return " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in rejected.shortage)
 
 

@@ -9,7 +9,7 @@ TOLERANCE = 0.005
 """Largest relative distance of a line from its model where it was looked at; half of what tests allow anywhere."""
 
 NOTHING = Line((0.0,), (0.0,))
-"""What takes no time."""
+"""The line of what takes no time."""
 
 _FAR = 2**20
 """Where a straight line has its last knot; it goes on beyond."""
@@ -24,7 +24,7 @@ _MARKS = tuple(4**power for power in range(16))
 """Where lines have knots in any case."""
 
 _Knot = tuple[int, float]
-"""So many things, and what they take."""
+"""A number of things, and the seconds or bytes that they take."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ SEQUENCES = 512
 """Requests that run at a time."""
 
 NATIVE_SEQUENCES = 64
-"""The same where native devices serve, which allocate for them."""
+"""Requests that run at a time where native devices serve, which allocate for them."""
 
 _SPAN = 2**15
 """Tokens over which a cache's bytes are averaged."""

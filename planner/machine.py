@@ -25,7 +25,7 @@ class Roles:
         return () if self.accelerator is None else (self.accelerator, *self.others)
 
     @property
-    def each(self) -> "tuple[Roles, ...]":
+    def per_accelerator(self) -> "tuple[Roles, ...]":
         """The same roles for one accelerator after the other."""
         return tuple(replace(self, accelerator=device, others=()) for device in self.accelerators)
 

@@ -30,7 +30,8 @@ _PART_NAMES = {"kv": "KV", "pinned": "locked"}
 _FREE = "-"
 _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1))
 
-_SHARED, _STREAMED = "x", "~"
+_SHARED = "x"
+_STREAMED = "~"
 _COLOURS = {"C": "cpu", _SHARED: "shared", _STREAMED: "streamed"}
 """By letter, what is painted; others are GPUs or accelerators."""
 

@@ -12,7 +12,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.scheduler.iteration import Iteration
 
 EXACT_PASSES = 16
-"""So many passes are all looked at."""
+"""The number of passes up to which all are looked at."""
 
 _RUNS = 6
 """Runs of passes that are looked at, of more."""
@@ -24,7 +24,7 @@ def weighted_passes(placed: Placed, passes: Passes) -> tuple[tuple[Iteration, fl
     if len(prompt) <= EXACT_PASSES:
         return tuple((iteration, 1.0) for iteration in prompt)
     ways = [paging_of(cache) for cache in windows(placed)]
-    runs = [tuple(run) for _, run in groupby(prompt[1:-1], lambda it: tuple(way.evicted(it.past) for way in ways))]
+    runs = [tuple(run) for _, run in groupby(prompt[1:-1], lambda one: tuple(way.evicted(one.past) for way in ways))]
     weights = {prompt[0].index: 1.0, prompt[-1].index: 1.0}
     for run, weight in zip(runs, _run_weights([len(run) for run in runs]), strict=True):
         for index, share in _within(run):

@@ -134,7 +134,7 @@ class PredictedStages:
 
     plan: Placement
     costs: CostModel
-    found: dict[Iteration, tuple[float, float]] = field(default_factory=dict)
+    passes: dict[Iteration, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def looks(self) -> int:
@@ -177,11 +177,11 @@ class PredictedStages:
 
     def _passed(self, iteration: Iteration) -> tuple[float, float]:
         """Seconds of a pass, and of its ends."""
-        if iteration not in self.found:
+        if iteration not in self.passes:
             graph = lower(self.plan, iteration)
             ends = sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
-            self.found[iteration] = pass_seconds(graph, self.costs), ends
-        return self.found[iteration]
+            self.passes[iteration] = pass_seconds(graph, self.costs), ends
+        return self.passes[iteration]
 
     def _layer(self, seconds: float) -> float:
         return max(0.0, seconds) / self.plan.model.layers

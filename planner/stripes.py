@@ -7,8 +7,11 @@ from helmsman.planner.balance import Measure, balance
 from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.storage import STORAGE
 
-_ITERATIONS, _EVEN = 60, 1 + 1e-9
-"""A model of the devices is measured for nothing, so balance it to rounding."""
+_MOST_STEPS = 60
+"""The number of steps of balancing at most; a model of the devices is measured for nothing."""
+
+_TOLERANCE = 1 + 1e-9
+"""The ratio of the longest time to the shortest at which shares are balanced: to rounding."""
 
 
 def stripes(hardware: Hardware, storage: tuple[str, ...], target: str) -> tuple[float, ...]:
@@ -55,7 +58,7 @@ def _ceiling(hardware: Hardware, link: Link) -> tuple[str, float]:
 @lru_cache(maxsize=64)
 def _balanced(lanes: tuple[tuple[float, str, float], ...]) -> tuple[float, ...]:
     even = (1.0 / len(lanes),) * len(lanes)
-    return balance(even, simultaneous(lanes), iterations=_ITERATIONS, tolerance=_EVEN).shares
+    return balance(even, simultaneous(lanes), iterations=_MOST_STEPS, tolerance=_TOLERANCE).shares
 
 
 def simultaneous(lanes: Sequence[tuple[float, str, float]]) -> Measure:

@@ -20,8 +20,8 @@ from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 _FIELD = "tensor_parallel"
 
 
-def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, asked: int | None = None) -> tuple[Device, ...]:
-    """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`, `asked`:
+def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, value: int | None = None) -> tuple[Device, ...]:
+    """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`, `value`:
     what was asked for, where that is not the number of them."""
     sizes = {memory.name: memory.available for memory in roles.hardware.memories}
     groups: dict[tuple[object, ...], list[Device]] = {}
@@ -30,7 +30,7 @@ def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, asked: int
     alike = max(groups.values(), key=len, default=[])
     if len(alike) < count:
         remedy = f"{roles.hardware.name} has {len(alike)} of {count}"
-        raise UsageError("not as many equal accelerators", field=field, value=asked or count, remedy=remedy)
+        raise UsageError("not as many equal accelerators", field=field, value=value or count, remedy=remedy)
     return tuple(alike[:count])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from helmsman.executor._kernels import Buffer, DiskFile, Queue
 from helmsman.executor.profile.layer import Layers, Seconds, matrices
 from helmsman.executor.profile.layer_traffic import LayerTraffic
-from helmsman.planner.balance import Balanced, balance
+from helmsman.planner.balance import BalancedShares, balance
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
 from helmsman.schemas.storage import BLOCK, in_blocks
 from helmsman.schemas.units import format_bytes
@@ -47,7 +47,7 @@ class StorageTimes:
 
     disks: list[DiskTimes]
     seconds: Seconds = field(default_factory=dict)
-    balancing: Balanced | None = None
+    balancing: BalancedShares | None = None
     balancing_s: float = 0.0
     disturbed: float = 0.0
 
@@ -137,7 +137,7 @@ def _stored(layers: Layers, traffic: LayerTraffic) -> Iterator[_Stored]:
         offset += in_blocks(size)
 
 
-def _balanced(readers: list[_Reader], plan: list[_Stored], traffic: LayerTraffic) -> Balanced:
+def _balanced(readers: list[_Reader], plan: list[_Stored], traffic: LayerTraffic) -> BalancedShares:
     """Shares of the devices that finish together under simultaneous transfers."""
 
     def measure(shares: tuple[float, ...]) -> tuple[float, ...]:

@@ -65,8 +65,8 @@ class FlexGen:
     def _question(self) -> Question:
         return Question(self.frame, self.cost_options, self.objective)
 
-    def _fits(self, asked: Question) -> bool:
-        return asked.fits(replace(self, frame=asked.frame).placement)
+    def _fits(self, question: Question) -> bool:
+        return question.fits(replace(self, frame=question.frame).placement)
 
     @property
     def label(self) -> str:

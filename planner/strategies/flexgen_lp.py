@@ -53,7 +53,7 @@ _MOST_BATCHES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rounded:
+class RoundedPercentages:
     """Listing 2 with the percentages that a program found."""
 
     percentages: Percentages
@@ -99,7 +99,7 @@ class FlexGenLp:
         Question(self.frame, self.cost_options).check("flexgen-lp")
         host = Offloading(
             self.frame,
-            Rounded(Percentages(0, 100, 0)),
+            RoundedPercentages(Percentages(0, 100, 0)),
             replace(self.keeping, cache="host"),
             self.cost_options,
             self.objective,
@@ -161,7 +161,7 @@ class FlexGenLp:
                     phases = {phase: policies.phase_seconds(achieved_shares, phase) for phase in PHASES}
                     yield Policy(offloading, policies.seconds(achieved_shares), achieved_shares, phases)
 
-    def _offloading(self, prices: Prices, rounded: Rounded, away: int) -> Offloading:
+    def _offloading(self, prices: Prices, rounded: RoundedPercentages, away: int) -> Offloading:
         keeping = replace(prices.keeping, cache="layerkv" if away else "accelerator", away=away)
         keeping = replace(keeping, delegate=keeping.delegate and away > 0)
         return Offloading(prices.frame, rounded, keeping, self.cost_options, self.objective)
@@ -203,15 +203,15 @@ def divisions(workload: Workload, block: int) -> Iterator[Workload]:
                 yield workload.model_copy(update={"batch": batch, "batches": batches})
 
 
-def _rounded(shares: Sequence[float], model: Model) -> tuple[Rounded, int]:
+def _rounded(shares: Sequence[float], model: Model) -> tuple[RoundedPercentages, int]:
     """Percentages of weights, and how many blocks' caches are not on the accelerator."""
     of = dict(zip(SHARES, shares, strict=True))
     storage, accelerator = (round(100 * of["weights", tier], _DIGITS) for tier in ("storage", "accelerator"))
     away = model.layers * round(1 - of["cache", "accelerator"], _DIGITS)
-    return Rounded(Percentages(storage, max(0.0, 100 - storage - accelerator), accelerator)), ceil(away)
+    return RoundedPercentages(Percentages(storage, max(0.0, 100 - storage - accelerator), accelerator)), ceil(away)
 
 
-def _achieved(rounded: Rounded, away: int, model: Model) -> tuple[float, ...]:
+def _achieved(rounded: RoundedPercentages, away: int, model: Model) -> tuple[float, ...]:
     """The nine shares that rounding leaves."""
     percentages = achieved(model, rounded.tiers(model))
     of: dict[Share, float] = {("weights", tier): percent / 100 for tier, percent in percentages.items()}
@@ -220,7 +220,7 @@ def _achieved(rounded: Rounded, away: int, model: Model) -> tuple[float, ...]:
     return tuple(of.get(name, 0.0) for name in SHARES)
 
 
-def _fewest(policies: Policies, rounded: Rounded, model: Model) -> int:
+def _fewest(policies: Policies, rounded: RoundedPercentages, model: Model) -> int:
     """The fewest blocks' caches in host memory with which a rounding fits; all if it does not."""
     counts = range(model.layers + 1)
     return next((away for away in counts if policies.fits(_achieved(rounded, away, model))), model.layers)

@@ -20,7 +20,8 @@ from helmsman.schemas.page_cache import PAGE_STEP
 AUTO = "auto"
 """The value of `kv_window` for all that fit."""
 
-_PAGE, _WATERMARK = 512, 0.8
+_PAGE = 512
+_WATERMARK = 0.8
 
 
 @dataclass(frozen=True, slots=True)

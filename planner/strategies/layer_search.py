@@ -5,7 +5,7 @@ other is priced or predicted to. Without windows of caches the closed form is th
 
 from dataclasses import replace
 
-from helmsman.planner.decision import Decision, Rejected, plan_document
+from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window
@@ -54,11 +54,11 @@ def _paged(split: LayerSplit) -> str:
     return ", or `kv_window` auto" if fits else ""
 
 
-def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[Rejected, ...]:
-    return tuple(Rejected(split.label(k), score.value, score.shortage) for k, score in ranking.infeasible)
+def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[RejectedCandidate, ...]:
+    return tuple(RejectedCandidate(split.label(k), score.value, score.shortage) for k, score in ranking.infeasible)
 
 
-def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> InfeasibleError:
+def _infeasible(split: LayerSplit, rejected: tuple[RejectedCandidate, ...]) -> InfeasibleError:
     nearest = min(rejected, key=lambda r: r.missing)
     lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in nearest.shortage)
     return InfeasibleError(

@@ -81,7 +81,9 @@ class LayerSplit:
         if not self._has_window(k):
             return self.seconds(k, prefill(self.workload))
         placement = self.placement(k)
-        return sum(weight * self.seconds(k, it) for it, weight in weighted_passes(placement, passes_of(placement)))
+        return sum(
+            weight * self.seconds(k, one_pass) for one_pass, weight in weighted_passes(placement, passes_of(placement))
+        )
 
     def seconds(self, k: int, iteration: Iteration) -> float:
         """Closed form: the sum over units of their device's price, the crossings (eq 4.7), and the time between tasks

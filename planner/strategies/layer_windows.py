@@ -45,17 +45,17 @@ def with_window(placement: Placement, memory: str, window: Window) -> Placement:
     pages arrive at once where there is no room for more."""
     staged = window.staged or LEAST_STAGED
 
-    def found(tokens: int) -> Placement:
+    def sized(tokens: int) -> Placement:
         return _windowed(placement, memory, replace(window, staged=staged), tokens)
 
     tokens = window.tokens or window.least
-    while staged > LEAST_STAGED and memory in shortages(memory_use(found(tokens))):
+    while staged > LEAST_STAGED and memory in shortages(memory_use(sized(tokens))):
         staged -= 1
     if window.tokens is None:
-        tokens = _largest(found(tokens), memory, window)
-        while tokens > window.least and memory in shortages(memory_use(found(tokens))):
+        tokens = _largest(sized(tokens), memory, window)
+        while tokens > window.least and memory in shortages(memory_use(sized(tokens))):
             tokens -= window.page_tokens  # longer passes over prompts took the room of a page
-    return found(tokens)
+    return sized(tokens)
 
 
 def extrapolated(blocks: int, seconds: Callable[[int], float]) -> float:

@@ -25,6 +25,6 @@ class FlexGenPercentages:
 
     def title(self, model: Model) -> str:
         """`flexgen (0, 80, 20) -> (0, 91.7, 8.3)`: storage, host, accelerator, asked for and achieved (GUPTA-17)."""
-        asked, shares = self.percentages, achieved(model, self.tiers(model))
-        wanted = f"({asked.storage:g}, {asked.host:g}, {asked.accelerator:g})"
-        return f"flexgen {wanted} -> ({shares['storage']:.3g}, {shares['host']:.3g}, {shares['accelerator']:.3g})"
+        wanted, shares = self.percentages, achieved(model, self.tiers(model))
+        text = f"({wanted.storage:g}, {wanted.host:g}, {wanted.accelerator:g})"
+        return f"flexgen {text} -> ({shares['storage']:.3g}, {shares['host']:.3g}, {shares['accelerator']:.3g})"

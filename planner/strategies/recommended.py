@@ -80,10 +80,10 @@ def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: M
     """The decision of one strategy with the options `chosen`."""
     from helmsman.planner.mixed_formats import decide_mixed
 
-    return decide_mixed(_asked(request, strategy, chosen), method(strategy).decide)
+    return decide_mixed(_request_for(request, strategy, chosen), method(strategy).decide)
 
 
-def _asked(
+def _request_for(
     request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]
 ) -> "PlanRequest[Any]":
     """The question to one strategy with the options `chosen`, and those of the request that it has; all of them know
@@ -100,8 +100,8 @@ def _fits(request: "PlanRequest[RecommendedOptions]") -> bool:
     from helmsman.planner.fits import would_fit
 
     simple = SIMPLE if request.options.slo is None else ()
-    asked = [_asked(request, name, options) for name, options in (*simple, (SEARCHED, {}))]
-    return any(map(would_fit, asked))
+    requests = [_request_for(request, name, options) for name, options in (*simple, (SEARCHED, {}))]
+    return any(map(would_fit, requests))
 
 
 def _with_table(request: "PlanRequest[RecommendedOptions]", table: Path) -> "Hardware":

@@ -154,8 +154,8 @@ class TwinPilots:
         one = self.question.of(layers=1)
         placed = place(one.frame, (role,), "accelerator")
         costs = one.costs(placed)
-        asked, together = placed.workload, batches_together(placed)
-        graph = lower(placed, mean_step(asked, together) if phase == "decode" else prefill(asked, together))
+        workload, together = placed.workload, batches_together(placed)
+        graph = lower(placed, mean_step(workload, together) if phase == "decode" else prefill(workload, together))
         block = [task for task in graph.tasks if task.layer is not None]
         work = [task for task in block if task.kind != "transfer"]
         coming = [task for task in block if task.kind == "transfer" and task.payload == "weights"]

@@ -25,8 +25,8 @@ from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
-from helmsman.planner.strategies.streaming.known import kv_store, store_label, store_rules
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_label, store_rules
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Hardware

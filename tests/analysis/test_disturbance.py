@@ -17,7 +17,7 @@ from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.fit import exact
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.decision import evidence
-from helmsman.planner.disturbed import disturbed_figures, undisturbed
+from helmsman.planner.disturbances import disturbed_figures, undisturbed
 from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.predict import predict
 from helmsman.schemas.between_passes import BetweenPasses

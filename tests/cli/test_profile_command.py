@@ -21,7 +21,7 @@ from helmsman.executor.profile.layer_times import DeviceTimes
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import TableSamples
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.balance import Balanced
+from helmsman.planner.balance import BalancedShares
 from helmsman.schemas.hardware import LEFT, OTHERS, Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.write import whole_file
@@ -212,7 +212,7 @@ def tabled(monkeypatch):
         slower = DeviceTimes(2, False, {op: [4e-3] for op in names}, took_s=1.5)
         linear = {op: [3e-3] for op in names if op in ("q", "k", "v", "o", "gate", "up", "down")}
         disks = [DiskTimes(f, 10**9, f.name != "buffered", 1.0, [1e9], [1e9], [1e-4]) for f in question.storage]
-        balanced = Balanced((1.0,), (((1.0,), (2.0,)),) * 3)
+        balanced = BalancedShares((1.0,), (((1.0,), (2.0,)),) * 3)
         return TableSamples(
             question, times, {1: times, 2: slower}, times, {"transfer": linear, "transfer_q4": linear}, {"cpu": [1e9]},
             {"cpu": TurnTimes(10**6, [1e-3], [2e-3], [1e10])},

@@ -32,7 +32,7 @@ from helmsman.hwdb.fit import quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.disturbed import disturbed_figures
+from helmsman.planner.disturbances import disturbed_figures
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame

@@ -20,8 +20,8 @@ from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
-from helmsman.planner.strategies.streaming.known import store_rules
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.prefix_store import store_rules
 from helmsman.planner.strategies.vllm import Vllm
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError, UsageError

@@ -113,10 +113,10 @@ def test_against_every_batch_of_a_small_machine(strategy, dram):
 
     found = BestBatches(ask, 64, batches=1)
     best = found.best()
-    every = (found.asked.get(BatchDivision(1, batch)) or ask(BatchDivision(1, batch)) for batch in range(1, 13))
+    every = (found.answers.get(BatchDivision(1, batch)) or ask(BatchDivision(1, batch)) for batch in range(1, 13))
     rates = [answer.rate for answer in takewhile(lambda each: isinstance(each, DividedPlan), every)]
     assert 3 <= len(rates) < 12
-    assert found.asked[best].rate == max(rates)
+    assert found.answers[best].rate == max(rates)
     assert all(rate <= found.at_most(BatchDivision(1, batch)) for batch, rate in enumerate(rates, start=1))
 
 

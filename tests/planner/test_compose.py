@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from helmsman.planner.strategies.optimal.compose import Composed, compose
+from helmsman.planner.strategies.optimal.compose import ComposeResult, compose
 from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
-from helmsman.planner.strategies.optimal.simple import simple
+from helmsman.planner.strategies.optimal.simple_compositions import simple
 from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
 
 TIMED, SMALL = 120, 500
@@ -121,14 +121,14 @@ def realistic(seed: int, blocks: int) -> tuple[Ways, Room]:
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2, 3))])
 @pytest.mark.parametrize("blocks", [32, 80])
 def test_many_blocks_are_composed_to_within_a_hundredth(seed, blocks):
-    found: Composed = compose(*realistic(seed, blocks), slack=1e-3)
+    found: ComposeResult = compose(*realistic(seed, blocks), slack=1e-3)
     assert found.best[0].seconds <= found.bound * 1.01
 
 
 def test_nothing_fits():
     ways = Ways(np.ones((2, 1)), np.full((2, 1), 5.0), np.zeros((2, 1)))
     room = Room(3, np.zeros(1), np.ones(1), np.zeros(1, dtype=np.intp), np.array([10.0]), np.ones((1, 1)))
-    assert compose(ways, room) == Composed((), np.inf, (), True)
+    assert compose(ways, room) == ComposeResult((), np.inf, (), True)
 
 
 def test_ways_that_another_one_beats_are_left_out():

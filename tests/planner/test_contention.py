@@ -22,7 +22,7 @@ QUESTIONS = [
 
 
 def decode_graph(asked):
-    return graphs(asked, asked.layout(asked.found.best))[1]
+    return graphs(asked, asked.layout(asked.every_split.best))[1]
 
 
 @pytest.mark.parametrize(("model", "machine", "batch", "batches", "options"), QUESTIONS)
@@ -56,7 +56,7 @@ def test_the_search_counts_what_every_memory_and_link_works(model, machine, batc
 def test_attention_on_the_accelerator_slows_the_host_meanwhile():
     """Caches stream through the host's memory while it computes: the plain schedule is a tenth short, L' half of it."""
     asked = question()
-    split, alone = asked.found.at(4, 7), at(asked, pools=(), delays=None).at(4, 7)
+    split, alone = asked.every_split.at(4, 7), at(asked, pools=(), delays=None).at(4, 7)
     fewer, more = graphs(asked, asked.layout(split))
     price, machine = median(asked), asked.frame.roles.hardware
     simulated = (replay(more, price, machine).makespan - replay(fewer, price, machine).makespan) / 4
@@ -73,7 +73,7 @@ def test_published_tables_are_not_slowed_again():
     assert asked.costs.table is not None
     without = at(asked, pools=(), delays=None)
     for each in ranges(asked):
-        assert asked.found.at(*each).seconds == pytest.approx(without.at(*each).seconds, rel=1e-2), each
+        assert asked.every_split.at(*each).seconds == pytest.approx(without.at(*each).seconds, rel=1e-2), each
 
 
 @pytest.mark.nightly
@@ -99,7 +99,10 @@ def test_a_prediction_is_ordered_where_faster_hosts_starve_links():
         }
     )
     other = replace(asked, frame=replace(asked.frame, roles=roles(changed)))
-    ends = [predict_phase(graphs(other, other.layout(other.found.at(*each)))[1], other.costs) for each in ranges(other)]
+    ends = [
+        predict_phase(graphs(other, other.layout(other.every_split.at(*each)))[1], other.costs)
+        for each in ranges(other)
+    ]
     assert all(end.seconds.low <= end.seconds.mid <= end.seconds.high for end in ends)
 
 

@@ -9,13 +9,13 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.optimal.ablation import undone
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
-from helmsman.planner.strategies.optimal.divisible import Divisible, divisible_blocks, on_machine
+from helmsman.planner.strategies.optimal.divisible import DivisibleQuestion, divisible_blocks, on_machine
 from helmsman.planner.strategies.optimal.explanation import explanation, near_to, own
 from helmsman.planner.strategies.optimal.quantities import quantities
 from helmsman.planner.strategies.optimal.shadow_prices import priced
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.undone import undone
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.explanation import Explanation
@@ -68,7 +68,7 @@ def test_prices_are_finite_differences(rooms):
         sign, found = (1, -1)[number % 2], priced(near, solved, quantity)
         unit, slope = quantity.size / solved.seconds, found.more if sign > 0 else found.less
         other = on_machine(near.question, quantity, 1 + sign * slope.step)
-        fresh = Divisible(divisible_blocks(other, near.blocks), other, STEP, near.ahead, near.among).solved()
+        fresh = DivisibleQuestion(divisible_blocks(other, near.blocks), other, STEP, near.ahead, near.among).solved()
         difference = (solved.seconds - fresh.seconds) / (sign * slope.step)
         assert slope.price * unit == pytest.approx(difference / solved.seconds, rel=0.05, abs=1e-4), quantity
 

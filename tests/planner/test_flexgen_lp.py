@@ -165,9 +165,9 @@ def test_attention_is_delegated_where_caches_outgrow_the_accelerator():
 
 
 def _lp_allocator(plan):
-    from helmsman.planner.strategies.flexgen_lp import Rounded
+    from helmsman.planner.strategies.flexgen_lp import RoundedPercentages
 
-    return Rounded(Percentages(0, 100, 0))
+    return RoundedPercentages(Percentages(0, 100, 0))
 
 
 def test_what_does_not_fit_says_what_would():

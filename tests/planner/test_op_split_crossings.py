@@ -133,14 +133,14 @@ def test_finalists_come_in_the_order_of_their_predictions():
 
 
 def _predicted(asked: OpSplit, start: int, stop: int) -> float:
-    fewer, more = graphs(asked, asked.layout(asked.found.at(start, stop)), 2, 4)
+    fewer, more = graphs(asked, asked.layout(asked.every_split.at(start, stop)), 2, 4)
     return predict_phase(more, asked.costs).seconds.mid - predict_phase(fewer, asked.costs).seconds.mid
 
 
 def test_printed_l_knows_nothing_of_crossings():
     asked = question(printed=True)
-    assert asked.finalists[0].split == asked.found.best
-    assert asked.found.best == at(asked, flow=None, pools=(), delays=None).best
+    assert asked.finalists[0].split == asked.every_split.best
+    assert asked.every_split.best == at(asked, flow=None, pools=(), delays=None).best
 
 
 @pytest.mark.parametrize(

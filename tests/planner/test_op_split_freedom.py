@@ -113,7 +113,7 @@ def test_ends_are_where_the_passes_of_the_objective_are_faster():
     homes = {}
     for objective in OBJECTIVES:
         asked = OpSplit(frame, SplitRules(), CostOptions(), objective)
-        homes[objective] = asked.layout(asked.found.at(0, len(asked.units))).ends
+        homes[objective] = asked.layout(asked.every_split.at(0, len(asked.units))).ends
     assert homes["latency"] == "host" and homes["ttft"] == "accelerator"
 
 

@@ -75,14 +75,14 @@ def test_work_beside_a_busy_link(batches: int, busy: float) -> None:
 @pytest.mark.parametrize("storage", [0.1, 0.3, 0.54, 1.0])
 def test_what_eq_10_stores_beside_groups(storage: float) -> None:
     """The plan that the printed equations choose: the closed form is above its simulation, as it is without delays."""
-    layout = (eq10 := question(machine(0.0), compress="all", storage=NVME, printed=True)).layout(eq10.found.best)
+    layout = (eq10 := question(machine(0.0), compress="all", storage=NVME, printed=True)).layout(eq10.every_split.best)
     asked = question(machine(storage), compress="all", storage=NVME)
-    start, stop = eq10.found.best.start, eq10.found.best.stop
+    start, stop = eq10.every_split.best.start, eq10.every_split.best.stop
     alone, beside = steady(eq10, layout), steady(asked, layout)
-    loss = storage / (1 + storage) * eq10.found.best.s2d
+    loss = storage / (1 + storage) * eq10.every_split.best.s2d
     assert alone < beside <= alone + loss * 1.001
     assert beside == pytest.approx(alone + loss, rel=0.02)
-    assert asked.found.at(start, stop).seconds <= (eq10.found.best.seconds + loss) * 1.001
+    assert asked.every_split.at(start, stop).seconds <= (eq10.every_split.best.seconds + loss) * 1.001
 
 
 @pytest.mark.parametrize("batches", [1, 2])
@@ -92,7 +92,7 @@ def test_the_search_agrees_with_the_simulation_of_what_it_chooses(batches: int, 
     work = WORK.model_copy(update={"batch": 50 // batches, "batches": batches})
     for compress in ("none", "all"):
         asked = question(machine(storage, h2d), work, compress=compress, storage=NVME)
-        best = asked.found.best
+        best = asked.every_split.best
         assert steady(asked, asked.layout(best)) == pytest.approx(best.seconds, rel=0.1)
 
 
@@ -106,9 +106,9 @@ def test_derived_figures_are_slowed_by_the_link_too() -> None:
         )
         for h2d in (0.0, 6.0)
     )  # fmt: skip
-    before, after = (steady(asked, asked.layout(asked.found.best)) for asked in (alone, slowed))
+    before, after = (steady(asked, asked.layout(asked.every_split.best)) for asked in (alone, slowed))
     assert after > before * 1.1
-    assert after * 0.99 < slowed.found.best.seconds < after * 1.3
+    assert after * 0.99 < slowed.every_split.best.seconds < after * 1.3
 
 
 def test_new_keys_on_their_way_home_are_not_what_streams() -> None:
@@ -118,28 +118,28 @@ def test_new_keys_on_their_way_home_are_not_what_streams() -> None:
     links = tuple(ln.model_copy(update={"slows": slow}) if ln.name == "d2h" else ln for ln in hardware.links)
     back = hardware.model_copy(update={"links": links, "tables": ()})
     plain, slowed = (question(each.model_copy(update={"tables": ()})) for each in (hardware, back))
-    assert np.array_equal(plain.found.lanes.total, slowed.found.lanes.total)
+    assert np.array_equal(plain.every_split.lanes.total, slowed.every_split.lanes.total)
 
 
 def test_printed_equations_know_no_contention() -> None:
     for storage in (0.0, 1.0):
         asked = question(machine(storage), compress="all", storage=NVME, printed=True)
-        assert asked.found.best.seconds * 1e3 == pytest.approx(41.0753, rel=1e-5)
+        assert asked.every_split.best.seconds * 1e3 == pytest.approx(41.0753, rel=1e-5)
 
 
 def test_the_record_agrees_with_what_was_measured() -> None:
     """E-PARK-17: storage is not used beside 4-bit groups, where eq 10 would; without compression it helps."""
     hardware = load_hardware("a4000-7950x", None)
     asked = {(c, s): question(hardware, compress=c, storage=s) for c in ("none", "best") for s in ((), NVME)}
-    best = {key: each.found.best for key, each in asked.items()}
+    best = {key: each.every_split.best for key, each in asked.items()}
     assert best["best", NVME].compressed and not best["best", NVME].from_storage
     assert best["best", NVME].seconds == best["best", ()].seconds
     assert best["none", NVME].from_storage == ("o",)
     with_storage, without = (steady(asked["none", s], asked["none", s].layout(best["none", s])) for s in (NVME, ()))
     assert with_storage < 0.98 * without
     eq10 = question(hardware, compress="all", storage=NVME, printed=True)
-    loser = steady(eq10, eq10.layout(eq10.found.best))
-    assert eq10.found.best.from_storage and loser > 1.02 * steady(
+    loser = steady(eq10, eq10.layout(eq10.every_split.best))
+    assert eq10.every_split.best.from_storage and loser > 1.02 * steady(
         asked["best", ()], asked["best", ()].layout(best["best", ()])
     )
 
@@ -154,11 +154,11 @@ def test_prediction_and_simulation_agree() -> None:
     """The predicted step counts delays as the simulator does; its ends take the ends of the factors."""
     hardware = machine(0.54)
     eq10 = question(hardware, compress="all", storage=NVME, printed=True)
-    placed = place(eq10.frame, eq10.layout(eq10.found.best))
+    placed = place(eq10.frame, eq10.layout(eq10.every_split.best))
     seconds = predict(placed, eq10.costs).decode.seconds
     graph = lower(placed, mean_step(WORK))
     made = replay(graph, lambda t: eq10.costs.price(t).mid, hardware, eq10.costs.slowed()).makespan
     assert seconds.mid == pytest.approx(made, rel=0.01)
     none = question(machine(0.0), compress="all", storage=NVME, printed=True)
-    free = predict(place(none.frame, none.layout(none.found.best)), none.costs).decode.seconds
+    free = predict(place(none.frame, none.layout(none.every_split.best)), none.costs).decode.seconds
     assert seconds.mid > 1.1 * free.mid and seconds.low < seconds.mid < seconds.high

@@ -194,7 +194,7 @@ def test_a_plan_replays_as_predicted_after_a_round_trip(use, compress):
 
 
 def test_what_passes_around_reordered_attention_stays_on_one_device():
-    found = question(ASC).found
+    found = question(ASC).every_split
     names = [unit.op for unit in question(ASC).units]
     first, last = names.index("k"), names.index("v")
     for split in found.ranked(40):

@@ -104,7 +104,9 @@ def test_groups_where_they_are_faster():
 @pytest.mark.nightly
 def test_finalists_with_less_in_groups_are_of_the_question_that_was_asked(monkeypatch):
     """A finalist's question tells the explanation, the proof and the rules of its plan which search it is of."""
-    monkeypatch.setattr("helmsman.planner.strategies.optimal.finalists._GOOD", -1.0)  # narrower questions are all asked
+    monkeypatch.setattr(
+        "helmsman.planner.strategies.optimal.finalists._GOOD_GAP", -1.0
+    )  # narrower questions are all asked
     whole = question(*ALL, vram=700, model="Qwen3-8B", layers=4)
     search, narrow = Finalists(whole, STEP), Finalists(whole, STEP, fewer=False)
     finalists = search.answer[0]

@@ -14,7 +14,6 @@ from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.finalist import predicted
@@ -23,6 +22,7 @@ from helmsman.planner.strategies.optimal.pace import HOST, Track, paced
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.symmetry import SymmetricWays
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import InfeasibleError
@@ -102,7 +102,7 @@ def test_no_pair_of_blocks_beats_the_bound(seed):
 def test_the_mean_of_all_turns_asks_for_no_more(name):
     """Whatever is composed of both accelerators' ways takes at least what its ways together take on the pooled one."""
     blocks = Optimal(asked(machine(name, 90 * MB)), STEP).blocks
-    together, chance = Alike(blocks, "together"), random.Random(3)
+    together, chance = SymmetricWays(blocks, "together"), random.Random(3)
     pooled = {
         (way.parts, way.resident, way.cache, way.prompt, way.paced): row
         for row, way in enumerate(blocks.ways)
@@ -123,7 +123,7 @@ def test_the_mean_of_all_turns_asks_for_no_more(name):
 def test_what_each_of_alike_accelerators_does_is_a_plan_of_all():
     question = asked(machine(vram=90 * MB), layers=7)
     blocks = Optimal(question, STEP).blocks
-    each = Alike(blocks, "each")
+    each = SymmetricWays(blocks, "each")
     space = Compositions(each)
     _, best = space.search(STEP).best[0]
     counts = each.spread({space.name(way): count for way, count in best.counts})

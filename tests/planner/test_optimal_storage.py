@@ -131,7 +131,7 @@ def test_other_memories_that_no_device_works_in():
     assert stored and {rule.path for rule in stored} == {"pinned"} and "<-cxl" in decision.plan.label
     machine = found.frame.roles
     assert store_of(machine) == WeightStore(("cxl",), (), "pinned")
-    assert store_of(machine, home="cxl").asked and store_of(machine, home="vram") is None
+    assert store_of(machine, home="cxl").requested and store_of(machine, home="vram") is None
     assert store_of(machine, home="dram") is None and store_of(machine, "bounce") is None
     room = question("a100-cxl-asic", dram=1000)
     assert not needs_store(room.frame)
@@ -178,7 +178,7 @@ def test_where_storage_is_read():
     assert store_of(roles(straight), "bounce") is None
     assert store_of(asked().frame.roles) is None
     several = roles(with_storage(load_hardware("a100x2-dgx", None), "nvme0", direct=False))
-    assert store_of(several) is None and store_of(several.each[0]).bounces
+    assert store_of(several) is None and store_of(several.per_accelerator[0]).bounces
     assert store_of(roles(hardware.model_copy(update={"links": hardware.links[:2]}))) is None
 
 

@@ -21,7 +21,7 @@ from helmsman.planner.strategies.streaming.store import WeightStore
 
 STEP, BOTH = Aim("decode step", {"decode": 1.0}), Aim("request", {"prefill": 1.0, "decode": 127.0})
 
-STORE = WeightStore(("nvme0",), (1.0,), "direct", asked=True)
+STORE = WeightStore(("nvme0",), (1.0,), "direct", requested=True)
 
 
 def drawn(optimal: Optimal, chance: random.Random) -> tuple[Assignment, tuple[int, ...]]:

@@ -26,7 +26,7 @@ def question(model: str, hardware: str, pinning: str = "pinned", overlap: str = 
 @pytest.mark.parametrize(("model", "hardware"), [("opt-30b", "a4000-7950x"), ("Llama-3.1-8B", "rtx3060-5600x")])
 def test_pageable_memory_streams_at_its_share_of_the_link(model, hardware):
     asked = [question(model, hardware, pinning) for pinning in ("pageable", "pinned")]
-    slow, fast = (one.found.at(0, len(one.units)).h2d for one in asked)
+    slow, fast = (one.every_split.at(0, len(one.units)).h2d for one in asked)
     link = asked[0].frame.roles.hardware.link("dram", "vram")
     assert link is not None and link.pageable is not None
     assert slow / fast == pytest.approx(1 / link.pageable.value, rel=0.02)
@@ -46,9 +46,9 @@ def test_without_overlap_the_chosen_split_is_the_best_of_all_predicted(options, 
     asked = question("opt-30b", "a4000-7950x", **options)
     units = len(asked.units)
     ranges = [(0, 0), *((i, j) for i in range(units) for j in range(i + 1, units + 1))]
-    splits = {asked.found.best, *(asked.found.at(*each) for each in ranges[::step])}
+    splits = {asked.every_split.best, *(asked.every_split.at(*each) for each in ranges[::step])}
     every = {split: period(asked, split) for split in splits}
-    assert every[asked.found.best] <= 1.01 * min(every.values())
+    assert every[asked.every_split.best] <= 1.01 * min(every.values())
     for split, seconds in every.items():
         assert split.seconds == pytest.approx(seconds, rel=0.06), (split.start, split.stop)
 

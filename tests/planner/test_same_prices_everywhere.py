@@ -95,6 +95,6 @@ def test_the_closed_form_of_a_split_is_a_bound_of_its_prediction(machine: str, c
     parts = driven(roles(hardware), model, work, "f16", "f16")
     asked = OpSplit(Frame(model, parts, work), SplitRules(), CostOptions(corrections), "latency")
     for start, stop in combinations(range(6), 2):
-        split = asked.found.at(start, stop)
+        split = asked.every_split.at(start, stop)
         layout = replace(asked.layout(split), ends="host")
         assert split.seconds <= layer_seconds(asked.frame, asked.costs, layout) * ROUNDING, (start, stop)

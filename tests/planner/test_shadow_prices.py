@@ -12,7 +12,13 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, beside, divisible_blocks, on_machine
+from helmsman.planner.strategies.optimal.divisible import (
+    DivisibleQuestion,
+    OneSide,
+    beside,
+    divisible_blocks,
+    on_machine,
+)
 from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.quantities import Quantity, quantities
 from helmsman.planner.strategies.optimal.relaxation import relaxation
@@ -39,13 +45,15 @@ def near(question, aim=STEP, count=60):
     alone = [on_accelerator(model, not streams, "host" if streams else "accelerator"), on_accelerator(model)]
     rows = [blocks.ways.index(each) for each in (*alone, on_host(model))]
     sampled = random.Random(0).sample(sorted(beside(blocks, alone)), min(count, len(beside(blocks, alone))))
-    return Divisible(blocks, question, aim, 1, np.union1d(rows, sampled))
+    return DivisibleQuestion(blocks, question, aim, 1, np.union1d(rows, sampled))
 
 
 def difference(question, solved, quantity, factor):
     """Seconds saved by a base unit more, where a machine with so much more is asked about from nothing."""
     other = on_machine(question.question, quantity, factor)
-    fresh = Divisible(divisible_blocks(other, question.blocks), other, question.aim, question.ahead, question.among)
+    fresh = DivisibleQuestion(
+        divisible_blocks(other, question.blocks), other, question.aim, question.ahead, question.among
+    )
     return (solved.seconds - fresh.solved().seconds) / ((factor - 1) * quantity.size)
 
 
@@ -135,14 +143,14 @@ def test_the_divisible_value_bounds_the_plan():
     optimal = Optimal(asked("opt-125m", vram=150 * MB), STEP)
     best = optimal.finalists[0]
     blocks = divisible_blocks(optimal.question, optimal.blocks)
-    found = Divisible(blocks, optimal.question, STEP, 1, beside(blocks, best.chosen.blocks)).solved()
+    found = DivisibleQuestion(blocks, optimal.question, STEP, 1, beside(blocks, best.chosen.blocks)).solved()
     assert found.seconds <= best.seconds * 1.01
 
 
 def test_a_processor_alone_is_priced_by_its_plan():
     question = without_constants(asked("opt-125m", "epyc9554-cpu"))
     way = on_host(question.frame.model)
-    alone = Alone(question, Assignment((way,) * question.frame.model.layers, "host", "host", {}), STEP)
+    alone = OneSide(question, Assignment((way,) * question.frame.model.layers, "host", "host", {}), STEP)
     solved = alone.solved()
     found = {each.what: priced(alone, solved, each) for each in quantities(question.frame.roles)}
     shares = {what: each.more.price * each.quantity.size / solved.seconds for what, each in found.items()}
@@ -156,7 +164,7 @@ def test_less_of_a_memory_than_the_plan_needs_has_no_price():
     way = on_host(question.frame.model)
     chosen = Assignment((way,) * question.frame.model.layers, "host", "host", {})
     tight = on_machine(question, Quantity("capacity", memory, 1.0), 1e-4)
-    alone = Alone(tight, chosen, STEP)
+    alone = OneSide(tight, chosen, STEP)
     assert alone.solved() is None
 
 

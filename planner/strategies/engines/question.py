@@ -47,10 +47,10 @@ class EngineRules(Protocol):
 
 @dataclass(frozen=True)
 class EngineQuestion:
-    """The plan of `engine` for `asked`. `own_software`: priced with the engine's launch times, else with those of the
-    machine's record, so that only placements are compared."""
+    """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, else with
+    those of the machine's record, so that only placements are compared."""
 
-    asked: Frame
+    requested: Frame
     engine: EngineRules
     cost_options: CostOptions
     own_software: bool = True
@@ -62,16 +62,16 @@ class EngineQuestion:
         if not question.fits(self.placement):
             option = self.engine.smaller(self.frame)
             raise question.infeasible(
-                self.engine.name, self.placement, lambda asked: self.fits(asked.frame.workload), option
+                self.engine.name, self.placement, lambda question: self.fits(question.frame.workload), option
             )
         return question.decision(self.engine.name, self.label, self.placement, recorded)
 
     @cached_property
     def frame(self) -> Frame:
         """What is asked, on the machine as the engine finds it and its software drives it."""
-        if not self.own_software or looped(self.asked.roles.hardware):
-            return self.asked
-        bare = _on(self.asked, native(_as_found(self.asked.roles.hardware)))
+        if not self.own_software or looped(self.requested.roles.hardware):
+            return self.requested
+        bare = _on(self.requested, native(_with_free_memory(self.requested.roles.hardware)))
         software = self.engine.software
         if software.dispatch is None or software.source is None:
             return bare
@@ -108,7 +108,7 @@ def _on(frame: Frame, hardware: Hardware) -> Frame:
     return replace(frame, roles=roles(hardware))
 
 
-def _as_found(hardware: Hardware) -> Hardware:
+def _with_free_memory(hardware: Hardware) -> Hardware:
     """`hardware` whose memories have what any program finds free, not the budget of the executor measured there."""
     memories = tuple(
         memory if memory.free is None else memory.model_copy(update={"available": memory.free, "free": None})

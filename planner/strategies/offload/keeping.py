@@ -14,8 +14,8 @@ from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.framing import with_doubts
-from helmsman.planner.strategies.streaming.known import kv_store
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.prefix_store import kv_store
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.storage import STORAGE
 

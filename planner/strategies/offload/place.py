@@ -10,8 +10,8 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
-from helmsman.planner.strategies.streaming.known import store_rules
 from helmsman.planner.strategies.streaming.place import Frame, packed, schedule
+from helmsman.planner.strategies.streaming.prefix_store import store_rules
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import ComputeRule, LayerRange, Path, Residence, Schedule, Select
 from helmsman.schemas.storage import STORAGE
@@ -69,8 +69,8 @@ def place(frame: Frame, tiers: Tiers, keeping: Keeping) -> Placement:
 
 def _schedule(frame: Frame, keeping: Keeping) -> Schedule:
     """FlexGen's; nothing comes ahead, hence nothing is waited for, where pages migrate on touch."""
-    asked = replace(frame, overlap="none") if keeping.managed else frame
-    return schedule(asked).model_copy(
+    scheduled = replace(frame, overlap="none") if keeping.managed else frame
+    return schedule(scheduled).model_copy(
         update={"barrier": not keeping.managed, "expand": "before-use", "stage": "half"},
     )
 

@@ -12,16 +12,17 @@ from helmsman.planner.objective import weighted_seconds
 from helmsman.planner.predict import phase_seconds
 from helmsman.planner.strategies.offload.caches import cache_label, least_away
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
-from helmsman.planner.strategies.streaming.known import store_label
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.prefix_store import store_label
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
-_FEW, _MORE = 2, 4
-"""Layers of the two models whose difference is what one more layer takes."""
+_FEW_LAYERS = 2
+_MORE_LAYERS = 4
+"""The layers of two models; the mean of their difference is what one more layer takes."""
 
 
 class Allocator(Protocol):
@@ -52,7 +53,7 @@ class Offloading:
         """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
         name = self.allocator.name
         if not self._question.fits(self.placement):
-            raise self._question.infeasible(name, self.placement, lambda asked: self.fits(asked.frame.workload))
+            raise self._question.infeasible(name, self.placement, lambda question: self.fits(question.frame.workload))
         return self._question.decision(name, self.label, self.placement, recorded)
 
     @property
@@ -108,10 +109,10 @@ class Offloading:
     def phase_seconds(self, phase: Phase) -> float:
         """The expected seconds of a phase: of a few layers, and as many more as the model has, where all are alike."""
         layers = self.frame.model.layers
-        if layers <= _MORE or self.keeping.cache == "layerkv":
+        if layers <= _MORE_LAYERS or self.keeping.cache == "layerkv":
             return self._of_layers(layers, phase)
-        few, more = self._of_layers(_FEW, phase), self._of_layers(_MORE, phase)
-        return more + (layers - _MORE) * (more - few) / (_MORE - _FEW)
+        few, more = self._of_layers(_FEW_LAYERS, phase), self._of_layers(_MORE_LAYERS, phase)
+        return more + (layers - _MORE_LAYERS) * (more - few) / (_MORE_LAYERS - _FEW_LAYERS)
 
     def _of_layers(self, layers: int, phase: Phase) -> float:
         frame = replace(self.frame, model=self.frame.model.model_copy(update={"layers": layers}))
@@ -119,5 +120,5 @@ class Offloading:
 
     def fits(self, workload: Workload) -> bool:
         """Whether the same allocation fits for another workload."""
-        asked = replace(self, frame=replace(self.frame, workload=workload))
-        return not shortages(memory_use(asked.placement))
+        other = replace(self, frame=replace(self.frame, workload=workload))
+        return not shortages(memory_use(other.placement))

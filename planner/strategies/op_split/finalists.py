@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 
-_FEW, _MORE = 2, 4
-"""Layers of the two models whose difference is the period of a layer: first and last of them do not matter."""
+_FEW_LAYERS = 2
+_MORE_LAYERS = 4
+"""The layers of two models whose difference is the period of a layer: first and last of them do not matter."""
 
 _DOUBT = 0.05
 """Splits whose layers take so much longer than those of the best are not the best by whole steps, of which the ends of
@@ -33,7 +34,7 @@ class SplitFinalist(NamedTuple):
 
     split: Split
     seconds: float
-    asked: "OpSplit"
+    question: "OpSplit"
 
 
 def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], least: int) -> tuple[Split, ...]:
@@ -82,10 +83,10 @@ def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:
 def layer_seconds(frame: Frame, costs: CostModel, layout: Layout, phase: Phase = "decode") -> float:
     """Seconds per layer in the prompt or the mean decode step, of all batches: with what lanes cost each other
     (PARK-43)."""
-    if frame.model.layers <= _MORE:
+    if frame.model.layers <= _MORE_LAYERS:
         return _of_layers(frame, costs, layout, frame.model.layers, phase) / frame.model.layers
-    few, more = (_of_layers(frame, costs, layout, layers, phase) for layers in (_FEW, _MORE))
-    return (more - few) / (_MORE - _FEW)
+    few, more = (_of_layers(frame, costs, layout, layers, phase) for layers in (_FEW_LAYERS, _MORE_LAYERS))
+    return (more - few) / (_MORE_LAYERS - _FEW_LAYERS)
 
 
 def _of_layers(frame: Frame, costs: CostModel, layout: Layout, layers: int, phase: Phase) -> float:

@@ -16,12 +16,12 @@ from helmsman.planner.strategies.op_split.pipeline import Indices, LaneSeconds, 
 from helmsman.planner.strategies.op_split.steady import period
 from helmsman.planner.strategies.op_split.streams import mixed
 
-_NEAR = 1.05
-"""So near to the best a range is followed as well: runner-ups are told, and predicted."""
+_FOLLOWED_RATIO = 1.05
+"""The ratio to the best up to which a range is followed as well: runner-ups are told, and predicted."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Configured:
+class _ConfiguredRows:
     """Rows of one configuration."""
 
     rows: Indices
@@ -52,19 +52,19 @@ def follow(
         total[rows] = np.maximum(bound[rows], _period(candidates, flow, rows, configured)) + slowing[rows]
         left &= ~fresh
         best = min(best, float(total[rows].min()))
-        fresh = left & (bound <= best * _NEAR)
+        fresh = left & (bound <= best * _FOLLOWED_RATIO)
     lanes.total[:] = total
 
 
 def _configured(
     rows: Indices, compressed: Mask, set_index: Indices, sets: Sequence[tuple[str, ...]]
-) -> Iterator[_Configured]:
+) -> Iterator[_ConfiguredRows]:
     keys = 2 * set_index[rows] + compressed[rows]
     for key in np.unique(keys):
-        yield _Configured(rows[keys == key], bool(key % 2), sets[int(key) // 2])
+        yield _ConfiguredRows(rows[keys == key], bool(key % 2), sets[int(key) // 2])
 
 
-def _period(candidates: Candidates, flow: Dataflow, rows: Indices, configured: Sequence[_Configured]) -> Seconds:
+def _period(candidates: Candidates, flow: Dataflow, rows: Indices, configured: Sequence[_ConfiguredRows]) -> Seconds:
     """Seconds per layer of some rows by the clock."""
     parts = []
     for group in configured:

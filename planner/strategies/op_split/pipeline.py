@@ -109,13 +109,13 @@ def apart(section: Section, batches: int) -> LaneSeconds:
     return LaneSeconds(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
 
 
-class Slotted(Protocol):
+class SlottedArrays(Protocol):
     """Arrays with an entry per candidate, by name."""
 
     __slots__: tuple[str, ...]
 
 
-Columns = TypeVar("Columns", bound=Slotted)
+Columns = TypeVar("Columns", bound=SlottedArrays)
 
 
 def taken(columns: Columns, rows: Indices | NDArray[np.bool_]) -> Columns:

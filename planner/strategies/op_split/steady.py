@@ -9,14 +9,17 @@ from helmsman.planner.strategies.op_split.clock import LayerEstimate, Mask, Stre
 from helmsman.planner.strategies.op_split.dataflow import Dataflow
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds, taken
 
-_WARM, _LAYERS = 1, 3
-"""Layers until the first and last no longer matter, and of which the mean is taken."""
+_WARM_UP = 1
+"""The number of layers until the first and last no longer matter."""
 
-_AHEAD = 2
-"""So many layers more until what comes ahead has caught up with the work."""
+_TIMED = 3
+"""The number of layers whose mean is taken."""
+
+_CATCH_UP = 2
+"""The number of further layers until what comes ahead has caught up with the work."""
 
 MOST_BATCHES = 4
-"""So many batches are followed; each more adds what the last of these did."""
+"""The number of batches that are followed at most; each more adds what the last of these did."""
 
 Streamed = Mapping[str, StreamedSeconds | None]
 """By step, what is streamed for it in every range; None for nothing in any."""
@@ -42,7 +45,7 @@ def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
     result, unsettled = _crossed(flow, start, stop, 1)
     rows = np.flatnonzero(unsettled)
     if len(rows):
-        again, _ = _crossed(flow, start[rows], stop[rows], _WARM + 1)
+        again, _ = _crossed(flow, start[rows], stop[rows], _WARM_UP + 1)
         for name in Crossings.__slots__:
             getattr(result, name)[rows] = getattr(again, name)
     return result
@@ -98,14 +101,14 @@ def _turns(clock: LayerEstimate, streams: Streamed, batches: int, first: int) ->
     flow, ends = clock.flow, []
     for batch in range(batches):
         clock.begin(batch)
-    warm = _WARM if clock.ahead is None else _WARM + _AHEAD
-    for layer in range(warm + _LAYERS):
+    warm = _WARM_UP if clock.ahead is None else _WARM_UP + _CATCH_UP
+    for layer in range(warm + _TIMED):
         for batch in range(batches):
             for steps, clock.layer in ((flow.steps[first:], layer), (flow.steps[:first], layer + 1)):
                 for step in steps:
                     clock.step(step, batch, streams[step.name])
         ends.append(clock.end)
-    return np.asarray((ends[-1] - ends[warm - 1]) / _LAYERS)
+    return np.asarray((ends[-1] - ends[warm - 1]) / _TIMED)
 
 
 def departure(flow: Dataflow, start: Indices, stop: Indices) -> Indices:

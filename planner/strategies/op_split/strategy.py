@@ -10,7 +10,7 @@ import numpy as np
 
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decision import Decision, Rejected, plan_document
+from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
 from helmsman.planner.largest import largest_batch
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
@@ -54,11 +54,11 @@ SHOWN = 8
 """Runner-ups, and faster splits that do not fit, that a decision names; steps of the latter are the plan's and what
 their layers take more or less."""
 
-_PROPOSED = 4
-"""So many splits are proposed for prompts, and for whole requests, beside those for decode steps."""
+_PROMPT_SPLITS = 4
+"""The number of splits proposed for prompts, and for whole requests, beside those for decode steps."""
 
 _MOST_PREDICTED = 64
-"""So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
+"""The number of splits predicted at most where the closed form is a bound from below and cannot tell them apart."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ class OpSplit:
             splits = dict.fromkeys((*self.fitting.ranked(1 + SHOWN), *self._for_prompts))
             return in_order(SplitFinalist(split, self._whole(split), self) for split in splits)
         return in_order(
-            SplitFinalist(split, asked._whole(split), asked)
-            for asked, split in self._candidates.values()
-            if not (self.frame.formats and asked._missing(asked.layout(split)))
+            SplitFinalist(split, question._whole(split), question)
+            for question, split in self._candidates.values()
+            if not (self.frame.formats and question._missing(question.layout(split)))
         )
 
     @property
@@ -115,11 +115,11 @@ class OpSplit:
         """What closed forms propose in every configuration, for decode steps and where prompts count, and in whose
         terms it is; by what the accelerator computes of it, whoever proposes that."""
         candidates: dict[Layout, tuple[OpSplit, Split]] = {}
-        for asked in self.configurations:
-            for split in (*near(asked.proposed, 1 + SHOWN), *asked._for_prompts):
-                blocks = asked._blocks(split)
+        for question in self.configurations:
+            for split in (*near(question.proposed, 1 + SHOWN), *question._for_prompts):
+                blocks = question._blocks(split)
                 streamed = joined(blocks.streamed)
-                candidates.setdefault(replace(blocks, units=streamed, start=0, stop=len(streamed)), (asked, split))
+                candidates.setdefault(replace(blocks, units=streamed, start=0, stop=len(streamed)), (question, split))
         return candidates
 
     @cached_property
@@ -159,7 +159,7 @@ class OpSplit:
         weights = phase_weights("request", self.frame.workload, self._together)
         both = weights["prefill"] * prompts + weights.get("decode", 0.0) * np.where(np.isfinite(steps), steps, 0.0)
         for form in (both, prompts):
-            yield from fastest(self.fitting, form, _PROPOSED)
+            yield from fastest(self.fitting, form, _PROMPT_SPLITS)
 
     @cached_property
     def _prompt_form(self) -> PromptForm:
@@ -201,7 +201,7 @@ class OpSplit:
         return {}
 
     @cached_property
-    def found(self) -> SplitSearch:
+    def every_split(self) -> SplitSearch:
         """The search over every split, whether it fits or not."""
         return search(self.table, self.search_options)
 
@@ -341,8 +341,8 @@ class OpSplit:
         return tuple(shortages(memory_use(place(self.frame, layout))).items())
 
     def _decision(self, recorded: dict[str, str | int | float | bool]) -> Decision:
-        (split, _, asked), *rest = self.finalists
-        layout = asked.layout(split)
+        (split, _, question), *rest = self.finalists
+        layout = question.layout(split)
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         predicted = predict(placement, self.costs)
@@ -352,7 +352,7 @@ class OpSplit:
         work, together = placement.workload, batches_together(placement)
         seconds = objective_seconds(plan.predicted, work, together, self.objective).mid
         others = tuple(
-            (label(other.asked.frame, other.asked._blocks(other.split)), other.seconds) for other in rest[:SHOWN]
+            (label(other.question.frame, other.question._blocks(other.split)), other.seconds) for other in rest[:SHOWN]
         )
         unused, count = (
             self.frame.roles.unused,
@@ -360,16 +360,16 @@ class OpSplit:
         )
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
-    def _rejected(self, seconds: float) -> Iterator[Rejected]:
+    def _rejected(self, seconds: float) -> Iterator[RejectedCandidate]:
         """The splits whose decode steps are faster than those of all that fit, by the closed form, where these count;
         `seconds` of the plan's objective."""
         least, steps = self.fitting.best.seconds, self._weights.get("decode", 0.0)
-        for split in self.found.ranked(SHOWN) if steps else ():
+        for split in self.every_split.ranked(SHOWN) if steps else ():
             if split.seconds >= least:
                 return
             layout = self.layout(split)
             gained = steps * self.frame.model.layers * (least - split.seconds)
-            yield Rejected(label(self.frame, layout), max(0.0, seconds - gained), self._missing(layout))
+            yield RejectedCandidate(label(self.frame, layout), max(0.0, seconds - gained), self._missing(layout))
 
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()
@@ -386,8 +386,8 @@ class OpSplit:
 
     def fits(self, workload: Workload) -> bool:
         """Whether some split fits for another workload."""
-        asked = replace(self, frame=replace(self.frame, workload=workload))
-        return not asked._missing(asked._nearest())
+        question = replace(self, frame=replace(self.frame, workload=workload))
+        return not question._missing(question._nearest())
 
     def _nearest(self) -> Layout:
         """The split that lacks least, of all."""

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task
-from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
-from helmsman.planner.strategies.optimal.chains import OPS, Doing, chained
+from helmsman.planner.strategies.optimal.busy_lanes import BusyLane
+from helmsman.planner.strategies.optimal.chains import OPS, WorkShares, chained
 from helmsman.planner.strategies.optimal.lowered_parts import SIDES, TURNING, LoweredParts
 from helmsman.planner.strategies.optimal.task_kinds import (
     activation,
@@ -30,7 +30,7 @@ from helmsman.planner.strategies.optimal.ways import Numbers
 class Basis(LoweredParts):
     """What every way asks for in one phase, made of parts that are lowered once."""
 
-    def of(self, shares: Doing) -> Numbers:
+    def of(self, shares: WorkShares) -> Numbers:
         """Seconds (ways, lanes)."""
         lanes = shares.host @ self._parts["here"] + shares.accelerator @ self._parts["there"] + self.moved(shares)
         for division in self.split:
@@ -42,7 +42,7 @@ class Basis(LoweredParts):
             lanes[:, self.places[name]] = self.chains(shares, busy)[2] + self._counted(shares, busy)
         return lanes
 
-    def chains(self, shares: Doing, beside: Beside | None = None, far: bool = False) -> tuple[Numbers, ...]:
+    def chains(self, shares: WorkShares, beside: BusyLane | None = None, far: bool = False) -> tuple[Numbers, ...]:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once: until all is
         on a side; then from when all is on the host until it is there again, and on the accelerator.
 
@@ -57,14 +57,14 @@ class Basis(LoweredParts):
         home, away = at_host - back * enters, at_accelerator - into * (1 - enters)
         return np.minimum(at_host, at_accelerator), home, away
 
-    def work(self, shares: Doing, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
+    def work(self, shares: WorkShares, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
         """Seconds (ways, operations) of what a side does, by side and graph so many times as long."""
         name, whole = ("here", shares.host) if side == "host" else ("there", shares.accelerator)
         parts = {name: whole, **{str(division): shares.both[division] for division in self.split}}
         scaled = {key: self._seconds[side, key] * (1.0 if factors is None else factors[side, key]) for key in parts}
         return np.asarray(sum(part * scaled[key] for key, part in parts.items()))
 
-    def comes(self, shares: Doing) -> Numbers:
+    def comes(self, shares: WorkShares) -> Numbers:
         """Seconds (ways, operations) of what comes for every operation."""
         result = np.zeros_like(shares.host)
         for source, comes in shares.come.items():
@@ -74,7 +74,7 @@ class Basis(LoweredParts):
         result[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
         return result
 
-    def _counted(self, shares: Doing, beside: Beside) -> Numbers:
+    def _counted(self, shares: WorkShares, beside: BusyLane) -> Numbers:
         """Seconds (ways) of what keeps a lane busy as they count beside it."""
         counted = np.zeros(len(shares.host))
         for source, tasks in self.brought.items():
@@ -85,7 +85,7 @@ class Basis(LoweredParts):
         plain, packed = (self._counted_caches(tasks, beside) for tasks in (self.there, self.packed))
         return np.asarray(counted + shares.cached * ((1 - shares.packed) * plain + shares.packed * packed))
 
-    def _counted_of(self, tasks: Sequence[Task], beside: Beside) -> Numbers:
+    def _counted_of(self, tasks: Sequence[Task], beside: BusyLane) -> Numbers:
         """By operation, of weights."""
         result = np.zeros(len(OPS))
         for task in tasks:
@@ -94,10 +94,10 @@ class Basis(LoweredParts):
                 result[OPS.index(op)] += beside.counted(task)
         return result
 
-    def _counted_caches(self, tasks: Sequence[Task], beside: Beside) -> float:
+    def _counted_caches(self, tasks: Sequence[Task], beside: BusyLane) -> float:
         return sum(beside.counted(task) for task in tasks if cache_comes(task))
 
-    def moved(self, shares: Doing) -> Numbers:
+    def moved(self, shares: WorkShares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
         totals = np.zeros((len(shares.host), len(self.lanes)))
         for source, comes in shares.come.items():
@@ -106,7 +106,7 @@ class Basis(LoweredParts):
             totals += shares.both[division] @ seconds
         return np.asarray(totals + self._cached(shares) + _either(shares.sent, shares.packed, self.sent))
 
-    def _cached(self, shares: Doing) -> Numbers:
+    def _cached(self, shares: WorkShares) -> Numbers:
         """Seconds (ways, lanes) of past keys and values that come."""
         return _either(shares.cached, shares.packed, self._cache)
 
@@ -122,7 +122,7 @@ class Basis(LoweredParts):
         return result
 
     @cached_property
-    def asked(self) -> NDArray[np.bool_]:
+    def used_lanes(self) -> NDArray[np.bool_]:
         """Which lanes blocks may ask for, chains left out."""
         return self.total((*self.here, *self._coming, *self.packed)) > 0
 
@@ -172,7 +172,7 @@ class Basis(LoweredParts):
         plain, packed = ([task for task in tasks if goes_home(task)] for tasks in (self.there, self.packed))
         return self.total(plain), self.total(packed)
 
-    def _kept(self, beside: Beside | None, far: bool) -> Mapping[tuple[str, str], Numbers] | None:
+    def _kept(self, beside: BusyLane | None, far: bool) -> Mapping[tuple[str, str], Numbers] | None:
         """By side and graph, how much a second of every operation counts; a `far` link slows the host only."""
         if beside is None:
             return None

@@ -14,8 +14,8 @@ from helmsman.lowering.placement import KnownPlan, known
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import Basis
-from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_bytes import BlockBytes
+from helmsman.planner.strategies.optimal.block_paces import BlockPaces
 from helmsman.planner.strategies.optimal.block_ways import (
     BlockWay,
     Division,
@@ -28,10 +28,10 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_accelerator,
     on_host,
 )
-from helmsman.planner.strategies.optimal.chains import Doing
-from helmsman.planner.strategies.optimal.following import Following
+from helmsman.planner.strategies.optimal.busy_lanes import BusyLane
+from helmsman.planner.strategies.optimal.chains import WorkShares
+from helmsman.planner.strategies.optimal.exact_seconds import exact
 from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.lowered_itself import exact
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
 from helmsman.planner.strategies.optimal.ways import Numbers, Ways
@@ -86,7 +86,7 @@ class Blocks:
         """Seconds by lane of what was lowered itself."""
         return {}
 
-    def beside(self, phase: Phase, link: Beside) -> Numbers:
+    def beside(self, phase: Phase, link: BusyLane) -> Numbers:
         """Seconds (ways) of the chain beside a busy lane of another accelerator."""
         return self.bases[phase].chains(self._shares(phase), link, far=True)[2]
 
@@ -180,13 +180,13 @@ class Blocks:
         return result
 
     @cached_property
-    def following(self) -> Mapping[Phase, Following]:
+    def following(self) -> Mapping[Phase, BlockPaces]:
         """By phase, how blocks of every way follow each other."""
         return {phase: self._following(phase) for phase in self.phases}
 
-    def _following(self, phase: Phase) -> Following:
+    def _following(self, phase: Phase) -> BlockPaces:
         lanes = self.summed.lanes[:, self._columns[phase]]
-        return Following(self.bases[phase], self._shares(phase), lanes, self.frame.accelerator.name)
+        return BlockPaces(self.bases[phase], self._shares(phase), lanes, self.frame.accelerator.name)
 
     @property
     def _one(self) -> Frame:
@@ -196,20 +196,20 @@ class Blocks:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
         decisions = enumerate(zip(decided(self.frame.model), way.parts_in(phase), strict=True))
         borders = {op: self._borders[way.division(k, phase)][op] for k, (op, part) in decisions if part == "both"}
-        asked = way, phase, *(border.rows for border in borders.values())
-        if asked not in self.lowered:
-            self.lowered[asked] = lower(self._placed(way), self.iteration(phase)).tasks
-        return divided(self.lowered[asked], borders) if self.fractional else self.lowered[asked]
+        key = way, phase, *(border.rows for border in borders.values())
+        if key not in self.lowered:
+            self.lowered[key] = lower(self._placed(way), self.iteration(phase)).tasks
+        return divided(self.lowered[key], borders) if self.fractional else self.lowered[key]
 
     def _placed(self, way: BlockWay) -> KnownPlan:
         """A model of one block of a way, the same in all phases."""
-        if way not in self._found:
+        if way not in self._plans:
             shares = {0: self._lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
-            self._found[way] = known(place(self._one, Assignment((way,), _side(way, 0), _side(way, -1), shares)))
-        return self._found[way]
+            self._plans[way] = known(place(self._one, Assignment((way,), _side(way, 0), _side(way, -1), shares)))
+        return self._plans[way]
 
     @cached_property
-    def _found(self) -> dict[BlockWay, KnownPlan]:
+    def _plans(self) -> dict[BlockWay, KnownPlan]:
         return {}
 
     @cached_property
@@ -235,7 +235,7 @@ class Blocks:
     def _lanes(self, phase: Phase) -> Numbers:
         return self.bases[phase].of(self._shares(phase))
 
-    def _shares(self, phase: Phase) -> Doing:
+    def _shares(self, phase: Phase) -> WorkShares:
         """Who does what in a phase."""
         return self._does.doing(phase)
 

@@ -20,7 +20,7 @@ OPS = tuple(op for group in GROUPS for op in group)
 
 
 @dataclass(frozen=True, eq=False)
-class Doing:
+class WorkShares:
     """Who does an operation in every way (ways, operations), 0 or 1: the `host`, the `accelerator`, or, by division,
     `both`; `come`: whether weights come of which the accelerator has all, by where from.
 
@@ -41,7 +41,7 @@ class Doing:
 
 
 def chained(
-    groups: Sequence[slice], shares: Doing, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
+    groups: Sequence[slice], shares: WorkShares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
 ) -> tuple[Numbers, Numbers]:
     """Seconds (ways) from when what a block reads is on a side until what it makes is on the host, and on the
     accelerator, as the next block's norm needs it. `seconds` (ways, operations) on host and accelerator; `crossing` to
@@ -50,7 +50,7 @@ def chained(
 
 
 def followed_through(
-    groups: Sequence[slice], shares: Doing, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
+    groups: Sequence[slice], shares: WorkShares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """The same group after group: until what each makes is on a side."""
     (here, there), (into, back) = seconds, crossing

@@ -18,14 +18,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
+from helmsman.planner.strategies.optimal.relaxation import Relaxation, relaxation
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
 
-_AROUND, _NEAR, _ODD = 4, 2, 64
-"""So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
+_MOST_ROUNDED = 4
+"""The number of the relaxation's ways whose counts are rounded at most."""
+
+_ROUNDING_REACH = 2
+"""The number of blocks by which rounded counts differ from the relaxation's at most."""
+
+_MOST_ODD = 64
+"""The number of other ways of which one block is tried beside rounded counts at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class Composition:
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
+class ComposeResult:
     """The best compositions, best first; `bound`: seconds that none beats; `prices` (memories): seconds that one more
     byte of a memory saves where blocks may be divided; `exact`: whether nothing was left out."""
 
@@ -56,7 +62,7 @@ def compose(
     slack: float = 0.0,
     beat: float = inf,
     likely: Chosen | None = None,
-) -> Composed:
+) -> ComposeResult:
     """The `keep` best compositions; at most `most` partial ones are followed, and no more than `cases` cases divided.
     None fits: `bound` is infinite.
 
@@ -76,7 +82,7 @@ class _Case:
     names: Chosen
     ways: Ways
     room: Room
-    relaxed: Relaxed
+    relaxed: Relaxation
 
 
 class _Partial(NamedTuple):
@@ -103,7 +109,7 @@ class _Search:
     beat: float
     best: list[Composition] = field(default_factory=list)
     closed: float = inf
-    root: Relaxed | None = None
+    root: Relaxation | None = None
     waiting: list[tuple[float, int, _Case]] = field(default_factory=list)
     serial: "count[int]" = field(default_factory=count)
 
@@ -119,14 +125,14 @@ class _Search:
             elif not self._divide(case):
                 self._inside(case)
 
-    def result(self) -> Composed:
+    def result(self) -> ComposeResult:
         """What was found."""
         best, bound = tuple(self.best), self.closed
         if self.left > 0:
             bound = max(bound, self._near)
         prices = tuple(map(float, self.root.prices)) if self.root is not None else ()
         bound = min(bound, best[0].seconds) if best else bound
-        return Composed(best, bound, prices, self.left > 0)
+        return ComposeResult(best, bound, prices, self.left > 0)
 
     @property
     def worst(self) -> float:
@@ -185,10 +191,10 @@ class _Search:
 
     def _round(self, case: _Case) -> None:
         """Whole counts near the relaxation's, of its ways alone and beside one odd block of another."""
-        order = np.argsort(-case.relaxed.counts, kind="stable")[:_AROUND]
+        order = np.argsort(-case.relaxed.counts, kind="stable")[:_MOST_ROUNDED]
         main = order[case.relaxed.counts[order] > _ROUNDING]
         self._judge(case, main, _near(case.relaxed.counts[main], case.room.blocks))
-        odd = np.argsort(case.relaxed.reduced, kind="stable")[:_ODD]
+        odd = np.argsort(case.relaxed.reduced, kind="stable")[:_MOST_ODD]
         odd = odd[case.relaxed.bound + case.relaxed.reduced[odd] < self.worst]
         rows = _near(case.relaxed.counts[main], case.room.blocks - 1)
         if len(odd) and len(rows):
@@ -215,9 +221,9 @@ class _Search:
             other, own = divmod(int(place), len(rows))
             counts = Counter({int(case.names[way]): int(count) for way, count in zip(names, rows[own], strict=True)})
             counts.update([] if odd is None else [int(case.names[odd[other]])])
-            self._found(tuple(sorted((+counts).items())), float(seconds[place]))
+            self._record(tuple(sorted((+counts).items())), float(seconds[place]))
 
-    def _found(self, counts: tuple[tuple[int, int], ...], seconds: float) -> None:
+    def _record(self, counts: tuple[tuple[int, int], ...], seconds: float) -> None:
         if all(counts != composition.counts for composition in self.best):
             self.best.append(Composition(counts, seconds))
             self.best.sort(key=lambda composition: (composition.seconds, composition.counts))
@@ -274,7 +280,7 @@ def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:
 
 def _nothing(ways: Ways) -> Ways:
     """A block that asks for nothing."""
-    return Ways(*(np.zeros((1, asked.shape[1])) for asked in (ways.lanes, ways.kept, ways.coming)))
+    return Ways(*(np.zeros((1, columns.shape[1])) for columns in (ways.lanes, ways.kept, ways.coming)))
 
 
 def _grid(blocks: int, ways: int) -> Numbers:
@@ -285,7 +291,7 @@ def _grid(blocks: int, ways: int) -> Numbers:
 
 def _near(counts: Numbers, blocks: int) -> Numbers:
     """Whole counts that add up to `blocks`, each but the first near one of `counts` (rows, ways)."""
-    ranges = [np.arange(floor(count) - _NEAR, ceil(count) + _NEAR + 1.0) for count in counts[1:]]
+    ranges = [np.arange(floor(count) - _ROUNDING_REACH, ceil(count) + _ROUNDING_REACH + 1.0) for count in counts[1:]]
     others = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, len(ranges)) if ranges else np.zeros((1, 0))
     rows = _completed(others[(others >= 0).all(axis=1)], blocks)
     return np.asarray(rows[:, np.roll(np.arange(len(counts)), 1)])

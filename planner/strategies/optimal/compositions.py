@@ -7,29 +7,32 @@ from math import inf
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.alike import Alike
-from helmsman.planner.strategies.optimal.compose import Composed, Composition, charged, compose
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
+from helmsman.planner.strategies.optimal.compose import ComposeResult, Composition, charged, compose
 from helmsman.planner.strategies.optimal.relaxation import relaxation
 from helmsman.planner.strategies.optimal.rules import Ends
-from helmsman.planner.strategies.optimal.several import AllBlocks
-from helmsman.planner.strategies.optimal.simple import simple
+from helmsman.planner.strategies.optimal.simple_compositions import simple
+from helmsman.planner.strategies.optimal.symmetry import SymmetricWays
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
 from helmsman.scheduler.iteration import PHASES, Phase
 
 SLACK = 1e-3
-"""What is not looked for: compositions so little better, as a share."""
+"""The gain, as a share, below which no better composition is looked for."""
 
-_ROUNDS, _REPEATED = 8, 3
-"""So often the ways of a relaxation are lowered themselves, and compositions are looked for again after that."""
+_MOST_LOWERINGS = 8
+"""The number of times at most that the ways of a relaxation are lowered themselves."""
+
+_MOST_REPEATS = 3
+"""The number of times at most that compositions are looked for once their ways are lowered."""
 
 _LOWERED = 2
-"""Of so many of the best compositions all ways are lowered."""
+"""The number of the best compositions all of whose ways are lowered."""
 
 EFFORT = 100
-"""So many partial compositions are followed unless asked otherwise."""
+"""The number of partial compositions that are followed at most, unless an option says otherwise."""
 
 _CASES = 30
-"""Of how many divided cases a search consists at most."""
+"""The number of divided cases of a search at most."""
 
 _USED = 1e-6
 """Fewer blocks are none."""
@@ -77,7 +80,7 @@ class Compositions:
     known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not
     anywhere; `lost` (ways of the blocks, lanes): seconds of waiting that are taken to be lost in order."""
 
-    blocks: AllBlocks | Alike
+    blocks: AllBlocks | SymmetricWays
     prefetch: int = 1
     effort: int = EFFORT
     less: dict[str, int] = field(default_factory=dict)
@@ -138,10 +141,10 @@ class Compositions:
         """Blocks of each way, by row of the blocks' ways."""
         return {self.name(way): count for way, count in composition.counts}
 
-    def _settled(self, room: "Limited") -> float:
+    def _settled(self, room: "LimitedRoom") -> float:
         """The bound of the relaxation once all of its ways are lowered themselves."""
         bound = inf
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_LOWERINGS):
             ways, inner = self._stacked(room)
             relaxed = relaxation(charged(ways, inner), inner, self.likely)
             if relaxed is None:
@@ -152,10 +155,10 @@ class Compositions:
                 break
         return bound
 
-    def _composed(self, room: "Limited", beat: float) -> Composed:
+    def _composed(self, room: "LimitedRoom", beat: float) -> ComposeResult:
         """The composition; once more where lowering the ways of the best shows that it takes longer than they added up
         to."""
-        for _ in range(_REPEATED):
+        for _ in range(_MOST_REPEATS):
             ways, inner = self._stacked(room)
             ways = replace(ways, lanes=ways.lanes + self._lost)
             composed = compose(ways, inner, slack=SLACK, most=self.effort, cases=_CASES, beat=beat, likely=self.likely)
@@ -173,7 +176,7 @@ class Compositions:
         """Seconds (ways, lanes) of waiting that are taken to be lost."""
         return np.zeros((1, 1)) if self.lost is None else self.lost[self.names]
 
-    def _seconds(self, room: "Limited", composition: Composition, more: Numbers | None = None) -> float:
+    def _seconds(self, room: "LimitedRoom", composition: Composition, more: Numbers | None = None) -> float:
         """The objective of a composition by what is known of its ways, which ask for `more` of some lanes."""
         ways, counts = (np.array(column) for column in zip(*composition.counts, strict=True))
         lanes = self.ways.lanes if more is None else self.ways.lanes + more
@@ -197,20 +200,20 @@ class Compositions:
     def _prompts(self) -> Chosen:
         return self.blocks.prompts[self.names]
 
-    def _stacked(self, room: "Limited") -> tuple[Ways, Room]:
+    def _stacked(self, room: "LimitedRoom") -> tuple[Ways, Room]:
         """Ways with their limited lanes as if they were memories."""
         return Ways(self.ways.lanes, self.kept(room), self.ways.coming), room.room
 
-    def kept(self, room: "Limited") -> Numbers:
+    def kept(self, room: "LimitedRoom") -> Numbers:
         """What every way takes (ways, memories and limited lanes)."""
         return np.hstack([self.ways.kept, self.ways.lanes[:, room.limited]])
 
-    def outside(self, totals: Numbers, room: "Limited", phase: int) -> float:
+    def outside(self, totals: Numbers, room: "LimitedRoom", phase: int) -> float:
         """Seconds of a phase's chain that are not in blocks, less those of its busiest lane in `totals`."""
         lanes = np.flatnonzero(self.blocks.phase == phase)
         return float(room.room.ends[lanes[0]] - totals[lanes].max())
 
-    def room(self, ends: Ends, aim: Aim) -> "Limited":
+    def room(self, ends: Ends, aim: Aim) -> "LimitedRoom":
         """What there is for blocks."""
         phases = self.blocks.phase
         limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
@@ -226,11 +229,11 @@ class Compositions:
             free=np.concatenate([free, (limits - seconds)[limited]]),
             buffers=np.hstack([buffers, np.zeros((len(buffers), len(limited)))]),
         )
-        return Limited(room, limited)
+        return LimitedRoom(room, limited)
 
 
 @dataclass(frozen=True, eq=False)
-class Limited:
+class LimitedRoom:
     """A room some of whose lanes are `limited`, which follow its memories."""
 
     room: Room

@@ -8,7 +8,7 @@ from helmsman.lowering.graph import Task
 
 
 @dataclass(frozen=True)
-class Crossed:
+class CriticalPath:
     """Tasks of a block whose last operation may be on two sides, `last` by side (host, accelerator), and latencies
     from the host to the accelerator and back; `away`: whether it begins on the accelerator."""
 

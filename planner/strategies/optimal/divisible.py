@@ -17,26 +17,30 @@ import numpy as np
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import Quantity
-from helmsman.planner.strategies.optimal.relaxation import Relaxed, dual, relaxation
+from helmsman.planner.strategies.optimal.relaxation import Relaxation, dual, relaxation
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
 
-_USED, _MARGIN = 1e-6, 0.01
-"""Fewer blocks are none; by so much, as a share, ways change where something is changed."""
+_USED = 1e-6
+"""The number of blocks below which a way is not used."""
+
+_MARGIN = 0.01
+"""The share by which ways may change where something is changed."""
+
 Lane = tuple[str, str, int]
 """A phase, a name, and which of those of that name."""
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class DivisibleSolution:
     """The least `seconds` with what they are made of: the `ends`, blocks of every way by row (`counts`), and seconds
     that a second of every lane adds (`lanes`, called `names`), and a byte less of every memory, or a second less of a
     limit (`free`).
@@ -50,29 +54,29 @@ class Solved:
     names: tuple[Lane, ...] = ()
     lanes: Numbers = field(default_factory=lambda: np.zeros(0))
     free: Numbers = field(default_factory=lambda: np.zeros(0))
-    near: "tuple[Solved, ...]" = ()
+    near: "tuple[DivisibleSolution, ...]" = ()
     likely: tuple[int, ...] = ()
 
 
-class Near(Protocol):
+class NearbyQuestion(Protocol):
     """A question near its plan."""
 
     @property
     def question(self) -> Question:
         """What is asked, about which machine."""
 
-    def with_more(self, quantity: Quantity, factor: float) -> "Near":
+    def with_more(self, quantity: Quantity, factor: float) -> "NearbyQuestion":
         """On a machine with `factor` times as much of something."""
 
-    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
+    def solved(self, near: tuple[DivisibleSolution, ...] = ()) -> DivisibleSolution | None:
         """The least seconds; None where nothing fits. `near`: solutions of almost the same question, best first."""
 
-    def priced(self, solved: Solved) -> Numbers:
+    def priced(self, solved: DivisibleSolution) -> Numbers:
         """The Lagrangian (phases, then what memories and limits add) of a solution found here or elsewhere."""
 
 
 @dataclass(frozen=True, eq=False)
-class Divisible:
+class DivisibleQuestion:
     """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory."""
 
     blocks: AllBlocks
@@ -82,8 +86,8 @@ class Divisible:
     among: Chosen
     less: Mapping[str, int] = field(default_factory=dict)
 
-    def with_more(self, quantity: Quantity, factor: float) -> "Divisible":
-        """See Near."""
+    def with_more(self, quantity: Quantity, factor: float) -> "DivisibleQuestion":
+        """See NearbyQuestion."""
         if quantity.what == "capacity":
             size = round((1 - factor) * quantity.size)
             return replace(self, less={**self.less, quantity.name: self.less.get(quantity.name, 0) + size})
@@ -91,8 +95,8 @@ class Divisible:
         blocks = divisible_blocks(question, self.blocks)
         return replace(self, question=question, blocks=blocks)
 
-    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
-        """See Near."""
+    def solved(self, near: tuple[DivisibleSolution, ...] = ()) -> DivisibleSolution | None:
+        """See NearbyQuestion."""
         solutions = (
             [] if near else [solution for solution in map(self._at, self.blocks.everywhere) if solution is not None]
         )
@@ -102,8 +106,8 @@ class Divisible:
         order = sorted(solutions, key=lambda solution: solution.seconds)
         return replace(order[0], near=tuple(order)) if order else None
 
-    def priced(self, solved: Solved) -> Numbers:
-        """See Near."""
+    def priced(self, solved: DivisibleSolution) -> Numbers:
+        """See NearbyQuestion."""
         room, limited = self._room(solved.ends)
         weights, lanes = self._weights(solved), self.totals(solved)
         kept = np.zeros(len(room.free) - len(limited))
@@ -113,7 +117,7 @@ class Divisible:
         of_phases = [float((lanes * weights)[self.blocks.phase == index].sum()) for index in range(len(room.weights))]
         return np.array([*of_phases, float((taken - room.free) @ solved.free)])
 
-    def totals(self, solved: Solved) -> Numbers:
+    def totals(self, solved: DivisibleSolution) -> Numbers:
         """Seconds of every lane of a solution."""
         lanes = self._room(solved.ends)[0].ends.copy()
         for row, count in solved.counts.items():
@@ -131,7 +135,7 @@ class Divisible:
         coming = self.blocks.summed.coming[self.among].max(axis=0)
         return replace(room.room, free=room.room.free - coming @ room.room.buffers), room.limited
 
-    def _at(self, ends: Ends, likely: tuple[int, ...] = ()) -> Solved | None:
+    def _at(self, ends: Ends, likely: tuple[int, ...] = ()) -> DivisibleSolution | None:
         """The least seconds of one arrangement of the ends, of ways lowered themselves; `likely`: rows of ways that are
         probably needed."""
         room, limited = self._room(ends)
@@ -154,13 +158,13 @@ class Divisible:
             ways.lanes[way] = self.blocks.settled[int(names[way])]
         return Ways(ways.lanes, np.hstack([ways.kept, ways.lanes[:, limited]]), ways.coming)
 
-    def _bound(self, near: Solved) -> float:
+    def _bound(self, near: DivisibleSolution) -> float:
         """Seconds that no solution beats which has the ends of one of almost the same question."""
         room, limited = self._room(near.ends)
         ways = self._ways(limited)
         return dual(ways, room, self._weights(near), near.free, np.zeros(len(ways))).bound
 
-    def _solution(self, relaxed: Relaxed, ends: Ends, limited: Chosen) -> Solved:
+    def _solution(self, relaxed: Relaxation, ends: Ends, limited: Chosen) -> DivisibleSolution:
         """A relaxation; `likely` are the ways that are as good as those it needs, as far as their parts say."""
         names, parts = self.compositions.names, self.blocks.summed.only(self.compositions.names)
         used = np.flatnonzero(relaxed.counts > 0)
@@ -168,14 +172,14 @@ class Divisible:
         costs = parts.lanes @ relaxed.lanes + np.hstack([parts.kept, parts.lanes[:, limited]]) @ relaxed.prices
         good = costs <= self._least(relaxed, limited) * (1 + _MARGIN)
         likely = tuple(int(row) for row in names[good] if int(row) in self.blocks.settled)
-        return Solved(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices, likely=likely)
+        return DivisibleSolution(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices, likely=likely)
 
-    def _least(self, relaxed: Relaxed, limited: Chosen) -> float:
+    def _least(self, relaxed: Relaxation, limited: Chosen) -> float:
         """What a block of a way costs that a relaxation needs."""
         ways = self._ways(limited)
         return float((ways.lanes @ relaxed.lanes + ways.kept @ relaxed.prices).min())
 
-    def _weights(self, solved: Solved) -> Numbers:
+    def _weights(self, solved: DivisibleSolution) -> Numbers:
         """Seconds that a second of every lane here adds in a solution found elsewhere."""
         theirs = dict(zip(solved.names, solved.lanes, strict=True))
         return np.array([theirs.get(name, 0.0) for name in self._lanes])
@@ -193,25 +197,25 @@ class Divisible:
 
 
 @dataclass(frozen=True)
-class Alone:
+class OneSide:
     """One side that has everything: its seconds are those of its plan, `chosen`."""
 
     question: Question
     chosen: Assignment
     aim: Aim
 
-    def with_more(self, quantity: Quantity, factor: float) -> "Alone":
-        """See Near."""
+    def with_more(self, quantity: Quantity, factor: float) -> "OneSide":
+        """See NearbyQuestion."""
         return replace(self, question=on_machine(self.question, quantity, factor))
 
-    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
-        """See Near."""
+    def solved(self, near: tuple[DivisibleSolution, ...] = ()) -> DivisibleSolution | None:
+        """See NearbyQuestion."""
         if not self.question.fits(place(self.question.frame, self.chosen)):
             return None
-        return Solved(float(sum(self._phases())), (self.chosen.embedding, self.chosen.output))
+        return DivisibleSolution(float(sum(self._phases())), (self.chosen.embedding, self.chosen.output))
 
-    def priced(self, solved: Solved) -> Numbers:
-        """See Near."""
+    def priced(self, solved: DivisibleSolution) -> Numbers:
+        """See NearbyQuestion."""
         return np.array([*self._phases(), 0.0])
 
     def _phases(self) -> Iterator[float]:
@@ -234,8 +238,8 @@ def beside(blocks: AllBlocks, used: Iterable[BlockWay]) -> Chosen:
 def divisible_blocks(question: Question, blocks: AllBlocks) -> AllBlocks:
     """`blocks` of the machine of a question, whose rows are divided anywhere."""
     frame = question.frame
-    asked = replace(frame, store=blocks.frame.store)
-    return replace(blocks, frame=asked, costs=question.costs(place(frame, fullest(asked))), fractional=True)
+    stored = replace(frame, store=blocks.frame.store)
+    return replace(blocks, frame=stored, costs=question.costs(place(frame, fullest(stored))), fractional=True)
 
 
 def on_machine(question: Question, quantity: Quantity, factor: float) -> Question:

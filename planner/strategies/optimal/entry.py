@@ -63,11 +63,11 @@ def _store(options: OptimalOptions, frame: Frame) -> WeightStore | None:
     storage_of(options.nvme, hardware)
     home = None if options.home is None else memory_named(options.home, host, "home", hardware)
     store = store_of(frame.roles, options.nvme, home)
-    asked = {
+    given = {
         f"--{name}": value for name, value in (("home", options.home), ("nvme", options.nvme)) if value is not None
     }
-    if asked and store is None and home != host:
-        field, value = next(iter(asked.items()))
+    if given and store is None and home != host:
+        field, value = next(iter(given.items()))
         remedy = "leave it out, or name a memory from which one accelerator of the machine alone can be reached"
         raise UsageError("no weights come from there", field=field, value=value, remedy=remedy)
     return store

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.strategies.optimal.compose import Composition
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
-from helmsman.planner.strategies.optimal.order import Arranged, arranged_each, lined_up
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, LimitedRoom
+from helmsman.planner.strategies.optimal.order import BlockOrder, arranged_each, lined_up
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.rules import Ends
 from helmsman.planner.strategies.optimal.ways import Numbers
@@ -22,7 +22,7 @@ class OrderEstimate:
     """A composition and its blocks in order, and about how many `seconds` of the objective they take."""
 
     composition: Composition
-    arranged: Arranged
+    arranged: BlockOrder
     seconds: float
 
 
@@ -58,7 +58,7 @@ class Estimates:
     def _buffers(self) -> int:
         return 1 + self.space.prefetch
 
-    def _estimated(self, composition: Composition, arranged: Arranged) -> OrderEstimate:
+    def _estimated(self, composition: Composition, arranged: BlockOrder) -> OrderEstimate:
         space = self.space
         lanes = self._room.room.ends + self._row(composition) @ space.ways.lanes
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
@@ -76,5 +76,5 @@ class Estimates:
         return row
 
     @cached_property
-    def _room(self) -> Limited:
+    def _room(self) -> LimitedRoom:
         return self.space.room(self.ends, self.aim)

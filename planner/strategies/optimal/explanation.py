@@ -6,13 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, Solved, beside, divisible_blocks
+from helmsman.planner.strategies.optimal.ablation import Ablation, undone
+from helmsman.planner.strategies.optimal.divisible import (
+    DivisibleQuestion,
+    DivisibleSolution,
+    NearbyQuestion,
+    OneSide,
+    beside,
+    divisible_blocks,
+)
 from helmsman.planner.strategies.optimal.finalist import Finalist
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantities
 from helmsman.planner.strategies.optimal.shadow_prices import PricedQuantity, Slope, priced
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.undone import Without, undone
 from helmsman.planner.strategies.streaming.store import WeightStore
 from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth
 from helmsman.schemas.hardware import Hardware
@@ -43,8 +50,8 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
     best = optimal.finalists[0]
     near, solved = _solved(optimal, best)
     shown = own(near, solved, best)
-    asked = quantities(near.question.frame.roles, _store(best))
-    prices = tuple(priced(near, solved, quantity, shown) for quantity in asked)
+    lacked = quantities(near.question.frame.roles, _store(best))
+    prices = tuple(priced(near, solved, quantity, shown) for quantity in lacked)
     worth = tokens / best.seconds / solved.seconds
     return Explanation(
         model=plan.model.name,
@@ -67,19 +74,19 @@ def _store(best: Finalist) -> WeightStore | None:
     return best.question.frame.store if any(way.stored for way in best.chosen.blocks) else None
 
 
-def near_to(optimal: Optimal, best: Finalist) -> Near:
+def near_to(optimal: Optimal, best: Finalist) -> NearbyQuestion:
     """The question near the plan of `best`."""
     if best.question is optimal.with_one.question:
         return near_to(optimal.with_one, best)
     if best.question is not optimal.question:
-        return Alone(best.question, best.chosen, optimal.aim)
+        return OneSide(best.question, best.chosen, optimal.aim)
     blocks = divisible_blocks(optimal.question, optimal.blocks)
     blocks = blocks.only(beside(blocks, best.chosen.blocks))
     among = np.arange(len(blocks.ways))
-    return Divisible(blocks, optimal.question, optimal.aim, best.chosen.prefetch, among)
+    return DivisibleQuestion(blocks, optimal.question, optimal.aim, best.chosen.prefetch, among)
 
 
-def _solved(optimal: Optimal, best: Finalist) -> tuple[Near, Solved]:
+def _solved(optimal: Optimal, best: Finalist) -> tuple[NearbyQuestion, DivisibleSolution]:
     """The question near a plan and its solution; about the first accelerator where others have no room to work."""
     near = near_to(optimal, best)
     solved = near.solved()
@@ -90,10 +97,10 @@ def _solved(optimal: Optimal, best: Finalist) -> tuple[Near, Solved]:
     return near, solved
 
 
-def own(near: Near, solved: Solved, best: Finalist) -> Solved:
+def own(near: NearbyQuestion, solved: DivisibleSolution, best: Finalist) -> DivisibleSolution:
     """Of all solutions with the same prices that with the blocks of the plan, if it is one: among equal accelerators
     others are as good that use one more than the other."""
-    if not isinstance(near, Divisible):
+    if not isinstance(near, DivisibleQuestion):
         return solved
     rows = Counter(near.blocks.ways.index(way) for way in best.chosen.blocks)
     its = replace(solved, counts={row: float(count) for row, count in rows.items()})
@@ -101,7 +108,7 @@ def own(near: Near, solved: Solved, best: Finalist) -> Solved:
 
 
 def _phases(
-    optimal: Optimal, near: Near, solved: Solved, priced_quantities: tuple[PricedQuantity, ...]
+    optimal: Optimal, near: NearbyQuestion, solved: DivisibleSolution, priced_quantities: tuple[PricedQuantity, ...]
 ) -> Iterator[Phase]:
     totals = near.priced(solved)
     for number, phase in enumerate(optimal.aim.phases):
@@ -116,11 +123,11 @@ def _phases(
         )
 
 
-def _lanes(near: Near, solved: Solved, number: int) -> Mapping[str, float]:
+def _lanes(near: NearbyQuestion, solved: DivisibleSolution, number: int) -> Mapping[str, float]:
     """By what is busy throughout a phase, the share of the price that it has; operations one after the other are those
     of a device that does all of them."""
-    if not isinstance(near, Divisible):
-        return {near.question.frame.roles.host.name: 1.0} if isinstance(near, Alone) else {}
+    if not isinstance(near, DivisibleQuestion):
+        return {near.question.frame.roles.host.name: 1.0} if isinstance(near, OneSide) else {}
     mine, seconds = near.blocks.phase == number, near.totals(solved)
     total, lanes = solved.lanes[mine].sum(), dict[str, float]()
     devices = [device.name for device in near.question.frame.roles.hardware.devices]
@@ -152,7 +159,7 @@ def _parts(shares: Mapping[str, float]) -> tuple[Part, ...]:
     return tuple(Part(name=name, share=share) for name, share in order if abs(share) >= _VISIBLE)
 
 
-def _full(priced_quantity: PricedQuantity, solved: Solved) -> bool:
+def _full(priced_quantity: PricedQuantity, solved: DivisibleSolution) -> bool:
     more = priced_quantity.more.price if priced_quantity.more is not None else 0.0
     return priced_quantity.quantity.what == "capacity" and more * priced_quantity.quantity.size > _FULL * solved.seconds
 
@@ -177,7 +184,7 @@ def _worth(slope: Slope | None, unit: float) -> Worth | None:
     return Worth(price=slope.price * unit, again=slope.again * unit, step=slope.step)
 
 
-def _undone(without: Without, seconds: float) -> Undone:
+def _undone(without: Ablation, seconds: float) -> Undone:
     more = without.seconds
     return Undone(
         rule=without.rule,

@@ -8,38 +8,41 @@ from math import inf
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, SearchResult
 from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
-from helmsman.planner.strategies.optimal.in_order import InOrder
+from helmsman.planner.strategies.optimal.minimum_memory import MinimumMemory, saving
 from helmsman.planner.strategies.optimal.mixed_bound import MixedBound
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.one_side import sides
+from helmsman.planner.strategies.optimal.order_search import OrderSearch
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
-from helmsman.planner.strategies.optimal.several import AllBlocks
+from helmsman.planner.strategies.optimal.search_portfolio import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
-from helmsman.planner.strategies.optimal.tightest import Tightest, saving
+from helmsman.planner.strategies.optimal.symmetry import SymmetricWays
 from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.optimal.tracks import Tracks
-from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 
-_GOOD = 0.005
-"""So near to its bound, as a share, a plan needs no other room for what is on its way."""
+_GOOD_GAP = 0.005
+"""The gap to its bound, as a share, up to which a plan needs no other room for what is on its way."""
 
-_EVEN = 1.3
-"""So many times the mean seconds of the link a block may have, or a little more."""
+_EVEN_RATIO = 1.3
+"""The ratio to the mean seconds of the link up to which a block asks evenly for it."""
 
-_FAR, _SHARES = 0.03, (0.95, 0.9, 0.82, 0.74)
-"""So far above the bound, as a share, what is composed must keep such shares of its limits."""
+_FAR_GAP = 0.03
+"""The gap to the bound, as a share, above which compositions must keep `_LIMIT_SHARES` of the limits."""
+
+_LIMIT_SHARES = (0.95, 0.9, 0.82, 0.74)
+"""The shares of limits that compositions must keep, one after the other."""
 
 _AGAIN = Try(1, 1.7, "any", 0.0)
-"""Among such ways, then."""
+"""The ways among which these are composed."""
 
-_TRIES = 3
-"""So often a search is repeated with less room."""
+_MOST_TRIES = 3
+"""The number of times at most that a search is repeated with less room."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ class Finalists:
         finalists, bound, alone = list(self.alone), self.floor, least(self.alone)
         for attempt in tried(self.blocks.frame, quarters(self.question.frame), "prefill" in self.aim.phases):
             best = least(finalists)
-            if best <= min(alone, bound) * (1 + _GOOD):
+            if best <= min(alone, bound) * (1 + _GOOD_GAP):
                 break
             space = self._space(attempt)
-            composed = self._found(space, best)
+            composed = self._search(space, best)
             self._searched[attempt] = space, composed
             finalists += self._order.finalists(space, composed, best)
             if attempt == ALL:
@@ -88,7 +91,7 @@ class Finalists:
                 if not finalists:
                     return (), self.floor
         bound = min(alone, bound)
-        if self.aim.limits and self._searched and least(finalists) > bound * (1 + _FAR):
+        if self.aim.limits and self._searched and least(finalists) > bound * (1 + _FAR_GAP):
             finalists += self._within_less(least(finalists))
         return (*finalists, *self._of_fewer(least(finalists), bound)), bound
 
@@ -98,7 +101,7 @@ class Finalists:
         what was found in some. One side alone is as fast with fewer ways, and left out."""
         offered = quarters(self.question.frame) if self.fewer else ()
         for kept in (groups for count in reversed(range(len(offered))) for groups in combinations(offered, count)):
-            if beat <= bound * (1 + _GOOD):
+            if beat <= bound * (1 + _GOOD_GAP):
                 return
             question = replace(self.question, frame=replace(self.question.frame, quarters=kept))
             narrower = replace(self, question=question, fewer=False)
@@ -117,7 +120,7 @@ class Finalists:
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
         """What keeps lower limits as it adds up: what comes late adds to that."""
-        for share in _SHARES:
+        for share in _LIMIT_SHARES:
             limits = {phase: share * limit for phase, limit in self.aim.limits.items()}
             space, aim = self._space(_AGAIN), replace(self.aim, limits=limits)
             near = list(self._order.finalists(space, space.search(aim, self._floors, beat), beat, aim))
@@ -148,9 +151,9 @@ class Finalists:
         return self._tightest.least(memory)
 
     @cached_property
-    def _tightest(self) -> Tightest:
+    def _tightest(self) -> MinimumMemory:
         blocks = saving(self._frame, self.question.costs(place(self._frame, fullest(self._frame))))
-        return Tightest(blocks, lambda chosen: self.question.lacks(place(self.question.frame, chosen)))
+        return MinimumMemory(blocks, lambda chosen: self.question.lacks(place(self.question.frame, chosen)))
 
     @cached_property
     def composable(self) -> bool:
@@ -169,11 +172,11 @@ class Finalists:
     def _searched(self) -> dict[Try, tuple[Compositions, SearchResult]]:
         return {}
 
-    def _found(self, space: Compositions, beat: float) -> SearchResult:
+    def _search(self, space: Compositions, beat: float) -> SearchResult:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
         match = first = space.search(self.aim, self._floors, beat)
-        for _ in range(_TRIES):
+        for _ in range(_MOST_TRIES):
             lacking = self._lacking(space, match)
             if not lacking:
                 break
@@ -217,7 +220,7 @@ class Finalists:
         (space, result), link = self._searched[ALL], self._tracks.coming(self.aim.leading)
         counts = (pair for _, composition in result.best[:1] for pair in composition.counts)
         mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
-        return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))
+        return np.flatnonzero(link <= max(_EVEN_RATIO * mean, link[link >= mean].min(initial=0.0)))
 
     @property
     def floor(self) -> float:
@@ -227,7 +230,9 @@ class Finalists:
     @cached_property
     def _floors(self) -> Mapping[Ends, float]:
         """The same, by where the ends are."""
-        return Compositions(Alike(self.blocks, "together") if self.blocks.alike else self.blocks).floors(self.aim)
+        return Compositions(SymmetricWays(self.blocks, "together") if self.blocks.alike else self.blocks).floors(
+            self.aim
+        )
 
     @cached_property
     def blocks(self) -> AllBlocks:
@@ -235,9 +240,9 @@ class Finalists:
         return AllBlocks(self._frame, self.question.costs(place(self._frame, fullest(self._frame))), self.aim.phases)
 
     @cached_property
-    def _order(self) -> InOrder:
+    def _order(self) -> OrderSearch:
         """How compositions become finalists."""
-        return InOrder(self.question, self.aim, self._tracks)
+        return OrderSearch(self.question, self.aim, self._tracks)
 
     @cached_property
     def _tracks(self) -> Tracks:

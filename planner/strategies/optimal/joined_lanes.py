@@ -6,10 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.busy_lanes import BusyLane
+from helmsman.planner.strategies.optimal.lane_rotation import Lane
 from helmsman.planner.strategies.optimal.lowered_parts import TURNING
-from helmsman.planner.strategies.optimal.turned import Lane
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.scheduler.iteration import Phase
 
@@ -22,7 +22,7 @@ class JoinedLanes:
     phases: tuple[Phase, ...]
 
     @cached_property
-    def each(self) -> tuple[Lane, ...]:
+    def lanes(self) -> tuple[Lane, ...]:
         """In order of columns."""
         lanes = dict.fromkeys(lane for named in self.named for lane in named)
         return tuple(lane for phase in self.phases for lane in lanes if lane[0] == phase)
@@ -36,15 +36,15 @@ class JoinedLanes:
         """Seconds (ways, lanes) of `rows` of an accelerator's ways that ask its own for `lanes`. Beside a busy link of
         another one, a way takes at least its seconds as if it lost all that any operation can lose."""
         named = self.named[on]
-        result = np.zeros((len(lanes), len(self.each)))
+        result = np.zeros((len(lanes), len(self.lanes)))
         for lane, (beside, chain) in self._far[on].items():
             column = named.index((lane[0], TURNING[1]))
-            result[:, self.each.index(lane)] = np.maximum(chain[rows], beside.idle * lanes[:, column])
-        result[:, [self.each.index(lane) for lane in named]] = lanes
+            result[:, self.lanes.index(lane)] = np.maximum(chain[rows], beside.idle * lanes[:, column])
+        result[:, [self.lanes.index(lane) for lane in named]] = lanes
         return result
 
     @cached_property
-    def _far(self) -> tuple[Mapping[Lane, tuple[Beside, Numbers]], ...]:
+    def _far(self) -> tuple[Mapping[Lane, tuple[BusyLane, Numbers]], ...]:
         """By accelerator, and busy link or another lane of another one, the chains of its ways beside that."""
         besides = {(phase, name): beside for blocks in self.members for phase, name, beside in _besides(blocks)}
         return tuple(
@@ -53,7 +53,7 @@ class JoinedLanes:
         )
 
 
-def _besides(blocks: Blocks) -> Iterator[tuple[Phase, str, Beside]]:
+def _besides(blocks: Blocks) -> Iterator[tuple[Phase, str, BusyLane]]:
     """The chains beside a busy link, or another lane, of one accelerator."""
     for phase in blocks.phases:
         yield from ((phase, name, beside) for name, beside in blocks.bases[phase].beside.items())

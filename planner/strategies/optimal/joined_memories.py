@@ -21,7 +21,7 @@ class JoinedMemories:
     flows: int
 
     @cached_property
-    def each(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The memories in order of columns: the host's first, storage last."""
         away = (device.memory for device in self.frame.roles.accelerators)
         return tuple(dict.fromkeys((self.frame.roles.host.memory, *away, *self._stored)))
@@ -30,7 +30,7 @@ class JoinedMemories:
         """The columns of an accelerator's memories."""
         roles = self.frame.roles
         names = dict.fromkeys((roles.host.memory, roles.accelerators[on].memory, *self._stored))
-        return [self.each.index(memory) for memory in names]
+        return [self.names.index(memory) for memory in names]
 
     def coming(self, on: int) -> slice:
         """The columns of what comes to an accelerator."""
@@ -40,10 +40,10 @@ class JoinedMemories:
     def buffers(self, blocks: int) -> Numbers:
         """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;
         what stops in host memory does so in buffers of its own."""
-        result = np.zeros((self.flows, len(self.each)))
+        result = np.zeros((self.flows, len(self.names)))
         for on, device in enumerate(self.frame.roles.accelerators):
             stream = self.coming(on)
-            result[stream.start : stream.start + _STREAMED, self.each.index(device.memory)] = blocks
+            result[stream.start : stream.start + _STREAMED, self.names.index(device.memory)] = blocks
             result[stream.start + _STREAMED : stream.stop, 0] = STOPS
         return result
 

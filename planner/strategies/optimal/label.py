@@ -27,7 +27,7 @@ def label(frame: Frame, chosen: Assignment) -> str:
     return next(text for text in texts if len(text) <= _MOST)
 
 
-Asked = tuple[Frame, Assignment]
+FramedAssignment = tuple[Frame, Assignment]
 """An assignment, and the question that it is about."""
 
 
@@ -37,16 +37,16 @@ def contents(frame: Frame, chosen: Assignment) -> Hashable:
     return frozenset(Counter(chosen.blocks).items()), chosen.embedding, chosen.output, ahead, frame.roles.host.name
 
 
-def told_apart(every: Sequence[Asked]) -> Iterator[str]:
+def told_apart(every: Sequence[FramedAssignment]) -> Iterator[str]:
     """Their labels, in parentheses what tells each from the first of the same label."""
-    firsts: dict[str, Asked] = {}
+    firsts: dict[str, FramedAssignment] = {}
     for question in every:
         text = label(*question)
         first = firsts.setdefault(text, question)
         yield text if question is first else f"{text} ({', '.join(_differences(first, question))})"
 
 
-def _differences(first: Asked, other: Asked) -> Iterator[str]:
+def _differences(first: FramedAssignment, other: FramedAssignment) -> Iterator[str]:
     (frame, one), (_, two) = first, other
     for what, mine, its in (("embedding", one.embedding, two.embedding), ("output", one.output, two.output)):
         if mine != its:

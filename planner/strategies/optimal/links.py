@@ -20,9 +20,11 @@ from helmsman.schemas.hardware import Device, Link
 from helmsman.timing.interference import speed
 from helmsman.timing.pools import Pools, Uses
 
-_LEVELS, _PAIR = (1 / 3, 1 / 8, 1 / 24, 1 / 96), 2
-"""Bytes of a level are at least such a share of the largest matrix's; of more links than a pair, only the first level
-counts."""
+_LEVELS = (1 / 3, 1 / 8, 1 / 24, 1 / 96)
+"""The least bytes of every level, as a share of the largest matrix's."""
+
+_PAIR = 2
+"""The number of links above which only the first level counts."""
 
 _NONE = -1
 """The level of a link that is not busy."""
@@ -45,7 +47,7 @@ class Links:
 
     costs: CostModel
     host: Device
-    each: tuple[Link, ...]
+    links: tuple[Link, ...]
     largest: Task
     working: tuple[Task, ...]
     known: dict[float, CountedSeconds] = field(default_factory=dict, init=False, repr=False)
@@ -86,13 +88,13 @@ class Links:
         all links are busy."""
         if not self._hosts(task):
             return 1.0, 1.0
-        state, (work, moved) = self._states.index((0,) * len(self.each)), self._row(task)
+        state, (work, moved) = self._states.index((0,) * len(self.links)), self._row(task)
         return float(work[state]), float(moved[state].sum() / self._moved[-1, state].sum())
 
     @property
     def share(self) -> float:
         """Which share of its speed a link keeps while all are busy and the host rests."""
-        return float(self._moved[-1, self._states.index((0,) * len(self.each))].mean())
+        return float(self._moved[-1, self._states.index((0,) * len(self.links))].mean())
 
     @property
     def shares(self) -> Numbers:
@@ -137,13 +139,13 @@ class Links:
     @cached_property
     def _least(self) -> tuple[int, ...]:
         """The bytes of the smallest transfer of every level."""
-        levels = _LEVELS if len(self.each) == _PAIR else _LEVELS[:1]
+        levels = _LEVELS if len(self.links) == _PAIR else _LEVELS[:1]
         return tuple(round(self.largest.bytes * level) for level in levels)
 
     @cached_property
     def _states(self) -> tuple[tuple[int, ...], ...]:
         """What may come at once: by link its level."""
-        some = product(range(_NONE, len(self._least)), repeat=len(self.each))
+        some = product(range(_NONE, len(self._least)), repeat=len(self.links))
         return tuple(state for state in some if max(state) > _NONE)
 
     @cached_property
@@ -171,8 +173,8 @@ class Links:
     def _beside(self, task: Task | None, state: Sequence[int]) -> tuple[float, list[float]]:
         """The speeds of an operation, and of what comes."""
         busy = {
-            link.name: self._asked[link.name, level]
-            for link, level in zip(self.each, state, strict=True)
+            link.name: self._demands[link.name, level]
+            for link, level in zip(self.links, state, strict=True)
             if level > _NONE
         }
         flows, own = list(busy.values()), 1.0
@@ -183,15 +185,15 @@ class Links:
             flows.append((rate * own, uses))
         speeds = self._shared.fair_speeds(flows)
         kept = dict(zip(busy, speeds, strict=False))
-        return own * (speeds[-1] if task is not None else 1.0), [kept.get(link.name, 0.0) for link in self.each]
+        return own * (speeds[-1] if task is not None else 1.0), [kept.get(link.name, 0.0) for link in self.links]
 
     @cached_property
-    def _asked(self) -> Mapping[tuple[str, int], tuple[float, Uses]]:
+    def _demands(self) -> Mapping[tuple[str, int], tuple[float, Uses]]:
         """By link and level, what the smallest transfer asks for."""
-        return dict(self._each_asked())
+        return dict(self._demand_items())
 
-    def _each_asked(self) -> Iterator[tuple[tuple[str, int], tuple[float, Uses]]]:
-        for link, (level, least) in product(self.each, enumerate(self._least)):
+    def _demand_items(self) -> Iterator[tuple[tuple[str, int], tuple[float, Uses]]]:
+        for link, (level, least) in product(self.links, enumerate(self._least)):
             memories = (link.source_memory, link.target_memory)
             task = self.largest._replace(resource=link.name, memories=memories, bytes=least)
             yield (link.name, level), self._shared.asked(task, self.costs.price(task).mid)

@@ -11,8 +11,8 @@ import numpy as np
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
-from helmsman.planner.strategies.optimal.besides import Beside, BesideAll, BesideOne
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
+from helmsman.planner.strategies.optimal.busy_lanes import AllBusyLinks, BusyLane, OneBusyLane
 from helmsman.planner.strategies.optimal.chains import GROUPS, OPS
 from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.links import Links, links_to
@@ -32,7 +32,7 @@ TURNING = ("chain back to the host", "chain back to the accelerator")
 SIDES = ("host", "accelerator")
 
 _MOST_LOSSES = 3
-"""So many different losses beside a busy link are told apart."""
+"""The number of different losses beside a busy link that are told apart at most."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,16 @@ class LoweredParts:
         return [task for graph in self._graphs.values() for task in graph if computed(task) is not None]
 
     @cached_property
-    def beside(self) -> Mapping[str, Beside]:
+    def beside(self) -> Mapping[str, BusyLane]:
         """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
         operation that runs meanwhile loses for it, the largest of these, and all. Where several accelerators have
         links, beside all of these."""
         chains = (beside for lane, interplay in self.interplays.items() for beside in self._besides(lane, interplay))
         return {f"{CHAIN} beside {chain.share:g} of {chain.lane}": chain for chain in chains}
 
-    def _besides(self, lane: str, interplay: Interplay) -> Iterator[Beside]:
+    def _besides(self, lane: str, interplay: Interplay) -> Iterator[BusyLane]:
         if lane == self.link and self.links is not None:
-            yield from (BesideAll(lane, share, self.links) for share in self._shares(self.links))
+            yield from (AllBusyLinks(lane, share, self.links) for share in self._shares(self.links))
             return
         speeds = self.by_side(interplay.speeds, (1.0, 1.0))
         pairs = [*speeds["host", "here"], *speeds["accelerator", "there"]]
@@ -130,7 +130,7 @@ class LoweredParts:
         slowed = any(link < 1.0 for _, link in pairs)
         largest = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES]]
         for value in (*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])):
-            yield BesideOne(lane, float(value), interplay)
+            yield OneBusyLane(lane, float(value), interplay)
 
     @cached_property
     def links(self) -> Links | None:

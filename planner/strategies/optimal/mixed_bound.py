@@ -17,27 +17,27 @@ from math import inf
 import numpy as np
 
 from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks, KnownParts
 from helmsman.planner.strategies.optimal.compose import charged
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, LimitedRoom
 from helmsman.planner.strategies.optimal.finalist import predicted
 from helmsman.planner.strategies.optimal.one_side import sides
 from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
 from helmsman.planner.strategies.optimal.rules import Ends, place
-from helmsman.planner.strategies.optimal.several import AllBlocks, Known
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.formats import StoredFormat, size_of
 
-_VALUES = 1 << 16
-"""So many values are sized to tell which format is smaller: whole blocks of all."""
+_SIZED_VALUES = 1 << 16
+"""The number of values that are sized to tell which format is smaller: whole blocks of all."""
 
-_ROUNDS = 8
-"""So often the ways of a relaxation are lowered themselves."""
+_MOST_LOWERINGS = 8
+"""The number of times at most that the ways of a relaxation are lowered themselves."""
 
 _USED = 1e-6
-"""Fewer blocks are none."""
+"""The number of blocks below which a way is not used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +54,14 @@ class MixedBound:
     def seconds(self) -> float:
         """Of blocks that are divided among a host and accelerators, and of one side with everything."""
         composed = (self._bound(ends) for ends in self._outside.arrangements)
-        asked = replace(self.question, frame=replace(self.question.frame, formats=self.formats))
-        alone = (predicted(question, chosen, self.aim) for question, chosen in sides(asked))
+        mixed = replace(self.question, frame=replace(self.question.frame, formats=self.formats))
+        alone = (predicted(question, chosen, self.aim) for question, chosen in sides(mixed))
         return min(*composed, *(finalist.seconds for finalist in alone if finalist is not None), inf)
 
     def _bound(self, ends: Ends) -> float:
         """The same with the ends of the model in one place."""
         limited, bound = self._room(ends), inf
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_LOWERINGS):
             kinds = [(count, self._stacked(kind, limited)) for kind, count in enumerate(self._counts)]
             relaxed = relaxation(_mean(kinds), limited.room)
             if relaxed is None:
@@ -76,7 +76,7 @@ class MixedBound:
                 break
         return bound
 
-    def _room(self, ends: Ends) -> Limited:
+    def _room(self, ends: Ends) -> LimitedRoom:
         """What there is for blocks, on the lanes that all kinds have: those of what few formats need are left out."""
         limited, columns = self._space.room(ends, self.aim), self._columns[-1]
         memories = len(limited.room.free) - len(limited.limited)
@@ -89,7 +89,7 @@ class MixedBound:
             free=limited.room.free[among],
             buffers=limited.room.buffers[:, among],
         )
-        return Limited(room, np.flatnonzero(np.isin(columns, limited.limited)))
+        return LimitedRoom(room, np.flatnonzero(np.isin(columns, limited.limited)))
 
     @cached_property
     def _columns(self) -> list[Chosen]:
@@ -98,11 +98,11 @@ class MixedBound:
         common = [lane for lane in self._outside.lanes if all(lane in blocks.lanes for blocks in every)]
         return [np.array([blocks.lanes.index(lane) for lane in common], dtype=np.intp) for blocks in every]
 
-    def _stacked(self, kind: int, limited: Limited) -> Ways:
+    def _stacked(self, kind: int, limited: LimitedRoom) -> Ways:
         """The ways of a kind of block, with their part of what is on its way and their limited lanes as memories."""
-        asked, lanes = self._kinds[kind].asked, self._lanes[kind]
-        kept = np.hstack([asked.kept, lanes[:, limited.limited]])
-        return charged(Ways(lanes, kept, asked.coming), limited.room)
+        ways, lanes = self._kinds[kind].memory_use, self._lanes[kind]
+        kept = np.hstack([ways.kept, lanes[:, limited.limited]])
+        return charged(Ways(lanes, kept, ways.coming), limited.room)
 
     def _lower(self, ways: Chosen) -> bool:
         """Whether any of `ways` was a sum of parts until now."""
@@ -138,16 +138,16 @@ class MixedBound:
         """The ways for every kind of block."""
         return [
             self._priced(_smallest(formats), {(name, 0): fmt for name, fmt in zip(self._names, formats, strict=True)})
-            for formats in self._each
+            for formats in self._block_formats
         ]
 
     @property
     def _counts(self) -> list[int]:
         """Blocks of each kind."""
-        return list(self._each.values())
+        return list(self._block_formats.values())
 
     @cached_property
-    def _each(self) -> Counter[tuple[StoredFormat, ...]]:
+    def _block_formats(self) -> Counter[tuple[StoredFormat, ...]]:
         """Formats of the matrices of a block, and how many blocks have them."""
         layers = range(self.question.frame.model.layers)
         return Counter(tuple(self.formats[name, layer] for name in self._names) for layer in layers)
@@ -164,14 +164,14 @@ class MixedBound:
     def _priced(self, weights: StoredFormat, formats: Formats) -> AllBlocks:
         """The ways with tensors in some formats, and shares of rows, prices and accelerators as they were."""
         frame = replace(self.blocks.frame, weights=weights, formats=formats)
-        known = Known(ways=dict(self.blocks.parts.ways), panels=dict(self.blocks.parts.panels))
+        known = KnownParts(ways=dict(self.blocks.parts.ways), panels=dict(self.blocks.parts.panels))
         small = replace(frame, weights=_smallest(self.formats.values()), formats={})
         costs = self.question.costs(place(small, fullest(small)))
         return AllBlocks(frame, costs, self.blocks.phases, parts=known)
 
 
 def _smallest(formats: Iterable[StoredFormat]) -> StoredFormat:
-    return min(formats, key=lambda fmt: size_of(_VALUES, fmt))
+    return min(formats, key=lambda fmt: size_of(_SIZED_VALUES, fmt))
 
 
 def _mean(kinds: list[tuple[int, Ways]]) -> Ways:

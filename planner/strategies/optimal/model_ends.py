@@ -18,7 +18,7 @@ def of_ends(basis: Basis, tasks: Sequence[Task], blocks: int) -> Numbers:
     outputs = [task for task in tasks if task.op in OUTPUT and task.batch == last]
     after, total = basis.seconds_of(outputs), basis.total(tasks)
     left = after - basis.total(outputs) - blocks * np.maximum(*basis.sent)
-    total += basis.asked * np.maximum(0.0, left)
+    total += basis.used_lanes * np.maximum(0.0, left)
     chain = _chain(basis, tasks, last)
     total[basis.places[CHAIN]] = chain
     for name, latency in zip(TURNING, basis.latencies[::-1], strict=True):

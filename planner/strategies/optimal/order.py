@@ -11,11 +11,13 @@ from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEADS = (1, 2, 3, 5, 8, 12)
-"""So many blocks begin a pass for which least comes: nothing is on its way yet."""
+"""The numbers of blocks, those for which least comes, that may begin a pass: nothing is on its way yet."""
+
 _RUNS = (1, 2, 4, 8)
-"""Into so many ranges the blocks of each device are divided."""
+"""The numbers of ranges into which the blocks of each device are divided."""
+
 _PERMUTED = 4
-"""Of so many devices every order is tried; of more, theirs."""
+"""The number of devices up to which every order of them is tried; of more, theirs."""
 _MAX_EXCHANGES = 6
 """The number of exchanges of neighbours, at most."""
 
@@ -24,7 +26,7 @@ Pattern = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class BlockOrder:
     """Blocks in order, by way, their `seconds`, and the pattern that they follow."""
 
     rows: tuple[int, ...]
@@ -32,7 +34,7 @@ class Arranged:
     pattern: Pattern
 
 
-def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
+def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> BlockOrder:
     """Blocks in the best order among patterns.
 
     Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others,
@@ -40,7 +42,7 @@ def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
     return arranged_each([counts], track, buffers)[0]
 
 
-def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[Arranged]:
+def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[BlockOrder]:
     """The same for each of many."""
     best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
     leads = [[one.pattern, *((lead, one.pattern[1]) for lead in _LEADS)] for one in best]
@@ -49,18 +51,18 @@ def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int)
 
 def _best(
     many: Sequence[Mapping[int, int]], patterns: Sequence[Sequence[Pattern]], track: Track, buffers: int
-) -> list[Arranged]:
+) -> list[BlockOrder]:
     """For each of many the best of its patterns."""
     pairs = [(place, pattern) for place, of in enumerate(patterns) for pattern in of]
     orders = [_patterned(many[place], track, pattern) for place, pattern in pairs]
-    fastest: dict[int, Arranged] = {}
+    fastest: dict[int, BlockOrder] = {}
     for (place, pattern), rows, took in zip(pairs, orders, timed(orders, track, buffers), strict=True):
         if place not in fastest or took < fastest[place].seconds:
-            fastest[place] = Arranged(rows, took, pattern)
+            fastest[place] = BlockOrder(rows, took, pattern)
     return [fastest[place] for place in range(len(many))]
 
 
-def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
+def lined_up(known: BlockOrder, counts: Mapping[int, int], track: Track, buffers: int) -> BlockOrder:
     """Return the blocks as they are `known`, or in ranges of several devices, whichever takes least; with neighbours
     exchanged where that is quickly followed: in one batch, unless links of several devices bring something."""
     orders = [known.rows, *_in_ranges(counts, track)]
@@ -68,7 +70,7 @@ def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: 
     best = orders[took.index(min(took))]
     if track.single(counts):
         best = exchanged(best, track, buffers)
-    return Arranged(best, seconds(best, track, buffers), known.pattern)
+    return BlockOrder(best, seconds(best, track, buffers), known.pattern)
 
 
 def _in_ranges(counts: Mapping[int, int], track: Track) -> Iterator[tuple[int, ...]]:

@@ -33,7 +33,9 @@ def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
     first, *rest = sorted(lacking, key=lambda memory: lacking[memory] / max(1, available[memory]))
     others = ", or ".join(f"{format_bytes(lacking[memory])} more in {memory}" for memory in rest)
     missing = {first: lacking[first]}
-    return optimal.question.refused(name, missing, lambda asked: replace(free, question=asked).fits, others or None)
+    return optimal.question.refused(
+        name, missing, lambda question: replace(free, question=question).fits, others or None
+    )
 
 
 def _lacking(optimal: "Optimal") -> dict[str, int]:

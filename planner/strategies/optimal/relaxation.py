@@ -7,12 +7,15 @@ import numpy as np
 from helmsman.planner.linear_program import GrowingProgram
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
-_ADDED, _OPTIMAL = 16, 1e-11
-"""So many columns are added at a time; so little, as a share of the largest seconds, is not better."""
+_COLUMNS_PER_ROUND = 16
+"""The number of columns that are added at a time at most."""
+
+_OPTIMALITY = 1e-11
+"""The gain, as a share of the largest seconds, below which a column is not better."""
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxed:
+class Relaxation:
     """`bound`: seconds that no composition beats; `reduced` (ways): by how much the bound rises with every block of a
     way; `prices` (memories): seconds that one more byte saves; `counts` (ways): blocks of each way, not whole;
     `lanes` (lanes): seconds that the bound rises with every second of a lane."""
@@ -24,7 +27,7 @@ class Relaxed:
     lanes: Numbers
 
 
-def relaxation(ways: Ways, room: Room, likely: Chosen | None = None) -> Relaxed | None:
+def relaxation(ways: Ways, room: Room, likely: Chosen | None = None) -> Relaxation | None:
     """The relaxation of composing `ways` in `room`, whatever is on its way; `likely`: ways that it probably needs.
 
     None where nothing fits.
@@ -43,9 +46,9 @@ def relaxation(ways: Ways, room: Room, likely: Chosen | None = None) -> Relaxed 
 
 def _generated(
     ways: Ways, room: Room, program: Ways, scaled: Room, unit: float, scale: Numbers, columns: Chosen
-) -> Relaxed | None:
+) -> Relaxation | None:
     """`columns` are added to while some way would make the relaxation better, the most promising ones first."""
-    best: Relaxed | None = None
+    best: Relaxation | None = None
     growing, fresh, columns = _program(scaled), columns, columns[:0]
     while True:
         growing.add(np.zeros(len(fresh)), _columns(program.only(fresh)))
@@ -62,19 +65,19 @@ def _generated(
         relaxed = dual(ways, room, prices[:lanes], prices[lanes:-1] * unit / scale, counts)
         best = relaxed if best is None or relaxed.bound >= best.bound else replace(best, counts=counts)
         costs = relaxed.reduced - relaxed.reduced[columns].min()
-        wanted = np.flatnonzero(costs < -_OPTIMAL * unit)
-        fresh = np.setdiff1d(wanted[np.argsort(costs[wanted], kind="stable")][:_ADDED], columns)
+        wanted = np.flatnonzero(costs < -_OPTIMALITY * unit)
+        fresh = np.setdiff1d(wanted[np.argsort(costs[wanted], kind="stable")][:_COLUMNS_PER_ROUND], columns)
         if not len(fresh):
             return best
 
 
 def _first(ways: Ways) -> Chosen:
     """The ways that ask least of each lane or memory, and least of all."""
-    asked = np.hstack([ways.lanes, ways.kept])
-    return np.unique([*asked.argmin(axis=0), int(asked.sum(axis=1).argmin())])
+    demands = np.hstack([ways.lanes, ways.kept])
+    return np.unique([*demands.argmin(axis=0), int(demands.sum(axis=1).argmin())])
 
 
-def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numbers) -> Relaxed:
+def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numbers) -> Relaxation:
     """The bound by weak duality: `lanes` are brought to add up to the weight of their phase, `memories` are seconds per
     byte. For composed lanes a, kept k: E lanes - K memories + blocks x min_w (a_w lanes + k_w memories)."""
     shares = lanes.copy()
@@ -85,7 +88,7 @@ def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numb
     costs = ways.lanes @ shares + ways.kept @ memories
     least = float(costs.min())
     bound = float(room.ends @ shares - room.free @ memories) + room.blocks * least
-    return Relaxed(bound, costs - least, memories, counts, shares)
+    return Relaxation(bound, costs - least, memories, counts, shares)
 
 
 def _program(room: Room) -> GrowingProgram:

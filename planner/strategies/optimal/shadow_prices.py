@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from helmsman.planner.strategies.optimal.divisible import Near, Solved
+from helmsman.planner.strategies.optimal.divisible import DivisibleSolution, NearbyQuestion
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.ways import Numbers
 
@@ -13,9 +13,11 @@ STEPS = (1e-2, 1e-3, 1e-4)
 _SMALL = 1e-3
 """By how much the Lagrangian's slope is taken, to both sides."""
 
-_AGREES, _NOTHING = 0.03, 1e-4
-"""So near are a slope and what solving again gives, as a share; so little, as a share of the seconds by doubling, is
-nothing."""
+_AGREEMENT = 0.03
+"""The share up to which a slope and what solving again gives may differ and agree."""
+
+_NOTHING = 1e-4
+"""The share of the seconds, by doubling, below which a price is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ class PricedQuantity:
         return not _agree(self.more.price, self.less.price, 0.0)
 
 
-def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None = None) -> PricedQuantity:
+def priced(
+    near: NearbyQuestion, solved: DivisibleSolution, quantity: Quantity, shown: DivisibleSolution | None = None
+) -> PricedQuantity:
     """The worth of a quantity at a solution of `near`; `shown`: another solution, whose seconds are shared out."""
     both = near.with_more(quantity, 1 + _SMALL), near.with_more(quantity, 1 - _SMALL)
     slope = float(_change(both, solved).sum()) / quantity.size
@@ -55,7 +59,7 @@ def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None 
     return PricedQuantity(quantity, more, less, tuple(_shares(near.priced(shown), _change(both, shown))))
 
 
-def _change(both: tuple[Near, Near], solved: Solved) -> Numbers:
+def _change(both: tuple[NearbyQuestion, NearbyQuestion], solved: DivisibleSolution) -> Numbers:
     """By how much the parts of the Lagrangian shrink with all of a quantity, by what a little more and less do."""
     up, down = (neighbour.priced(solved) for neighbour in both)
     return (down - up) / (2 * _SMALL)
@@ -66,7 +70,7 @@ def _shares(seconds: Numbers, change: Numbers) -> Iterator[float]:
         yield float(part / total) if total > 0 else 0.0
 
 
-def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: int) -> Slope | None:
+def _side(near: NearbyQuestion, solved: DivisibleSolution, quantity: Quantity, slope: float, sign: int) -> Slope | None:
     """The slope to one side: that at the solution, or where it changes there, that of the solution beside it."""
     side: Slope | None = None
     for step in STEPS:
@@ -85,4 +89,4 @@ def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: in
 
 def _agree(one: float, other: float, unit: float) -> bool:
     largest = max(abs(one), abs(other))
-    return largest <= _NOTHING * unit or abs(one - other) <= _AGREES * largest
+    return largest <= _NOTHING * unit or abs(one - other) <= _AGREEMENT * largest

@@ -11,7 +11,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 def needs_store(frame: Frame) -> bool:
     """Whether a plan may keep weights in the store: where that was asked for, or host memory does not hold all weights
     and caches, with all caches page-locked. What comes through host memory never beats what lives there."""
-    if frame.store is None or frame.store.asked:
+    if frame.store is None or frame.store.requested:
         return frame.store is not None
     everything = (on_accelerator(frame.model, resident=False, cache="host"),) * frame.model.layers
     uses = memory_use(place(frame, Assignment(everything, "host", "host", {})))

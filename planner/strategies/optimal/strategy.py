@@ -9,6 +9,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.planner.decision import Decision
 from helmsman.planner.predict import pass_seconds
 from helmsman.planner.strategies.optimal.aims import aim_of
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
@@ -16,7 +17,6 @@ from helmsman.planner.strategies.optimal.finalists import Finalists
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.refusal import infeasible
 from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase, prefill
@@ -24,8 +24,8 @@ from helmsman.schemas.plan import Certificate
 
 NAME = "optimal"
 
-_FAR = 1.1
-"""So far above its bound a plan for several accelerators is compared with those for one."""
+_FAR_RATIO = 1.1
+"""The ratio to its bound above which a plan for several accelerators is compared with those for one."""
 
 _SAME = 1e-6
 """Relative difference of a bound that is none."""
@@ -109,7 +109,7 @@ class Optimal:
         best = min((finalist.seconds for finalist in fitting), default=float("inf"))
         large = too_large(self.question.frame)
         others = self.question.frame.roles.others and not large
-        if others and best > bound * _FAR and self.with_one.search.floor < best:
+        if others and best > bound * _FAR_RATIO and self.with_one.search.floor < best:
             fitting += self.with_one.finalists
         if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
             fitting += self._of_requests()

@@ -8,12 +8,12 @@ from itertools import product
 import numpy as np
 
 from helmsman.lowering.streams import MemoryRoutes as Routes
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
+from helmsman.planner.strategies.optimal.block_paces import BlockPaces
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
-from helmsman.planner.strategies.optimal.following import Following
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Ends
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.turn_stages import TurnStages
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 from helmsman.scheduler.iteration import Phase
@@ -69,7 +69,7 @@ class Tracks:
         return {phase: TurnStages(self.blocks, phase) for phase in self.blocks.phases}
 
     @property
-    def _first(self) -> Mapping[Phase, Following]:
+    def _first(self) -> Mapping[Phase, BlockPaces]:
         """Of the first accelerator."""
         return self.blocks.members[0].following
 

@@ -44,13 +44,13 @@ class TurnStage(NamedTuple):
     launching: float
 
 
-class _Under:
+class _ActiveStage:
     """A stage under way: when its tasks ended, when those that it waits for did (`before`), and when a buffer of its
     accelerator was free."""
 
     __slots__ = ("before", "ends", "free", "outputs", "stage")
 
-    def __init__(self, stage: TurnStage, before: "_Under | None", free: float) -> None:
+    def __init__(self, stage: TurnStage, before: "_ActiveStage | None", free: float) -> None:
         self.stage, self.free = stage, free
         self.ends: list[float] = []
         self.before = before.ends if before is not None else []
@@ -86,14 +86,14 @@ def followed(stages: Sequence[TurnStage], buffers: int, lanes: int) -> float:
     """Seconds until all tasks of the stages of a model are done, with `buffers` (two at least) on every accelerator for
     stages to which something comes."""
     free = [_NEVER] * lanes
-    under, brought = _Under(stages[0], None, 0.0), dict[int, list[_Under]]()
+    under, brought = _ActiveStage(stages[0], None, 0.0), dict[int, list[_ActiveStage]]()
     for head in under.stage.head:
         under.run(head, free)
     for stage in stages[1:]:
         if under.stage.users:
             brought.setdefault(under.stage.to, []).append(under)
         earlier = brought.get(stage.to, ())
-        ahead = _Under(stage, under, earlier[-buffers].used if len(earlier) >= buffers else 0.0)
+        ahead = _ActiveStage(stage, under, earlier[-buffers].used if len(earlier) >= buffers else 0.0)
         for tail, head in zip(under.stage.tail, stage.head, strict=True):
             under.run(tail, free)
             ahead.run(head, free)

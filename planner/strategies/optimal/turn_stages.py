@@ -14,16 +14,16 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower_turns
 from helmsman.lowering.placement import known
 from helmsman.lowering.stages import FIRST_OPS
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.pace import HOST
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, Side, place, streaming
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.task_kinds import MOVING, brought
 from helmsman.planner.strategies.optimal.turn_clock import TimedTask, TurnStage, followed
 from helmsman.scheduler.iteration import Phase
 
-_FILLING = 2
-"""So many blocks before one fill the buffers of its accelerator, so that what comes for it waits for them."""
+_BLOCKS_BEFORE = 2
+"""The number of blocks before one that fill the buffers of its accelerator, so that what comes for it waits."""
 
 _BEGINNING = -1
 """The number of the beginning of the model among stages; blocks are numbered from 0, the output follows the last."""
@@ -111,7 +111,7 @@ class TurnStages:
 
     def _filling(self, on: int, streams: bool) -> tuple[BlockWay, ...]:
         """Blocks for which something comes to an accelerator, in passes in which anything does."""
-        return (replace(on_accelerator(self.blocks.frame.model, resident=False), on=on),) * (_FILLING * streams)
+        return (replace(on_accelerator(self.blocks.frame.model, resident=False), on=on),) * (_BLOCKS_BEFORE * streams)
 
     def _leaving(self, left: Left) -> BlockWay:
         """A way to run a block that leaves the hidden state so: wholly on a device, or as the first that shares it."""

@@ -13,9 +13,14 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 Chosen = NDArray[np.intp]
 
-_TOGETHER, _TELLING, _SAMPLED = 128, 3, 64
-"""So many ways are compared with others at a time, first by so many of the things that they ask for: those that
-tell most of so many ways apart."""
+_WAYS_AT_A_TIME = 128
+"""The number of ways that are compared with others at a time."""
+
+_TELLING_DEMANDS = 3
+"""The number of demands by which ways are compared first: those that tell most of them apart."""
+
+_SAMPLED_WAYS = 64
+"""The number of ways from which these demands are chosen."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +78,11 @@ class Room:
 
 def undominated(ways: Ways) -> Chosen:
     """The ways that no other one beats or equals in everything it asks for; of equal ones the first."""
-    asked = np.hstack([ways.lanes, ways.kept, ways.coming])
-    order = np.argsort(asked.sum(axis=1), kind="stable")
-    columns, kept = _telling_first(asked[order].T), np.zeros(0, dtype=np.intp)
-    for start in range(0, len(order), _TOGETHER):
-        fresh = np.arange(start, min(start + _TOGETHER, len(order)))
+    demands = np.hstack([ways.lanes, ways.kept, ways.coming])
+    order = np.argsort(demands.sum(axis=1), kind="stable")
+    columns, kept = _telling_first(demands[order].T), np.zeros(0, dtype=np.intp)
+    for start in range(0, len(order), _WAYS_AT_A_TIME):
+        fresh = np.arange(start, min(start + _WAYS_AT_A_TIME, len(order)))
         fresh = fresh[~_beaten(columns[:, kept], columns[:, fresh]).any(axis=0)]
         earlier = np.triu(_beaten(columns[:, fresh], columns[:, fresh]), 1)
         kept = np.append(kept, fresh[~earlier.any(axis=0)])
@@ -85,21 +90,21 @@ def undominated(ways: Ways) -> Chosen:
 
 
 def _telling_first(columns: Numbers) -> Numbers:
-    """What ways ask for (asked, ways), those first by which fewest of some ways ask for no more than others."""
-    some = columns[:, :: 1 + columns.shape[1] // _SAMPLED]
+    """What ways ask for (demands, ways), those first by which fewest of some ways ask for no more than others."""
+    some = columns[:, :: 1 + columns.shape[1] // _SAMPLED_WAYS]
     less = some[:, :, None] <= some[:, None]
     left, telling = np.ones(less.shape[1:], dtype=np.bool_), list[int]()
-    for _ in range(_TELLING):
+    for _ in range(_TELLING_DEMANDS):
         telling.append(int((less & left).sum(axis=(1, 2)).argmin()))
         left &= less[telling[-1]]
     return columns[list(dict.fromkeys((*telling, *range(len(columns)))))]
 
 
 def _beaten(some: Numbers, others: Numbers) -> NDArray[np.bool_]:
-    """Which of `some` asks for no more of anything than which of `others` (asked, ways): few by what comes first."""
+    """Which of `some` asks for no more of anything than which of `others` (demands, ways): few by what comes first."""
     result = np.ones((some.shape[1], others.shape[1]), dtype=np.bool_)
-    for mine, theirs in zip(some[:_TELLING], others[:_TELLING], strict=True):
+    for mine, theirs in zip(some[:_TELLING_DEMANDS], others[:_TELLING_DEMANDS], strict=True):
         result &= mine[:, None] <= theirs
     one, other = np.nonzero(result)
-    result[one, other] = (some[_TELLING:, one] <= others[_TELLING:, other]).all(axis=0)
+    result[one, other] = (some[_TELLING_DEMANDS:, one] <= others[_TELLING_DEMANDS:, other]).all(axis=0)
     return result

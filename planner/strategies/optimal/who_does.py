@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, Division, Part, Prompt, Source, decided
-from helmsman.planner.strategies.optimal.chains import OPS, Doing
+from helmsman.planner.strategies.optimal.chains import OPS, WorkShares
 from helmsman.planner.strategies.optimal.rules import companions
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.scheduler.iteration import Phase
@@ -30,21 +30,21 @@ class WhoDoes:
     ways: tuple[BlockWay, ...]
     divisions: tuple[Division, ...]
 
-    def doing(self, phase: Phase) -> Doing:
+    def doing(self, phase: Phase) -> WorkShares:
         """Who does what in a phase."""
-        if phase not in self._found:
-            self._found[phase] = self._doing(phase)
-        return self._found[phase]
+        if phase not in self._by_phase:
+            self._by_phase[phase] = self._doing(phase)
+        return self._by_phase[phase]
 
     @cached_property
-    def _found(self) -> dict[Phase, Doing]:
+    def _by_phase(self) -> dict[Phase, WorkShares]:
         return {}
 
-    def _doing(self, phase: Phase) -> Doing:
+    def _doing(self, phase: Phase) -> WorkShares:
         host, both, away = (self._part(part, phase) for part in _PARTS)
         attends = away[:, OPS.index("attention")] > 0
         home = np.array([way.cache == "host" for way in self.ways])
-        return Doing(
+        return WorkShares(
             host=host,
             both={division: np.asarray(both * self._is(division, phase)) for division in self.divisions},
             accelerator=away,

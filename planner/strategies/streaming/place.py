@@ -106,13 +106,13 @@ class Frame:
         return replace(self, roles=replace(self.roles, hardware=changed))
 
 
-def _expanded(fmt: StoredFormat, asked: str) -> Format:
+def _expanded(fmt: StoredFormat, option: str) -> Format:
     if is_plain(fmt):
         return fmt
     raise UsageError(
-        f"4-bit groups are expanded to f32, f16 or bf16, and `{asked}` is {fmt}",
+        f"4-bit groups are expanded to f32, f16 or bf16, and `{option}` is {fmt}",
         field="compress",
-        remedy=f"leave `compress` out: {fmt} is quantised already; or use `{asked}` f16",
+        remedy=f"leave `compress` out: {fmt} is quantised already; or use `{option}` f16",
     )
 
 

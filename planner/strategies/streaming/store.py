@@ -15,12 +15,12 @@ StoragePath = Literal["direct", "bounce"]
 @dataclass(frozen=True, slots=True)
 class WeightStore:
     """`memories` that hold a copy each of what is stored, `stripes` (the share of a transfer that each serves; none of
-    one), and the `path` by which it comes. `asked`: whether somebody wants it used where everything fits without."""
+    one), and the `path` by which it comes. `requested`: whether it is to be used where everything fits without."""
 
     memories: tuple[str, ...]
     stripes: tuple[float, ...]
     path: Path
-    asked: bool = False
+    requested: bool = False
 
     @property
     def bounces(self) -> bool:
@@ -41,12 +41,12 @@ def store_of(roles: Roles, path: StoragePath | None = None, home: str | None = N
         if names:
             target = _target(roles, way)
             shares = stripes(roles.hardware, names, target) if len(names) > 1 else ()
-            return WeightStore(names, shares, way, asked=way == "direct")
+            return WeightStore(names, shares, way, requested=way == "direct")
     if path is not None or storage:
         return None
     linked = (name for name in _others(roles) if home in (None, name) and _linked(roles, name, "direct"))
     home_memory = max(linked, key=lambda name: roles.hardware.memory(name).available, default=None)
-    return None if home_memory is None else WeightStore((home_memory,), (), "pinned", asked=home is not None)
+    return None if home_memory is None else WeightStore((home_memory,), (), "pinned", requested=home is not None)
 
 
 def _linked(roles: Roles, name: str, way: StoragePath) -> bool:

@@ -33,9 +33,9 @@ _UNITS = {
 
 def check_table(table: OperationTable, frame: Frame, file: str | None = None) -> None:
     """Raise BadInputError, naming what differs, when `table` was not measured for the question of `frame`."""
-    for field, value, asked, remedy in _differences(table, frame):
-        if value != asked:
-            wanted = f"the table is for another question: this one has {asked}"
+    for field, value, expected, remedy in _differences(table, frame):
+        if value != expected:
+            wanted = f"the table is for another question: this one has {expected}"
             raise BadInputError(wanted, file=file, field=field, value=value, remedy=remedy)
     known = frame.roles.hardware.sources
     for place, row in enumerate(table.rows):
@@ -54,8 +54,8 @@ def table_warnings(table: OperationTable, frame: Frame, storage: tuple[str, ...]
     alike = table.model_copy(update={"context": mean_step(frame.workload).context})
     messages, elsewhere = list[str](), set[str]()
     for column in COLUMNS:
-        ratios, asked = (dict(_ratios(version, frame, column, storage)) for version in (table, alike))
-        explained = {op for op in ratios if _wrong(ratios[op]) and not _wrong(asked.get(op, ratios[op]))}
+        ratios, at_context = (dict(_ratios(version, frame, column, storage)) for version in (table, alike))
+        explained = {op for op in ratios if _wrong(ratios[op]) and not _wrong(at_context.get(op, ratios[op]))}
         elsewhere |= explained
         for many in (True, False):
             off = {op: ratio for op, ratio in ratios.items() if _off(ratio, many) and op not in explained}
@@ -73,9 +73,9 @@ def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, obj
         remedy = "give the options that it was written with, or a table of plain attention"
         yield "cache", table.cache.label, frame.cache.label, remedy
     yield "batch", table.batch, frame.workload.batch, f"use `batch` {table.batch}, or measure this batch"
-    for name, fmt, asked in (("format", table.format, frame.weights), ("kv_format", table.kv_format, frame.kv)):
-        if not same_size(fmt, asked):
-            yield name, fmt, asked, f"use `{name}` {fmt}"
+    for name, fmt, expected in (("format", table.format, frame.weights), ("kv_format", table.kv_format, frame.kv)):
+        if not same_size(fmt, expected):
+            yield name, fmt, expected, f"use `{name}` {fmt}"
     yield "host", table.host, frame.roles.host.name, "name the device that computed"
     yield "accelerator", table.accelerator, frame.accelerator.name, "name the device that computed"
 
@@ -91,12 +91,12 @@ def _ratios(table: OperationTable, frame: Frame, column: str, storage: tuple[str
             yield op, figure.value / derived
 
 
-def _of_context(table: OperationTable, asked: int, rows: set[str]) -> Iterator[str]:
+def _of_context(table: OperationTable, context: int, rows: set[str]) -> Iterator[str]:
     if rows:
         named = ", ".join(row.op for row in table.rows if row.op in rows)
         yield (
             f"`table`: context {table.context}, {named}: {SUSPECT:.0f} times or more off the machine's rates at that "
-            f"context, and not at {asked} tokens; correct the context, or measure again"
+            f"context, and not at {context} tokens; correct the context, or measure again"
         )
 
 

@@ -7,14 +7,14 @@ from math import inf
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.active_rules import Rule, rules
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.compositions import SLACK, Compositions
 from helmsman.planner.strategies.optimal.finalist import Finalist
-from helmsman.planner.strategies.optimal.followed import Rule, rules
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.symmetry import SymmetricWays
 from helmsman.planner.strategies.optimal.ways import Chosen
 
 
@@ -27,7 +27,7 @@ class _Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Without:
+class Ablation:
     """The best plan without a rule: its label, and how many seconds of the objective it takes more. None: nothing
     fits."""
 
@@ -36,7 +36,7 @@ class Without:
     seconds: float | None
 
 
-def undone(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
+def undone(optimal: Optimal, best: Finalist) -> tuple[Ablation, ...]:
     """What every rule of the best plan is worth, most first.
 
     Less than the search looks for, as a share of its seconds, may be nothing."""
@@ -55,14 +55,14 @@ def undone(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
     return tuple(sorted(ablations, key=lambda without: -inf if without.seconds is None else -without.seconds))
 
 
-def _without(rule: Rule, took: float, known: list[_Plan]) -> Without:
+def _without(rule: Rule, took: float, known: list[_Plan]) -> Ablation:
     """The best of the plans that do not follow a rule, beside one that takes `took`."""
     free = _free(rule, known)
     if not free:
-        return Without(rule.text, None, None)
+        return Ablation(rule.text, None, None)
     least = min(free, key=lambda plan: plan.seconds)
     text = label(least.finalist.question.frame, least.finalist.chosen)
-    return Without(rule.text, text, max(0.0, least.seconds - took))
+    return Ablation(rule.text, text, max(0.0, least.seconds - took))
 
 
 def _free(rule: Rule, known: list[_Plan]) -> list[_Plan]:
@@ -75,7 +75,7 @@ def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: li
     for space in _spaces(blocks, best.chosen.prefetch, rule) if least > took * (1 + SLACK) else ():
         for ends, composition in space.search(optimal.aim, beat=least).best[:1]:
             counts = space.counted(composition)
-            rows = space.blocks.spread(counts) if isinstance(space.blocks, Alike) else counts
+            rows = space.blocks.spread(counts) if isinstance(space.blocks, SymmetricWays) else counts
             ways = tuple(blocks.ways[row] for row in Counter(rows).elements())
             chosen = Assignment(ways, *ends, blocks.shares, best.chosen.prefetch)
             least = min(least, composition.seconds)
@@ -92,7 +92,7 @@ def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]
     if not blocks.alike:
         yield from _space(blocks, ahead, np.flatnonzero(free), ends)
         return
-    separate, several = Alike(blocks, "each"), range(len(blocks.members))
+    separate, several = SymmetricWays(blocks, "each"), range(len(blocks.members))
     places = np.array([[separate.places[int(row), on] for on in several] for row in separate.rows])
     yield from _space(separate, ahead, np.flatnonzero(free[places].all(axis=1)), ends)
     for on in several:
@@ -101,7 +101,7 @@ def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]
 
 
 def _space(
-    blocks: AllBlocks | Alike, ahead: int, among: Chosen, arrangements: tuple[Ends, ...]
+    blocks: AllBlocks | SymmetricWays, ahead: int, among: Chosen, arrangements: tuple[Ends, ...]
 ) -> Iterator[Compositions]:
     if len(among):
         yield Compositions(blocks, ahead, among=among, arrangements=arrangements)
@@ -118,20 +118,20 @@ def _seconds(optimal: Optimal, finalist: Finalist) -> float:
     return float(room.seconds(room.ends + sum(count * blocks.exact(row) for row, count in rows.items())))
 
 
-def _others(optimal: Optimal, best: Finalist) -> Iterator[Without]:
+def _others(optimal: Optimal, best: Finalist) -> Iterator[Ablation]:
     """Where one accelerator has everything, what the others cost."""
     finalists = [finalist for finalist in optimal.finalists if finalist.question is optimal.question]
     if finalists:
         other = min(finalists, key=lambda finalist: finalist.seconds)
         text = f"{', '.join(device.name for device in optimal.question.frame.roles.others)} not used"
-        yield Without(text, label(other.question.frame, other.chosen), other.seconds - best.seconds)
+        yield Ablation(text, label(other.question.frame, other.chosen), other.seconds - best.seconds)
 
 
-def _other_side(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
+def _other_side(optimal: Optimal, best: Finalist) -> tuple[Ablation, ...]:
     """Where one side has everything, what dividing it costs."""
     side = f"{best.question.frame.roles.host.name} computes everything"
     others = [finalist for finalist in optimal.finalists if finalist.question is optimal.question]
     if not others:
-        return (Without(side, None, None),)
+        return (Ablation(side, None, None),)
     other = min(others, key=lambda other: other.seconds)
-    return (Without(side, label(other.question.frame, other.chosen), other.seconds - best.seconds),)
+    return (Ablation(side, label(other.question.frame, other.chosen), other.seconds - best.seconds),)

@@ -13,7 +13,7 @@ ALL_LINKS = "all links"
 """The links by which weights come to any accelerator, as a lane is named beside them."""
 
 
-class Beside(Protocol):
+class BusyLane(Protocol):
     """A chain beside a busy `lane`, or several, of which a second counts for a `share` of one."""
 
     @property
@@ -36,7 +36,7 @@ class Beside(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class BesideOne:
+class OneBusyLane:
     """Beside one lane; `interplay`: of operations and what keeps it busy."""
 
     lane: str
@@ -45,20 +45,20 @@ class BesideOne:
 
     @property
     def idle(self) -> float:
-        """See Beside."""
+        """See BusyLane."""
         return 1 - self.share
 
     def kept(self, task: Task) -> float:
-        """See Beside."""
+        """See BusyLane."""
         return self.interplay.kept(task, self.share)
 
     def counted(self, task: Task) -> float:
-        """See Beside."""
+        """See BusyLane."""
         return self.share * self.interplay.counted(task, self.share) if brings(task, self.lane) else 0.0
 
 
 @dataclass(frozen=True, eq=False)
-class BesideAll:
+class AllBusyLinks:
     """Beside the links of all accelerators, `own` among them."""
 
     own: str
@@ -68,13 +68,13 @@ class BesideAll:
 
     @property
     def idle(self) -> float:
-        """See Beside."""
+        """See BusyLane."""
         return self.links.counts(self.share).idle
 
     def kept(self, task: Task) -> float:
-        """See Beside: an operation of an accelerator is not slowed by what comes to others."""
+        """See BusyLane: an operation of an accelerator is not slowed by what comes to others."""
         return self.links.kept(task, self.share)
 
     def counted(self, task: Task) -> float:
-        """See Beside."""
+        """See BusyLane."""
         return self.share * self.links.counted(task, self.share) if brings(task, self.own) else 0.0

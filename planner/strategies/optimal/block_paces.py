@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.strategies.optimal.amounts import Basis
-from helmsman.planner.strategies.optimal.chains import Doing, chained
+from helmsman.planner.strategies.optimal.chains import WorkShares, chained
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.ways import Numbers
@@ -16,11 +16,11 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
-class Following:
+class BlockPaces:
     """Blocks that do their `shares`, and ask for so many seconds (ways, lanes). `accelerator`: its lane."""
 
     basis: Basis
-    shares: Doing
+    shares: WorkShares
     lanes: Numbers
     accelerator: str
 

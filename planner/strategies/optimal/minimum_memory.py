@@ -9,29 +9,34 @@ import numpy as np
 
 from helmsman.planner.costs import CostModel
 from helmsman.planner.linear_program import IntegerUnknowns, solve
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks, KnownParts
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends
-from helmsman.planner.strategies.optimal.several import AllBlocks, Known
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways, undominated
 from helmsman.planner.strategies.streaming.place import Frame
 
-_NODES, _NEAR = 20, 5e-5
-"""With so many nodes whole counts are sought, until they are so near to their bound."""
+MAX_MIP_NODES = 20
+"""The number of nodes in which whole counts are sought at most."""
 
-_TIGHTER, _TRIES = 1e-6, 3
-"""By which share memories are smaller for a solver that breaks rows by less; so often a search is repeated with less
-room."""
+_MIP_GAP = 5e-5
+"""The gap to their bound, as a share, at which the search for whole counts ends."""
+
+_TIGHTER = 1e-6
+"""The share by which memories are smaller for a solver that breaks rows by less."""
+
+_MOST_TRIES = 3
+"""The number of times at most that a search is repeated with less room."""
 
 _LEVELS = 1000
-"""So many amounts of each flow may be on their way."""
+"""The number of amounts of each flow that may be on their way."""
 
 Lacks = Callable[[Assignment], Mapping[str, int]]
 """Bytes that an assignment lacks, by memory."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tightest:
+class MinimumMemory:
     """Of a question's `blocks`; `lacks` is asked whether what is found fits. One block ahead may be on its way.
 
     Only `saving` ways: weights and caches that come as they are used save no memory."""
@@ -42,7 +47,7 @@ class Tightest:
     def least(self, memory: str) -> Assignment | None:
         """The composition that needs least of `memory` and lacks nothing of others; None if none is found."""
         less = np.zeros(len(self.blocks.memories))
-        for _ in range(_TRIES):
+        for _ in range(_MOST_TRIES):
             result = self._composed(memory, less)
             lacking = (
                 {} if result is None else {name: size for name, size in self.lacks(result).items() if name != memory}
@@ -57,11 +62,13 @@ class Tightest:
         is on its way: one whole program of them all."""
         column, room = self.blocks.memories.index(memory), self._available - less
         others, scale = np.arange(len(room)) != column, np.maximum(1.0, self._available)
-        asked = np.vstack([self._ways.kept, self._used, *self._buffers]) / scale
-        rows = np.vstack([asked[:, others].T, self._once, self._within])
+        demands = np.vstack([self._ways.kept, self._used, *self._buffers]) / scale
+        rows = np.vstack([demands[:, others].T, self._once, self._within])
         upper = np.concatenate([(room / scale)[others] - _TIGHTER, self._times, np.zeros(len(self._within))])
         lower = np.concatenate([np.full(others.sum(), -np.inf), self._times, np.full(len(self._within), -np.inf)])
-        solution = solve(asked[:, column], rows, lower, upper, whole=IntegerUnknowns(len(asked), _NODES, _NEAR))
+        solution = solve(
+            demands[:, column], rows, lower, upper, whole=IntegerUnknowns(len(demands), MAX_MIP_NODES, _MIP_GAP)
+        )
         return None if solution is None else self._assignment(solution.unknowns.round().astype(int))
 
     def _assignment(self, chosen: Chosen) -> Assignment:
@@ -122,17 +129,17 @@ class Tightest:
     @cached_property
     def _names(self) -> Chosen:
         """The rows of ways that none beats."""
-        return undominated(self.blocks.asked)
+        return undominated(self.blocks.memory_use)
 
     @cached_property
     def _ways(self) -> Ways:
-        return self.blocks.asked.only(self._names)
+        return self.blocks.memory_use.only(self._names)
 
 
 def saving(frame: Frame, costs: CostModel) -> AllBlocks:
     """Ways whose operations are whole, and to which nothing comes that takes no less where it comes from."""
     ways = tuple(filter(_saves, offered(frame)))
-    return AllBlocks(frame, costs, parts=Known(dict.fromkeys(range(len(frame.roles.each)), ways)))
+    return AllBlocks(frame, costs, parts=KnownParts(dict.fromkeys(range(len(frame.roles.per_accelerator)), ways)))
 
 
 def _saves(way: BlockWay) -> bool:

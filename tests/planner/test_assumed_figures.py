@@ -8,10 +8,7 @@ from shapes import small_model
 
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.hwdb.percentiles import STRETCH, End, duration_at, rate_at
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.predict import predict
-from helmsman.planner.sensitivity import HANDOVERS, sensitivity
-from helmsman.planner.unmeasured import (
+from helmsman.planner.assumed_figures import (
     GPU_HANDOVER_S,
     INTERRUPTED,
     JOINT_SHARE,
@@ -20,6 +17,9 @@ from helmsman.planner.unmeasured import (
     PASS_S,
     with_assumed,
 )
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.predict import predict
+from helmsman.planner.sensitivity import HANDOVERS, sensitivity
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware

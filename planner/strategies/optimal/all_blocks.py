@@ -27,10 +27,10 @@ from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.joined_lanes import JoinedLanes
 from helmsman.planner.strategies.optimal.joined_memories import JoinedMemories
+from helmsman.planner.strategies.optimal.lane_rotation import Lane, Names, called, turned
 from helmsman.planner.strategies.optimal.model_ends import of_ends
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Ends, Shares, Side
-from helmsman.planner.strategies.optimal.turned import Lane, Names, called, turned
 from helmsman.planner.strategies.optimal.twins import alike, twins
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.place import Frame
@@ -38,7 +38,7 @@ from helmsman.scheduler.iteration import PHASES, Phase
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownParts:
     """What is known of a question on machines that differ in their figures alone: `ways`, tasks of `blocks` and the
     shares with which those are lowered (`panels`) by accelerator; tasks `outside` blocks and bytes of every memory that
     are `used` by where the ends are."""
@@ -59,13 +59,13 @@ class AllBlocks:
     costs: CostModel
     phases: tuple[Phase, ...] = PHASES
     fractional: bool = False
-    parts: Known = field(default_factory=Known, compare=False, repr=False)
+    parts: KnownParts = field(default_factory=KnownParts, compare=False, repr=False)
     settled: dict[int, Numbers] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def members(self) -> tuple[Blocks, ...]:
         """By accelerator."""
-        return tuple(starmap(self._member, enumerate(self.frame.roles.each)))
+        return tuple(starmap(self._member, enumerate(self.frame.roles.per_accelerator)))
 
     def _member(self, on: int, roles: Roles) -> Blocks:
         frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
@@ -93,14 +93,14 @@ class AllBlocks:
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts: at most what it really asks for."""
-        lanes = (self.joined.spread(on, rows, blocks.summed.lanes[rows]) for on, rows, blocks in self._each)
-        return replace(self.asked, lanes=np.vstack(list(lanes)))
+        lanes = (self.joined.spread(on, rows, blocks.summed.lanes[rows]) for on, rows, blocks in self._rows_by_member)
+        return replace(self.memory_use, lanes=np.vstack(list(lanes)))
 
     @cached_property
-    def asked(self) -> Ways:
+    def memory_use(self) -> Ways:
         """What every way asks of memories alone."""
         kept, coming = [], []
-        for on, rows, blocks in self._each:
+        for on, rows, blocks in self._rows_by_member:
             kept.append(np.zeros((len(rows), len(self.memories))))
             kept[-1][:, self._memories.kept(on)] = blocks.kept[rows]
             coming.append(np.zeros((len(rows), self.flows)))
@@ -108,7 +108,7 @@ class AllBlocks:
         return Ways(np.zeros((len(self.rows), 0)), np.vstack(kept), np.vstack(coming))
 
     @property
-    def _each(self) -> Iterator[tuple[int, list[int], Blocks]]:
+    def _rows_by_member(self) -> Iterator[tuple[int, list[int], Blocks]]:
         """By accelerator the rows of its ways."""
         for on, blocks in enumerate(self.members):
             yield on, [row for number, row in self.rows if number == on], blocks
@@ -138,7 +138,7 @@ class AllBlocks:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """The lanes in order of columns."""
-        return self.joined.each
+        return self.joined.lanes
 
     @cached_property
     def joined(self) -> JoinedLanes:
@@ -153,7 +153,7 @@ class AllBlocks:
     @property
     def memories(self) -> tuple[str, ...]:
         """The memories in order of columns: the host's first, storage last."""
-        return self._memories.each
+        return self._memories.names
 
     @property
     def flows(self) -> int:

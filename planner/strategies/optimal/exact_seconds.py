@@ -7,7 +7,7 @@ import numpy as np
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.strategies.optimal.amounts import Basis
 from helmsman.planner.strategies.optimal.chains import OPS
-from helmsman.planner.strategies.optimal.critical_path import Crossed, finished
+from helmsman.planner.strategies.optimal.critical_path import CriticalPath, finished
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
 from helmsman.planner.strategies.optimal.task_kinds import computed, entering, goes_home, settled
 from helmsman.planner.strategies.optimal.ways import Numbers
@@ -53,9 +53,9 @@ def _inside(basis: Basis, task: Task) -> float:
     return 0.0 if entering(task) else basis.price(task)
 
 
-def _path(basis: Basis, work: TaskGraph) -> Crossed:
+def _path(basis: Basis, work: TaskGraph) -> CriticalPath:
     last = [place for place, task in enumerate(work.tasks) if computed(task) == OPS[-1]]
     here = tuple(place for place in last if basis.side(work.tasks[place]) == "host")
     enters = next(basis.side(task) for task in work.tasks if computed(task) is not None)
     away = tuple(place for place in last if place not in here)
-    return Crossed(work.tasks, (here, away), basis.latencies, enters == "accelerator")
+    return CriticalPath(work.tasks, (here, away), basis.latencies, enters == "accelerator")

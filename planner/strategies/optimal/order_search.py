@@ -15,25 +15,30 @@ from helmsman.planner.strategies.optimal.rules import Assignment, Ends
 from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.streaming.question import Question
 
-_LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
-"""So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
-that, and so many predicted."""
+_MOST_ORDERED = 4
+"""The number of compositions at most that are brought into their best order."""
 
-_SIMPLE = 3
-"""So many compositions of one way, and of one and blocks that live on the accelerator, are estimated."""
+_MOST_ORDERED_OF_SEVERAL = 8
+"""The number of these for several accelerators, whose patterns say less of the best order."""
 
-_SIMPLE_IN_TURNS = 8
-"""The same where several batches take turns: what those add up to says less."""
+_MOST_PREDICTED = 2
+"""The number of ordered compositions at most that are predicted."""
 
-_WORSE = 1.01
-"""What seems to take so much longer than the best known is not."""
+_MOST_SIMPLE = 3
+"""The number of compositions of one way, and of one and blocks that live on the accelerator, that are estimated."""
 
-_APART = 2e-3
-"""What seems to take more than another one on several accelerators by such a share does, where both stream."""
+_MOST_SIMPLE_IN_TURNS = 8
+"""The number of these where several batches take turns: what those add up to says less."""
+
+_WORSE_RATIO = 1.01
+"""The ratio to the best known seconds from which on an estimate is not predicted."""
+
+_DISTINCT_SHARE = 2e-3
+"""The share by which an estimate for several accelerators must exceed another to be slower, where both stream."""
 
 
 @dataclass(frozen=True, eq=False)
-class InOrder:
+class OrderSearch:
     """Compositions of one question's blocks under `aim`; `tracks`: how blocks follow each other. `seen`: what was
     predicted, which is not done again."""
 
@@ -55,8 +60,8 @@ class InOrder:
             yield from self._of_every_kind(estimates, beat)
             return
         best = sorted(self._lined_up(estimates), key=lambda pair: pair[0].seconds)
-        for estimate, ends in best[:_FINALISTS]:
-            worse = estimate.seconds > best[0][0].seconds * (1 + _APART) and self._several
+        for estimate, ends in best[:_MOST_PREDICTED]:
+            worse = estimate.seconds > best[0][0].seconds * (1 + _DISTINCT_SHARE) and self._several
             if worse or estimate.seconds >= beat * self._worse:
                 return
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
@@ -70,14 +75,14 @@ class InOrder:
                 return
             kind = self._kind(estimate)
             kinds[kind] = kinds.get(kind, 0) + 1
-            if kinds[kind] <= (_OF_SEVERAL if self._several else _FINALISTS):
+            if kinds[kind] <= (_MOST_ORDERED_OF_SEVERAL if self._several else _MOST_PREDICTED):
                 for finalist in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
                     beat = min(beat, finalist.seconds)
                     yield finalist
 
     @property
     def _worse(self) -> float:
-        return inf if quarters(self.question.frame) else _WORSE
+        return inf if quarters(self.question.frame) else _WORSE_RATIO
 
     def _kind(self, estimate: OrderEstimate) -> object:
         """Who does what in most blocks, and about how many others live on the accelerator."""
@@ -96,7 +101,7 @@ class InOrder:
         """Return about how long compositions take in order, the least first; of batches in turns, of those that add up
         to less than `beat`."""
         estimates: dict[tuple[Ends, object], tuple[OrderEstimate, Estimates]] = {}
-        offered, most = self.aim.leading == "prefill", _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE
+        offered, most = self.aim.leading == "prefill", _MOST_SIMPLE_IN_TURNS if self._in_turns else _MOST_SIMPLE
         for ends in dict.fromkeys(
             (*(ends for ends, _ in result.best), *(space.blocks.arrangements if offered else ()))
         ):
@@ -112,7 +117,7 @@ class InOrder:
         """The best few in their best order, and where their ends are; those of several accelerators that may take less
         than others do."""
         least = inf
-        for estimate, near in best[: _OF_SEVERAL if self._several else _LINED_UP]:
+        for estimate, near in best[: _MOST_ORDERED_OF_SEVERAL if self._several else _MOST_ORDERED]:
             if not self._several or estimate.composition.seconds < least:
                 improved = near.lined_up(estimate)
                 least = min(least, improved.seconds)

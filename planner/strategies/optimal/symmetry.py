@@ -12,15 +12,15 @@ from typing import Literal
 
 import numpy as np
 
+from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.rules import Ends, Side
-from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.scheduler.iteration import Phase
 
 
 @dataclass(frozen=True)
-class Alike:
+class SymmetricWays:
     """The ways of the first of `all` accelerators: for all blocks `together`, or for the part of `each`."""
 
     all: AllBlocks

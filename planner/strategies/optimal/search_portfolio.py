@@ -65,4 +65,4 @@ def _of_weights(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
     without = _PACKED if "weights" in quarters else _TRIED
     if frame.store is None:
         return without
-    return (*_FROM_STORE, *(attempt._replace(near=True) for attempt in without if frame.store.asked))
+    return (*_FROM_STORE, *(attempt._replace(near=True) for attempt in without if frame.store.requested))

@@ -9,8 +9,10 @@ from helmsman.schemas.figures import Figure, undisturbed_figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.operation_table import COLUMNS
 
-BANDWIDTH, JOINT, JOINT_COMPUTE = "memory bandwidth", "joint bandwidth", "joint arithmetic"
-"""What memories have; links may have the same names."""
+BANDWIDTH = "memory bandwidth"
+JOINT = "joint bandwidth"
+JOINT_COMPUTE = "joint arithmetic"
+"""These three are figures of memories; links may have the same names."""
 BETWEEN_PASSES = "time between passes"
 """Of the device that ends a pass."""
 PASSES = "passes"

@@ -11,8 +11,8 @@ from helmsman.planner.strategies.optimal.rules import Assignment, Ends, Side, de
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.hardware import Device
 
-_WAYS = 3
-"""So many ways are rules, each alone, those of most blocks first."""
+_MOST_WAYS = 3
+"""The number of ways at most that are rules, each alone, those of most blocks first."""
 
 Uses = Callable[[BlockWay], bool]
 
@@ -84,5 +84,5 @@ def _at(place: int, end: Side, ends: Ends) -> bool:
 
 
 def _of_ways(frame: Frame, chosen: Assignment) -> Iterator[Rule]:
-    for way, count in Counter(chosen.blocks).most_common(_WAYS):
+    for way, count in Counter(chosen.blocks).most_common(_MOST_WAYS):
         yield Rule(f"{count} of {len(chosen.blocks)} blocks {named(frame, way)}", way.__eq__)
