@@ -1,1 +1,1 @@
-"""What chooses plans: costs, memory, strategies, search, explanations."""
+"""The planner chooses plans: costs, memory, strategies, search, explanations."""

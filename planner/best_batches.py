@@ -85,7 +85,7 @@ class BestBatches:
         return division.sequences * self.tokens / least if least else inf
 
     def considered(self) -> tuple[Considered, ...]:
-        """What was asked about and left out, and the smallest divisions without a plan."""
+        """Return what was asked about and left out, and the smallest divisions without a plan."""
         answers = [
             Considered(**division._asdict(), verdict="planned", rate=answer.rate) for division, answer in self._plans
         ]

@@ -109,7 +109,7 @@ class CostModel:
         return self._priced[key]
 
     def _derived(self, task: Task) -> Estimate:
-        """What rooflines say."""
+        """Return the seconds by rooflines."""
         return self._transfer(task) if task.kind == "transfer" else self._operation(task)
 
     def slowed(self, end: End = "mid") -> Slowed | None:
@@ -190,7 +190,7 @@ class CostModel:
 
     @cached_property
     def _slowings(self) -> dict[End, dict[str, Slowings]]:
-        """What was asked before."""
+        """Return the cache of what was computed before."""
         return {}
 
     @cached_property
@@ -231,14 +231,14 @@ class CostModel:
         return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
 
     def expansion(self, device: str) -> Expansion | None:
-        """What tables of the record say of expanding 4-bit groups on `device`."""
+        """Return what tables of the record say of expanding 4-bit groups on `device`."""
         if device not in self._expansions:
             self._expansions[device] = expansion(self.hardware, device)
         return self._expansions[device]
 
     @cached_property
     def _expansions(self) -> dict[str, Expansion | None]:
-        """What was asked before."""
+        """Return the cache of what was computed before."""
         return {}
 
     @cached_property
@@ -339,7 +339,7 @@ class CostModel:
         return Estimate(low, figure.value, high, bound, self.source(figure))
 
     def source(self, figure: Figure) -> str:
-        """What kind of source a figure has."""
+        """Return the kind of source that a figure has."""
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
 
 

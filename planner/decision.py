@@ -55,7 +55,7 @@ class Decision:
         return min(faster, key=lambda r: r.missing, default=None)
 
     def doubted(self, warnings: Iterable[str]) -> "Decision":
-        """The same decision with these warnings after its own."""
+        """Return the same decision with these warnings after its own."""
         return replace(self, warnings=(*self.warnings, *warnings))
 
 

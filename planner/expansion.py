@@ -1,4 +1,4 @@
-"""What expanding 4-bit groups costs for work that nobody measured: a + b bytes through a machine's operation tables.
+"""Costs of expanding 4-bit groups for work that nobody measured: a + b bytes through a machine's operation tables.
 
 An expansion is a few kernels over the whole piece: constant work to start them, and bytes to read and write. Park &
 Egger's rows (Fig 8a) lie on such a line to 1 % (E-PARK-10). It belongs to the device and its kernels, so it holds for

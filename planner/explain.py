@@ -169,7 +169,8 @@ def _request(plan: Plan) -> str:
 
 
 def _bound(plan: Plan) -> str:
-    """What a plan is compared with: the proof where it has one, which is the stronger bound, or the hardware's."""
+    """Return what a plan is compared with: the proof where it has one, which is the stronger bound, or the
+    hardware's."""
     proof = plan.certificate
     if proof is None:
         return _hardware_bound(plan)
@@ -193,7 +194,7 @@ def _hardware_bound(plan: Plan) -> str:
 
 
 def _objective(plan: Plan) -> Objective:
-    """What the plan was to be best at, as it recorded it."""
+    """Return what the plan was to be best at, as it recorded it."""
     recorded = plan.strategy.options.get("objective")
     return next((objective for objective in OBJECTIVES if objective == recorded), DEFAULT_OBJECTIVE)
 

@@ -28,8 +28,8 @@ def fits(request: PlanRequest[Any]) -> bool:
 
 
 def would_fit(request: PlanRequest[Any]) -> bool:
-    """The same of a request that nobody has made yet: one that its strategy refuses has no plan, nor one whose weights
-    are larger than all memories."""
+    """Whether a request that nobody has made yet has a plan that fits: one that its strategy refuses has none, nor has
+    one whose weights are larger than all memories."""
     whole = size_of(parameters(request.model), request.weights)
     stored_as_used = not request.formats and getattr(request.options, "compress", "none") == "none"
     if stored_as_used and whole > sum(memory.available for memory in request.hardware.memories):

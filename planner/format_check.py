@@ -34,7 +34,7 @@ def weights_misfit(model: Model, fmt: StoredFormat) -> Misfit | None:
 
 
 def matrix_misfit(tensor: Tensor, fmt: StoredFormat) -> Misfit | None:
-    """The same of one tensor."""
+    """Return the misfit of one tensor."""
     if fits(tensor, fmt):
         return None
     return Misfit(_undivided(tensor, fmt), next(other for other in _INSTEAD[fmt] if fits(tensor, other)))

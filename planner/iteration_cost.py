@@ -1,4 +1,4 @@
-"""From a plan to what its iterations cost and what its memories hold: tables of the cost model (NEO-17)."""
+"""Derive from a plan what its iterations cost and what its memories hold: tables of the cost model (NEO-17)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _LONGEST = 2**15
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCost:
-    """What a replica's iterations cost, and what it holds."""
+    """The costs of a replica's iterations, and what it holds."""
 
     cost: IterationCost
     limits: Limits

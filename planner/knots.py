@@ -29,8 +29,8 @@ _Knot = tuple[int, float]
 
 @dataclass(frozen=True, slots=True)
 class KnotTable:
-    """What any number of things takes. `place`: where a line has so many of them; `looks`: at how many points between
-    two knots the line is compared with it."""
+    """A table of what any number of things takes. `place`: where a line has so many of them; `looks`: at how many
+    points between two knots the line is compared with it."""
 
     seconds: Callable[[int], float]
     place: Callable[[int], int] = int

@@ -59,7 +59,7 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
-    """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
+    """Return what the replica holds. Raises InfeasibleError where no block of a cache has room."""
     device = native_device(replica.plan) if replica.whole else None
     limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
     return replace(limits, context=replica.model.longest_context)

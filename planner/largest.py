@@ -13,7 +13,8 @@ def largest_batch(workload: Workload, fits: Callable[[Workload], bool]) -> int:
 
 
 def doubling(limit: int, fits: Callable[[int], bool], known: int = 0) -> int:
-    """The same as `most`, where `known` fit already and few more are likely to: asks about those just above first."""
+    """Return the most that fits, as `most` does, where `known` fit already and few more are likely to: asks about those
+    just above first."""
     step = 1
     while known + step <= limit and fits(known + step):
         known, step = known + step, 2 * step

@@ -26,11 +26,11 @@ class Roles:
 
     @property
     def per_accelerator(self) -> "tuple[Roles, ...]":
-        """The same roles for one accelerator after the other."""
+        """Return the same roles for one accelerator after the other."""
         return tuple(replace(self, accelerator=device, others=()) for device in self.accelerators)
 
     def on(self, hardware: Hardware) -> "Roles":
-        """The same roles on a machine that differs in figures alone."""
+        """Return the same roles on a machine that differs in figures alone."""
         away = None if self.accelerator is None else hardware.device(self.accelerator.name)
         others = tuple(hardware.device(device.name) for device in self.others)
         return Roles(hardware, hardware.device(self.host.name), hardware.device(self.solo.name), away, others)

@@ -13,7 +13,7 @@ from helmsman.schemas.plan import MemoryUse, Residence
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
-    """What the placement needs in each memory of its hardware, against what it may use."""
+    """Return what the placement needs in each memory of its hardware, against what it may use."""
     placed = known(placed)
     weights, kv, buffers, pinned = (
         _weights(placed),

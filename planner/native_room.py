@@ -1,4 +1,4 @@
-"""What our own devices allocate to serve beside blocks of keys and values, in closed form: the engine's seats
+"""Memory that our own devices allocate to serve beside blocks of keys and values, in closed form: the engine's seats
 (`executor.serving.seating`) have their sizes from here."""
 
 from dataclasses import replace

@@ -17,7 +17,7 @@ _METADATA = "option"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is known of an option beside its name and default.
+    """The facts known of an option beside its name and default.
 
     `help`: a line for people; `metavar`: its value in that line; `choices`: all values there are; `parse`: its value
     from text, raising UsageError or ValueError; `recorded`: whether plans say it; `offered`: whether users are offered
@@ -62,7 +62,7 @@ def offered(kind: type) -> dict[str, object]:
 
 
 def recorded(options: object) -> Recorded:
-    """What a plan says of the options it was made with: those that have a value."""
+    """Return what a plan says of the options it was made with: those that have a value."""
     values = ((field.name, getattr(options, field.name), known) for field, known in options_of(type(options)))
     return {name: value for name, value, known in values if known.recorded and value is not None}
 

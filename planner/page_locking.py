@@ -1,4 +1,4 @@
-"""What page-locked caches take beyond their sizes (PARK-53, 67, 75)."""
+"""Bytes that page-locked caches take beyond their sizes (PARK-53, 67, 75)."""
 
 from collections.abc import Iterator
 
@@ -27,14 +27,14 @@ def page_locks(hardware: Hardware) -> bool:
 
 
 def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int:
-    """What a block's page-locked keys, or values, of `width` elements per token take beyond their size: one
+    """Return what a block's page-locked keys, or values, of `width` elements per token take beyond their size: one
     allocation per batch."""
     size = size_of(workload.batch * workload.context * width, kv_format)
     return workload.batches * (pinned_bytes(size) - size)
 
 
 def pinned_by_memory(placed: Placed) -> dict[str, int]:
-    """What page-locked caches take beyond their sizes, where drivers of GPUs page-lock: every batch's keys, and
+    """Return what page-locked caches take beyond their sizes, where drivers of GPUs page-lock: every batch's keys, and
     values, of a block that another memory's devices use are an allocation of their own (PARK-53, 67, 75).
 
     Weights are taken to be page-locked in place (assumed: rounded up matrix by matrix, OPT-30B beside a batch of 50

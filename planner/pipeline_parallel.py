@@ -50,8 +50,9 @@ def _bytes(plan: Placement, tensors: tuple[Tensor, ...]) -> int:
 
 @dataclass(frozen=True)
 class Hops:
-    """What micro-batches take from stage to stage, over links of their own or through host memory: hidden states, and
-    tokens back to the first one. `stages`: the first accelerator of each; others send their parts meanwhile."""
+    """The seconds that micro-batches take from stage to stage, over links of their own or through host memory: hidden
+    states, and tokens back to the first one. `stages`: the first accelerator of each; others send their parts
+    meanwhile."""
 
     costs: CostModel
     stages: tuple[Device, ...]
@@ -101,7 +102,7 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
 
 
 def _over(line: Line, parts: int) -> Line:
-    """What one of so many equal parts takes."""
+    """Return the line of one of `parts` equal parts."""
     return Line(tuple(parts * things for things in line.x), line.y)
 
 

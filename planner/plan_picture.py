@@ -107,7 +107,7 @@ def _letters(hardware: Hardware) -> Mapping[str, str]:
 
 
 def _legend(plan: Plan) -> Mapping[str, str]:
-    """What letters mean."""
+    """Return the legend of letters."""
     named = {device.name: device_name(plan.hardware, device.name) for device in plan.hardware.devices}
     used = dict.fromkeys(named[rule.device] for rule in plan.compute)
     of = {letter: f"on the {named[device]}" for device, letter in _letters(plan.hardware).items()}

@@ -81,8 +81,8 @@ def binding(plan: Plan, phase: PhasePrediction) -> str:
 
 
 def _limit(plan: Plan) -> str:
-    """What binds decode steps; nothing where weights stream whatever the machine, and the link is what they stream
-    by."""
+    """Return what binds decode steps; nothing where weights stream whatever the machine, and the link is what they
+    stream by."""
     said = binding(plan, plan.predicted.decode)
     if "take turns" in said:
         return said

@@ -1,4 +1,4 @@
-"""What the cost model expects of a placement: seconds per phase, their terms, memory, bottleneck, gap."""
+"""Predict by the cost model what a placement takes: seconds per phase, their terms, memory, bottleneck, gap."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -171,9 +171,9 @@ def gap(seconds: float, bound: float) -> float:
 def bottleneck(
     terms: Iterable[Term], hardware: Hardware, seconds: float, drawn: Mapping[str, float] | None = None
 ) -> str:
-    """What binds the lane that is busy longest most, and the share of the `seconds` of the pass in which it is busy; or
-    the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds). Bandwidth is that
-    of the memory or link whether one or several use it."""
+    """Return what binds the lane that is busy longest most, and the share of the `seconds` of the pass in which it is
+    busy; or the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds). Bandwidth
+    is that of the memory or link whether one or several use it."""
     lanes: dict[str, dict[str, float]] = {}
     for term in terms:
         bounds = lanes.setdefault(term.resource, {})
@@ -190,7 +190,7 @@ def bottleneck(
 
 
 def _wording(term: Term, hardware: Hardware) -> str:
-    """What binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
+    """Return what binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
     owner = lane_owner(term.resource)
     if read_name(term.op).move == "decompress":
         return f"{owner}:decompress, {_bound(term, owner, hardware)}"

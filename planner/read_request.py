@@ -1,4 +1,4 @@
-"""From a planning question, which names a model, a machine and options, to the request that holds them."""
+"""Read the model, machine and options that a planning question names into the request that holds them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

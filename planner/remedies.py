@@ -1,4 +1,4 @@
-"""What would make a plan fit before more memory does: another format of weights or caches, a shorter context, or one
+"""Remedies that make a plan fit before more memory does: another format of weights or caches, a shorter context, or one
 more GPU. Each is asked of the strategy's memory check, none is guessed."""
 
 from collections.abc import Iterator

@@ -59,8 +59,8 @@ class ReplicaOptions:
 
 @dataclass(frozen=True)
 class Replica:
-    """What each of `accelerators` does, on the replica's part of the machine: the plan, or each one's part of every
-    layer where they divide them (`parts`), of all layers although it has those of its stage only.
+    """The work that each of `accelerators` does, on the replica's part of the machine: the plan, or each one's part of
+    every layer where they divide them (`parts`), of all layers although it has those of its stage only.
 
     `model`: the whole one, as the host's caches and attention have it. `layers`: of each stage, whose accelerators
     follow those of the stage before."""
@@ -149,6 +149,6 @@ def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
 
 
 def _moved(placed: Placed, hardware: Hardware) -> Placement:
-    """The same rules on `hardware`."""
+    """Return the same rules on `hardware`."""
     rules = placed.residence, placed.kv, placed.compute
     return Placement(placed.model, hardware, placed.workload, *rules, placed.activations, placed.schedule)

@@ -50,12 +50,12 @@ class PlanRequest(Generic[OptionsT]):
     tell: Tell = field(default=say_nothing, compare=False)
 
     def of(self, strategy: str, options: object) -> "PlanRequest[Any]":
-        """The same question for another strategy."""
+        """Return the same question for another strategy."""
         other: PlanRequest[Any] = self
         return replace(other, strategy=strategy, options=options)
 
     def sized(self, **counts: int) -> "PlanRequest[OptionsT]":
-        """The same question with other counts in its workload, and none of them to choose."""
+        """Return the same question with other counts in its workload, and none of them to choose."""
         return replace(self, workload=self.workload.model_copy(update=counts), batch=None, batches=None)
 
     def recorded(self, *without: str) -> Recorded:

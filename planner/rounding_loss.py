@@ -1,4 +1,4 @@
-"""What rounding activations costs: the KL divergence of next tokens from f32 on the same weights, as it was measured.
+"""The loss by rounding activations: the KL divergence of next tokens from f32 on the same weights, as it was measured.
 
 `benchmarks.precision` measures it; docs/precision.md has it beside what PyTorch's bf16 and formats of weights cost."""
 

@@ -9,7 +9,7 @@ CandidateT = TypeVar("CandidateT")
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What an evaluation says: the value to minimise, and what is missing where (empty: feasible)."""
+    """The result of an evaluation: the value to minimise, and what is missing where (empty: feasible)."""
 
     value: float
     shortage: tuple[tuple[str, int], ...] = ()

@@ -8,7 +8,7 @@ from helmsman.schemas.plan import Interval, Plan
 
 
 def planned(plan: Plan) -> Planned:
-    """What a comparison says of a plan."""
+    """Return what a comparison says of a plan."""
     return Planned(label=plan.label, speed=speed(plan), memory=plan.predicted.memory)
 
 
@@ -24,12 +24,12 @@ def speed(plan: Plan) -> Speed:
 
 
 def seconds(planned: Planned, objective: Objective) -> float:
-    """What the objective makes least."""
+    """Return the seconds that the objective makes least."""
     return interval(planned, objective).mid
 
 
 def interval(planned: Planned, objective: Objective) -> Interval:
-    """The same with its spread."""
+    """Return the seconds that the objective makes least, with their spread."""
     of = planned.speed
     return {"request": of.request, "latency": of.step, "ttft": of.ttft, "throughput": of.request}[objective]
 

@@ -40,7 +40,7 @@ class Stages(Protocol):
         """The arithmetic of attention of a whole prompt."""
 
     def prompt_read(self, kv: int) -> float:
-        """What attention of prompts takes to read so many KV tokens."""
+        """Return what attention of prompts takes to read so many KV tokens."""
 
     def ends(self, sequences: int) -> float:
         """Embedding, final norm and head for so many sequences."""
@@ -91,29 +91,29 @@ class ResidentStages:
 
     @property
     def request(self) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         seconds = self.costs.requests(self.device, 1)
         return 0.0 if seconds is None else seconds.mid
 
     def linear(self, tokens: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         tasks = lower(self.plan, rows(tokens)).tasks
         return self._sum(task for task in tasks if task.layer is not None and task.kind != "attention")
 
     def decode(self, kv: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._sum([decode_attention(self.plan.model, self._kept, self.device, kv)])
 
     def prompt_compute(self, tokens: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._sum([self._prompt(tokens)._replace(bytes=0)])
 
     def prompt_read(self, kv: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._sum([self._prompt(kv)._replace(flops=0)])
 
     def ends(self, sequences: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._sum(task for task in lower(self.plan, rows(sequences)).tasks if task.layer is None)
 
     @property
@@ -147,11 +147,11 @@ class PredictedStages:
         return 0.0
 
     def linear(self, tokens: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._layer(self._within(rows(tokens)))
 
     def decode(self, kv: int) -> float:
-        """As in `Stages`: of sequences as long as the plan's."""
+        """See `Stages`: of sequences as long as the plan's."""
         longest = self.plan.workload.context
         batch = -(-kv // longest)
         context = -(-kv // batch)
@@ -159,15 +159,15 @@ class PredictedStages:
         return self._layer((long - short) * kv / (batch * context))
 
     def prompt_compute(self, tokens: int) -> float:
-        """As in `Stages`: what a prompt takes longer than as many tokens that see nothing."""
+        """See `Stages`: what a prompt takes longer than as many tokens that see nothing."""
         return self._layer(self._within(Iteration(0, "prefill", 1, tokens, tokens)) - self._within(rows(tokens)))
 
     def prompt_read(self, kv: int) -> float:
-        """As in `Stages`: as decoding does."""
+        """See `Stages`: as decoding does."""
         return self.decode(kv)
 
     def ends(self, sequences: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self._passed(rows(sequences))[1]
 
     def _within(self, iteration: Iteration) -> float:

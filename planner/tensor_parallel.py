@@ -21,8 +21,8 @@ _FIELD = "tensor_parallel"
 
 
 def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, value: int | None = None) -> tuple[Device, ...]:
-    """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`, `value`:
-    what was asked for, where that is not the number of them."""
+    """Return so many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`,
+    `value`: what was asked for, where that is not the number of them."""
     sizes = {memory.name: memory.available for memory in roles.hardware.memories}
     groups: dict[tuple[object, ...], list[Device]] = {}
     for device in roles.accelerators:
@@ -35,8 +35,8 @@ def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, value: int
 
 
 def divided(placed: Placed, hardware: Hardware, accelerator: Device, parts: int) -> Placement:
-    """What one of `parts` accelerators does: its part of every layer, whatever is placed where in `placed`; formats are
-    those of the first block's queries and cache. Raises UsageError where the model does not divide."""
+    """Return what one of `parts` accelerators does: its part of every layer, whatever is placed where in `placed`;
+    formats are those of the first block's queries and cache. Raises UsageError where the model does not divide."""
     weights = residence(placed, block_tensors(placed.model, 0)[0]).format
     everything, memory = Select(), accelerator.memory
     return Placement(
@@ -65,7 +65,7 @@ def part_of(model: Model, parts: int) -> Model:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What equal accelerators tell each other, over links of their own or through host memory."""
+    """The data that equal accelerators tell each other, over links of their own or through host memory."""
 
     costs: CostModel
     accelerators: tuple[Device, ...]
@@ -97,32 +97,32 @@ class DividedStages:
 
     @property
     def looks(self) -> int:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.looks
 
     @property
     def request(self) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.request
 
     def linear(self, tokens: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.linear(tokens) + 2 * self.exchange.add_up(self._bytes(tokens, self.plan.model.hidden))
 
     def decode(self, kv: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.decode(kv)
 
     def prompt_compute(self, tokens: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.prompt_compute(tokens)
 
     def prompt_read(self, kv: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         return self.stages.prompt_read(kv)
 
     def ends(self, sequences: int) -> float:
-        """As in `Stages`."""
+        """See `Stages`."""
         hidden = self.exchange.add_up(self._bytes(sequences, self.plan.model.hidden))
         logits = self.exchange.gather(self._bytes(sequences, self.plan.model.vocab))
         return self.stages.ends(sequences) + hidden + logits

@@ -31,7 +31,7 @@ class Accelerate:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "accelerate"
 
     @property
@@ -77,7 +77,8 @@ def _most_kept(frame: Frame) -> int:
 
 
 def _modules(frame: Frame) -> tuple[tuple[Tensor, ...], ...]:
-    """What is never divided: tables, blocks, final norm, head; a tied head goes with its table, and takes nothing."""
+    """Return what is never divided: tables, blocks, final norm, head; a tied head goes with its table, and takes
+    nothing."""
     model = frame.model
     *norm, head = output_tensors(model)
     tables = [(table,) for table in embedding_tensors(model)]

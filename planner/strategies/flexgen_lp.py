@@ -60,7 +60,7 @@ class RoundedPercentages:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "flexgen-lp"
 
     def tiers(self, model: Model) -> Tiers:

@@ -1,4 +1,4 @@
-"""From a question to a layer split: rank every candidate, build the best, say why not the others.
+"""Search the layer split of a question: rank every candidate, build the best, say why not the others.
 
 The closed form proposes, the prediction decides: the best is a candidate that is predicted to take no more than any
 other is priced or predicted to. Without windows of caches the closed form is the prediction, and one is predicted."""

@@ -333,7 +333,7 @@ def has_window(model: Model, roles: Roles, options: SplitQuestion, k: int) -> bo
 
 
 def _host_selectors(model: Model, k: int) -> list[Select]:
-    """What a split keeps on the host: the embedding, then k - 1 blocks; nothing for single-device plans."""
+    """Return what a split keeps on the host: the embedding, then k - 1 blocks; nothing for single-device plans."""
     if k in (0, model.units):
         return []
     ends = [Select(names="embedding*"), Select(names="positions*")]

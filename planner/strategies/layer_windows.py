@@ -21,7 +21,7 @@ _PRICED = (4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is asked for: a window of `tokens`, None: as large as the accelerator's memory allows.
+    """The window that is asked for: one of `tokens`, None: as large as the accelerator's memory allows.
 
     `staged`: buffers in which pages arrive, None: as many as keep the link busy."""
 

@@ -48,7 +48,7 @@ class LayerwiseMap:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "layerwise-map"
 
     def tiers(self, model: Model) -> Tiers:

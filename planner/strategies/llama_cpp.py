@@ -35,7 +35,7 @@ class LlamaCpp:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "llama-cpp"
 
     @property

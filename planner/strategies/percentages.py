@@ -16,7 +16,7 @@ class FlexGenPercentages:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "flexgen"
 
     def tiers(self, model: Model) -> Tiers:

@@ -56,7 +56,8 @@ class RoleCounts:
         return max(work, brought)
 
     def prompt_seconds(self, accelerator: float, transfer: float) -> float:
-        """The same of prompts, where the accelerator computes every block and the host's blocks come to it as well."""
+        """Return the seconds of prompts, where the accelerator computes every block and the host's blocks come to it as
+        well."""
         brought = self.streamed + self.host
         work = (self.pinned + brought) * accelerator
         return max(work, brought * transfer + (accelerator if brought else 0.0))
@@ -73,7 +74,7 @@ def spread(counts: RoleCounts) -> Order:
 
 
 def _part(count: int, parts: int, number: int) -> int:
-    """What part `number` gets of `count` things that are divided evenly."""
+    """Return what part `number` gets of `count` things that are divided evenly."""
     parts = max(1, parts)
     return count * (number + 1) // parts - count * number // parts
 
@@ -174,7 +175,7 @@ class TwinPilots:
         )
 
     def _least(self) -> RoleCounts:
-        """What fits if anything does: as many pinned blocks as there is room for, all else with the host."""
+        """Return what fits if anything does: as many pinned blocks as there is room for, all else with the host."""
         layers = self.question.frame.model.layers
         pinned = max(0, self._room("host").limit(0, layers))
         return RoleCounts(pinned, 0, layers - pinned, "host")
@@ -192,13 +193,14 @@ class _FreeBytes:
     streamed: Mapping[str, int]
 
     def most(self, streamed: int, layers: int) -> int | None:
-        """As many pinned blocks beside `streamed` ones as fit; None if the host's do not fit then."""
+        """Return as many pinned blocks beside `streamed` ones as fit; None if the host's do not fit then."""
         limit, left = self.limit(streamed, layers), self._left(streamed)
         fits = limit >= 0 and all(left[name] >= limit * size for name, size in self.pinned.items())
         return limit if fits else None
 
     def limit(self, streamed: int, layers: int) -> int:
-        """As many as the memory to which they add something has room for; less than none if it has too little."""
+        """Return as many as the memory to which they add something has room for; less than none if it has too
+        little."""
         left = self._left(streamed)
         return min([layers - streamed, *(left[name] // size for name, size in self.pinned.items() if size > 0)])
 

@@ -57,7 +57,7 @@ class Vllm:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "vllm"
 
     @property
@@ -168,7 +168,7 @@ def _limited(hardware: Hardware, name: str, available: int, share: float) -> Har
 
 
 def _offload(text: str) -> float | str:
-    """What `cpu_offload_gb` names: GiB, or `least`. Raises UsageError."""
+    """Return what `cpu_offload_gb` names: GiB, or `least`. Raises UsageError."""
     try:
         return text if text == LEAST else float(text)
     except ValueError:

@@ -30,7 +30,7 @@ class WeightsOnHost:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "weights-on-host"
 
     def tiers(self, model: Model) -> Tiers:

@@ -33,7 +33,7 @@ class ZeroInference:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
         return "zero-inference"
 
     @property

@@ -51,7 +51,7 @@ class Override:
 
 
 def gguf_name(tensor: Tensor, layer: int | None) -> str:
-    """What llama.cpp calls a tensor: `blk.3.attn_q.weight`, `output.weight`."""
+    """Return what llama.cpp calls a tensor: `blk.3.attn_q.weight`, `output.weight`."""
     op, _, part = tensor.name.partition(".")
     name = f"{_NAMES[op]}.{part}"
     return name if layer is None else f"blk.{layer}.{name}"

@@ -25,11 +25,11 @@ from helmsman.schemas.workload import Workload
 
 
 class EngineRules(Protocol):
-    """What an engine adds: its name, where it puts things, and what a user of it would change."""
+    """The rules that an engine adds: its name, where it puts things, and what a user of it would change."""
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
 
     @property
     def software(self) -> Software:
@@ -68,7 +68,7 @@ class EngineQuestion:
 
     @cached_property
     def frame(self) -> Frame:
-        """What is asked, on the machine as the engine finds it and its software drives it."""
+        """Return what is asked, on the machine as the engine finds it and its software drives it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
         bare = _on(self.requested, native(_with_free_memory(self.requested.roles.hardware)))

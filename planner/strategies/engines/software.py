@@ -1,4 +1,4 @@
-"""What an engine's own software costs: the launch times of a machine's record belong to the executor measured there.
+"""Costs of an engine's own software: the launch times of a machine's record belong to the executor measured there.
 
 HELM's machines carry what HELM's executor takes to launch; the engines it is compared with take other times. A loopback
 accelerator is run by ours, whatever engine a plan stands for, so that its record stays as it is."""

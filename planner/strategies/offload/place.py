@@ -1,4 +1,4 @@
-"""From tiers to rules: weights where an allocator put them, everything computed on the accelerator, layer after layer
+"""Turn tiers into rules: weights where an allocator put them, everything computed on the accelerator, layer after layer
 as FlexGen does (Listing 1: the next layer is loaded while this one computes, then both are waited for)."""
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,5 @@
-"""What FlexGen's cost model needs of a question: seconds of a block's work and transfers, bytes of what is kept."""
+"""Prices that FlexGen's cost model needs of a question: seconds of a block's work and transfers, bytes of what is
+kept."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -125,7 +126,7 @@ class Prices:
         return self._costs.price(task).mid / _PROBE
 
     def _rooms(self) -> Iterator[PolicyRoom]:
-        """What each tier's memory has, and what it holds: of every block, and while one is worked on."""
+        """Yield what each tier's memory has, and what it holds: of every block, and while one is worked on."""
         model, frame = self.frame.model, self.frame
         weights = model.layers * self._block + self._ends
         cache = float(model.layers * self._cached(frame.workload.context))

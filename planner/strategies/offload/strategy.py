@@ -26,11 +26,11 @@ _MORE_LAYERS = 4
 
 
 class Allocator(Protocol):
-    """What a published method adds: its name, and which tensor goes to which tier."""
+    """The parts that a published method adds: its name, and which tensor goes to which tier."""
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Return its name on the command line."""
 
     def tiers(self, model: Model) -> Tiers:
         """The tier of every tensor."""

@@ -109,7 +109,7 @@ class Candidates:
         return np.maximum(0.0, beside.total - chained(section, self.batches).total)
 
     def streams(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> dict[str, StreamedSeconds | None]:
-        """What is streamed for every step of a layer."""
+        """Return what is streamed for every step of a layer."""
         assert self._options.flow is not None
         streams = Streams(self._columns, self._ops, compressed, stored)
         return streams.of(self._options.flow.steps, self.start[rows], self.stop[rows])
@@ -126,7 +126,7 @@ class Candidates:
 
     @cached_property
     def _slower(self) -> "dict[Literal['link', 'storage'], Candidates]":
-        """The same ranges beside links of a kind that never rest, lanes alone; where those delay anything."""
+        """Return the same ranges beside links of a kind that never rest, lanes alone; where those delay anything."""
         delays = self._options.delays
         if delays is None or self._options.serial:
             return {}
@@ -180,7 +180,7 @@ class Candidates:
 
     @cached_property
     def _crossings(self) -> Crossings | None:
-        """What the boundaries of the ranges cost, where that is known and counts."""
+        """Return what the boundaries of the ranges cost, where that is known and counts."""
         flow = self._options.flow
         return None if flow is None or self._options.ideal else crossings(flow, self.start, self.stop)
 
@@ -202,7 +202,7 @@ class Candidates:
         return _within(self._columns["storage"] * here, self.start, self.stop)
 
     def section(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Section:
-        """What `rows` move and compute with the weights of `stored` from storage in `storage` seconds."""
+        """Return what `rows` move and compute with the weights of `stored` from storage in `storage` seconds."""
         start, stop, suffix = self.start[rows], self.stop[rows], "_q" if compressed else ""
         linked = self._linked(stored)
         weights = np.where(linked, self._columns[f"weights{suffix}"], self._columns["staged"])

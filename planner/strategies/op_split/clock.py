@@ -31,8 +31,8 @@ class SidePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamedSeconds:
-    """What an operation's part on the accelerator waits for, seconds per range: weights (once) and caches (per batch),
-    over the link and expanded; weights from storage, before they come over the link."""
+    """The data that an operation's part on the accelerator waits for, seconds per range: weights (once) and caches (per
+    batch), over the link and expanded; weights from storage, before they come over the link."""
 
     storage: Seconds
     weights: Seconds
@@ -222,7 +222,7 @@ class LayerEstimate:
 
 
 def parts_of(step: DataflowStep, start: Indices, stop: Indices) -> tuple[SidePart, SidePart, SidePart]:
-    """What the host does before, what the accelerator does, and what the host does after it; a host that does
+    """Return what the host does before, what the accelerator does, and what the host does after it; a host that does
     everything does it at once."""
     edges, count = np.array(step.edges), len(step.edges) - 1
     before, until = (edges[np.clip(bound - step.first, 0, count)] for bound in (start, stop))

@@ -1,4 +1,4 @@
-"""What the operations of a layer read from each other and how long they take: what a split's boundaries cost.
+"""The values that operations of a layer read from each other and how long they take: what a split's boundaries cost.
 
 Derived from lowering's dataflow, so that search, lowering and simulation send the same activations."""
 

@@ -120,7 +120,7 @@ def tabulated(split: OpSplit) -> OperationTable:
 
 
 def _cache_use(request: PlanRequest[OpSplitOptions], options: OpSplitOptions) -> CacheUse:
-    """What attention reads of past tokens (PARK-66)."""
+    """Return what attention reads of past tokens (PARK-66)."""
     keep = 1.0 if options.kv_keep is None else options.kv_keep
     select = options.kv_select if options.kv_select is not None else PARTIAL if keep < 1 else 0.0
     if options.kv_select and keep == 1:

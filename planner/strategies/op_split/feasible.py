@@ -167,7 +167,7 @@ class SplitRoom:
 
     @cached_property
     def _resting(self) -> int:
-        """What the host's memory holds beside weights and caches when the host computes nothing."""
+        """Return what the host's memory holds beside weights and caches when the host computes nothing."""
         return kept_bytes(self.frame.model, self.frame.workload)
 
     @property

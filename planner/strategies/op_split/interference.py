@@ -45,7 +45,7 @@ class BesideLinks:
 
 
 def layer_delays(costs: CostModel, table: LayerTable, work: LayerWork) -> Delays | None:
-    """What busy links make of `table`; None where no link of the machine delays anything."""
+    """Return what busy links make of `table`; None where no link of the machine delays anything."""
     slowed = costs.slowed()
     if slowed is None or all(link.slows is None and link.interrupts is None for link in costs.hardware.links):
         return None

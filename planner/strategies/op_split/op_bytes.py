@@ -25,7 +25,7 @@ CACHES = {"scores": 1, "wv": 1, "attention": 2}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpBytes:
-    """What an operation takes where [a, b) of its chunks are streamed; arrays over (a, b), bytes.
+    """The bytes that an operation takes where [a, b) of its chunks are streamed; arrays over (a, b), bytes.
 
     `host`, `accelerator`, `storage`: kept there (in each of the storage memories), all layers, beyond what is kept
     when nothing is streamed; `weights`, `caches`: on the accelerator while a layer passes; `unpacked`: caches that
@@ -100,7 +100,7 @@ class ChunkedOperation:
         return self._size(self._extent) + (self._size(last - first, "q4") if packed else 0)
 
     def _caches(self, first: int, last: int) -> int:
-        """What comes as it is kept and is turned or expanded there; what is expanded before it is turned."""
+        """Return what comes as it is kept and is turned or expanded there; what is expanded before it is turned."""
         if self.op not in CACHES:
             return 0
         reshape = self.frame.reshape
@@ -127,7 +127,7 @@ class ChunkedOperation:
         return where.get(path)
 
     def _page_locking(self, heads: int) -> int:
-        """What page-locked keys, or values, of a layer take beyond their size."""
+        """Return what page-locked keys, or values, of a layer take beyond their size."""
         frame = self.frame
         if not heads or self.layout.pinning != "pinned" or not page_locks(frame.roles.hardware):
             return 0

@@ -1,4 +1,4 @@
-"""What a search of operation splits is asked."""
+"""Options of a search of operation splits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Feasible = Callable[[Indices, Indices, bool, tuple[str, ...]], Mask] | Mask
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What is searched.
+    """The splits that are searched.
 
     batches: n of a zig-zag pass of n batches; printed: L of eq. 5-14 instead of L'; compress: the configurations to
     try; storage: whether weights may come from storage; offload: whether the host may compute anything; feasible:

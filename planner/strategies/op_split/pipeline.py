@@ -36,7 +36,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Section:
-    """What candidates move and compute, seconds; one entry per candidate, host and accelerator for one batch.
+    """The seconds in which candidates move and compute; one entry per candidate, host and accelerator for one batch.
 
     `chain`: one batch's operations with what crosses between them, `crossing`: its busier lane of activations.
     `ready`, `weights_ready` and `caches_ready` are when the last unpacking ends in a flow shop of all items of a
@@ -73,7 +73,7 @@ class LaneSeconds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """What every unit moves over the link and unpacks, seconds per unit."""
+    """The seconds per unit in which it moves over the link and is unpacked."""
 
     weights: Seconds
     caches: Seconds
@@ -171,7 +171,7 @@ def _link_period(section: Section, batches: int) -> Seconds:
 
 
 def _unpack_period(section: Section, batches: int) -> Seconds:
-    """The same cycle with unpacking, 0 where nothing is compressed.
+    """Return the period of the cycle with unpacking, 0 where nothing is compressed.
 
     From the moment the last batch's KV starts to move (both lanes idle then): the next weights follow on the link
     and unpack behind that KV; the next layer's first KV follows both the weights and the last section, and its

@@ -1,4 +1,4 @@
-"""What the units of a layer cost: computed on either side, transferred, expanded, read from storage (PARK-46).
+"""Prices of the units of a layer: computed on either side, transferred, expanded, read from storage (PARK-46).
 
 Every figure is the price of a task that lowering makes of the operation there, so that search, prediction and
 simulation agree."""
@@ -33,7 +33,7 @@ def layer_table(hardware: Hardware, costs: CostModel, units: tuple[DivisionPiece
 
 
 def layer_dataflow(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> Dataflow:
-    """What crosses between the units of one layer, by the same prices."""
+    """Return what crosses between the units of one layer, by the same prices."""
     return dataflow(frame, units, _seconds(costs, work.here), _seconds(costs, work.there))
 
 

@@ -38,7 +38,7 @@ class Crossings:
 
 
 def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
-    """What the boundaries of every range cost; exact where operations are priced as their chunks are.
+    """Return what the boundaries of every range cost; exact where operations are priced as their chunks are.
 
     A layer after whose last operation every lane is free is followed by one just like it; others are followed for a
     layer more."""

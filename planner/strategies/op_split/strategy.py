@@ -112,8 +112,8 @@ class OpSplit:
 
     @property
     def _candidates(self) -> "dict[Layout, tuple[OpSplit, Split]]":
-        """What closed forms propose in every configuration, for decode steps and where prompts count, and in whose
-        terms it is; by what the accelerator computes of it, whoever proposes that."""
+        """Return what closed forms propose in every configuration, for decode steps and where prompts count, and in
+        whose terms it is; by what the accelerator computes of it, whoever proposes that."""
         candidates: dict[Layout, tuple[OpSplit, Split]] = {}
         for question in self.configurations:
             for split in (*near(question.proposed, 1 + SHOWN), *question._for_prompts):
@@ -212,7 +212,7 @@ class OpSplit:
 
     @property
     def fitting_options(self) -> SearchOptions:
-        """What is searched of the splits that fit."""
+        """Return what is searched of the splits that fit."""
         return replace(self.search_options, feasible=self._fits)
 
     def _fits(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
@@ -225,7 +225,7 @@ class OpSplit:
 
     @cached_property
     def search_options(self) -> SearchOptions:
-        """What is searched, whether it fits or not."""
+        """Return what is searched, whether it fits or not."""
         options = self.options
         return SearchOptions(
             batches=self.frame.workload.batches,

@@ -1,4 +1,4 @@
-"""What every operation's part on the accelerator waits for, over arrays of ranges."""
+"""Streams that every operation's part on the accelerator waits for, over arrays of ranges."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Streams:
     stored: tuple[str, ...]
 
     def __call__(self, step: DataflowStep, start: Indices, stop: Indices) -> StreamedSeconds | None:
-        """What is streamed for a step in the ranges [start, stop); None for nothing."""
+        """Return what is streamed for a step in the ranges [start, stop); None for nothing."""
         if step.name not in self.ops:
             return None
         stored, suffix = step.name in self.stored, "_q" if self.compressed else ""

@@ -1,4 +1,4 @@
-"""What the rules of a plan are worth: the best plan without each of them."""
+"""The worth of the rules of a plan: the best plan without each of them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Ablation:
 
 
 def undone(optimal: Optimal, best: Finalist) -> tuple[Ablation, ...]:
-    """What every rule of the best plan is worth, most first.
+    """Return what every rule of the best plan is worth, most first.
 
     Less than the search looks for, as a share of its seconds, may be nothing."""
     if best.question is optimal.with_one.question:
@@ -85,7 +85,7 @@ def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: li
 
 
 def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]:
-    """What is composed without a rule: where accelerators are alike the part of each, and all with one to which
+    """Yield what is composed without a rule: where accelerators are alike the part of each, and all with one to which
     anything comes, whichever that is."""
     free = np.array([not rule.uses(way) for way in blocks.ways])
     ends = tuple(arrangement for arrangement in blocks.everywhere if not rule.ends(arrangement))
@@ -108,7 +108,7 @@ def _space(
 
 
 def _seconds(optimal: Optimal, finalist: Finalist) -> float:
-    """What a plan takes as a composition; one side alone, as it is predicted."""
+    """Return what a plan takes as a composition; one side alone, as it is predicted."""
     if finalist.question is not optimal.question:
         return finalist.seconds
     blocks, chosen = optimal.blocks, finalist.chosen

@@ -19,7 +19,7 @@ Uses = Callable[[BlockWay], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """What a plan does, in words; `uses`: which ways do it; `ends`: which arrangements of the ends do."""
+    """A rule that a plan follows, in words; `uses`: which ways do it; `ends`: which arrangements of the ends do."""
 
     text: str
     uses: Uses
@@ -52,7 +52,7 @@ def _of_blocks(frame: Frame) -> Iterator[Rule]:
 
 
 def _of_accelerator(frame: Frame, device: Device) -> Iterator[tuple[str, Uses]]:
-    """What blocks may do with an accelerator."""
+    """Yield what blocks may do with an accelerator."""
     away, home = device.name, frame.roles.host.memory
     yield f"{away} computes in blocks", lambda way: not way.alone
     if device.memory != home:

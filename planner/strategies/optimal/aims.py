@@ -1,4 +1,4 @@
-"""What an objective and limits ask of a composition."""
+"""Turn an objective and limits into the aim of a composition."""
 
 from collections.abc import Mapping
 
@@ -30,7 +30,8 @@ def aim_of(objective: Objective, workload: Workload, limits: Mapping[Phase, floa
 
 
 def tokens_of(objective: Objective, workload: Workload) -> int:
-    """What is made in the seconds of the objective: a token for every sequence, all of them, or the prompts read."""
+    """Return what is made in the seconds of the objective: a token for every sequence, all of them, or the prompts
+    read."""
     counts: Mapping[Objective, int] = {
         "request": workload.output_tokens,
         "latency": 1,

@@ -39,7 +39,7 @@ from helmsman.scheduler.iteration import PHASES, Phase
 
 @dataclass(frozen=True)
 class KnownParts:
-    """What is known of a question on machines that differ in their figures alone: `ways`, tasks of `blocks` and the
+    """The parts known of a question on machines that differ in their figures alone: `ways`, tasks of `blocks` and the
     shares with which those are lowered (`panels`) by accelerator; tasks `outside` blocks and bytes of every memory that
     are `used` by where the ends are."""
 
@@ -52,8 +52,8 @@ class KnownParts:
 
 @dataclass(frozen=True)
 class AllBlocks:
-    """What blocks ask for in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`: as for the
-    blocks of one; `settled`: ways that were lowered themselves, by row."""
+    """The demands of blocks in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`: as for
+    the blocks of one; `settled`: ways that were lowered themselves, by row."""
 
     frame: Frame
     costs: CostModel
@@ -78,7 +78,7 @@ class AllBlocks:
         return replace(blocks, panels=self.parts.panels[on])
 
     def only(self, rows: Chosen) -> "AllBlocks":
-        """The same with some of its ways, which keep their order."""
+        """Return these blocks with some of their ways, which keep their order."""
         block_ways: dict[int, tuple[BlockWay, ...]] = dict.fromkeys(range(len(self.members)), ())
         for on, row in (self.rows[row] for row in rows):
             block_ways[on] += (self.members[on].ways[row],)
@@ -98,7 +98,7 @@ class AllBlocks:
 
     @cached_property
     def memory_use(self) -> Ways:
-        """What every way asks of memories alone."""
+        """Return what every way asks of memories alone."""
         kept, coming = [], []
         for on, rows, blocks in self._rows_by_member:
             kept.append(np.zeros((len(rows), len(self.memories))))

@@ -1,4 +1,4 @@
-"""What a block asks of every lane in one phase, for every way: sums of prices of the tasks that lowering makes.
+"""Seconds that a block asks of every lane in one phase, for every way: sums of prices of the tasks that lowering makes.
 
 A few blocks are lowered: on the host, on the accelerator and shared by both, with everything coming from wherever it
 may; every way is a sum of their parts. Such sums leave out most of what crosses inside a block and what its parts cost
@@ -28,7 +28,7 @@ from helmsman.planner.strategies.optimal.ways import Numbers
 
 @dataclass(frozen=True)
 class Basis(LoweredParts):
-    """What every way asks for in one phase, made of parts that are lowered once."""
+    """The seconds that every way asks for in one phase, made of parts that are lowered once."""
 
     def of(self, shares: WorkShares) -> Numbers:
         """Seconds (ways, lanes)."""
@@ -146,7 +146,7 @@ class Basis(LoweredParts):
 
     @cached_property
     def _rows(self) -> Mapping[Division, Numbers]:
-        """The same of rows that both share, by how they are divided."""
+        """Return the seconds of rows that both share, by how they are divided."""
         return {division: self._by_op(tasks, weights_of) for division, tasks in self.split.items()}
 
     @cached_property
@@ -168,7 +168,7 @@ class Basis(LoweredParts):
 
     @cached_property
     def sent(self) -> tuple[Numbers, Numbers]:
-        """The same of new ones that go home."""
+        """Return the seconds of new keys and values that go home."""
         plain, packed = ([task for task in tasks if goes_home(task)] for tasks in (self.there, self.packed))
         return self.total(plain), self.total(packed)
 

@@ -21,9 +21,9 @@ from helmsman.schemas.workload import Workload
 
 @dataclass(frozen=True, eq=False)
 class BlockBytes:
-    """Of each of the `ways`. By way and operation, of its weights: which share is `used` by the accelerator, is
-    `resident` there, comes (`brought`, by phase), is `stored` (0 or 1), and whether the accelerator's are `packed` in
-    4-bit groups."""
+    """The bytes of each of the `ways`. By way and operation, of its weights: which share is `used` by the accelerator,
+    is `resident` there, comes (`brought`, by phase), is `stored` (0 or 1), and whether the accelerator's are `packed`
+    in 4-bit groups."""
 
     frame: Frame
     ways: tuple[BlockWay, ...]
@@ -35,12 +35,12 @@ class BlockBytes:
 
     @cached_property
     def _bytes(self) -> Numbers:
-        """Of the matrix of every operation."""
+        """Return the bytes of the matrix of every operation."""
         return self._sizes(self.frame.weights)
 
     @cached_property
     def _packed_bytes(self) -> Numbers:
-        """The same in 4-bit groups."""
+        """Return the bytes of the matrix of every operation in 4-bit groups."""
         return self._sizes("q4")
 
     def _sizes(self, fmt: StoredFormat) -> Numbers:

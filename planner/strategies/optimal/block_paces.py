@@ -96,7 +96,7 @@ class BlockPaces:
 
     @cached_property
     def _accelerator(self) -> Numbers:
-        """The same of the accelerator."""
+        """Return the seconds of operations on the accelerator."""
         return self._work("accelerator")
 
     def _slower(self, every: bool) -> dict[tuple[str, str], Numbers]:

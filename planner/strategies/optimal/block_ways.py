@@ -79,7 +79,8 @@ class BlockWay:
 
     @property
     def in_prompts(self) -> object:
-        """What is equal for ways whose prompts are computed in the same way; what the host has is not in groups."""
+        """Return what is equal for ways whose prompts are computed in the same way; what the host has is not in
+        groups."""
         if self.prompt == "alike":
             return self
         groups = ("cache" in self.q4, *map(self.packed, range(len(self.parts))))
@@ -230,8 +231,8 @@ def _linked(ways: Iterable[BlockWay]) -> tuple[BlockWay, ...]:
 
 
 def _packed(way: BlockWay) -> Iterator[tuple[Packed, ...]]:
-    """What comes in 4-bit groups, what is there, or both. Rows of the host stay as they are, so that prompts do not
-    move to the accelerator where rows beside them do; nor are rows that live there beside those in groups."""
+    """Yield what comes in 4-bit groups, what is there, or both. Rows of the host stay as they are, so that prompts do
+    not move to the accelerator where rows beside them do; nor are rows that live there beside those in groups."""
     shared = "both" in way.parts
     comes = way.weights_come and not (shared and way.prompt == "accelerator")
     kept = any(way.resident) and not shared

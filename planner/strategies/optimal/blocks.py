@@ -44,7 +44,7 @@ from helmsman.schemas.hardware import Device
 
 @dataclass(frozen=True)
 class Blocks:
-    """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices; `fractional`: whether rows
+    """The demands of blocks in some `phases`. `ways`: in the order of rows; `costs`: prices; `fractional`: whether rows
     that both sides share are divided anywhere, not between panels alone, so that seconds have slopes; `lowered`: what
     is known of this question on machines that differ in their figures alone, `panels`: with which shares. `away`: all
     accelerators of the machine."""

@@ -22,7 +22,7 @@ class BusyLane(Protocol):
 
     @property
     def share(self) -> float:
-        """What a second counts of the fastest that comes."""
+        """Return what a second counts of the fastest that comes."""
 
     @property
     def idle(self) -> float:

@@ -52,7 +52,7 @@ def chained(
 def followed_through(
     groups: Sequence[slice], shares: WorkShares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """The same group after group: until what each makes is on a side."""
+    """Yield the seconds group after group: until what each makes is on a side."""
     (here, there), (into, back) = seconds, crossing
     at_host = at_accelerator = np.zeros(len(here))
     for part in groups:

@@ -36,7 +36,7 @@ _MOST_ODD = 64
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """So many blocks of each way, (way, count) in order of ways, and the seconds of the objective."""
+    """The number of blocks of each way, (way, count) in order of ways, and the seconds of the objective."""
 
     counts: tuple[tuple[int, int], ...]
     seconds: float
@@ -126,7 +126,7 @@ class _Search:
                 self._inside(case)
 
     def result(self) -> ComposeResult:
-        """What was found."""
+        """Return the best compositions, and the bound."""
         best, bound = tuple(self.best), self.closed
         if self.left > 0:
             bound = max(bound, self._near)
@@ -143,7 +143,7 @@ class _Search:
 
     @property
     def _near(self) -> float:
-        """So many seconds are not much more than the least known."""
+        """Whether so many seconds are not much more than the least known."""
         least = min(self.beat, self.best[0].seconds) if self.best else self.beat
         return least * (1 - self.slack)
 
@@ -249,7 +249,7 @@ class _Search:
                 opened.append(self._deeper(case, order, deeper))
 
     def _deeper(self, case: _Case, order: Chosen, partial: _Partial) -> Iterator[_Partial]:
-        """What may come of a partial composition: with every number of blocks of its next way."""
+        """Yield what may come of a partial composition: with every number of blocks of its next way."""
         at, room, bound, counts = partial
         self.left -= 1
         if self.left <= 0 or bound >= self.worst or (room.free < -_ROUNDING * np.abs(case.room.free)).any():

@@ -40,7 +40,7 @@ _USED = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """What is minimised: seconds of each phase, as often as they count; and what each may be at most.
+    """The objective, seconds of each phase as often as they count; and what each may be at most.
 
     `name`: in words; `tie`: a phase whose weight only chooses among plans that are equal in what counts."""
 
@@ -205,7 +205,7 @@ class Compositions:
         return Ways(self.ways.lanes, self.kept(room), self.ways.coming), room.room
 
     def kept(self, room: "LimitedRoom") -> Numbers:
-        """What every way takes (ways, memories and limited lanes)."""
+        """Return what every way takes (ways, memories and limited lanes)."""
         return np.hstack([self.ways.kept, self.ways.lanes[:, room.limited]])
 
     def outside(self, totals: Numbers, room: "LimitedRoom", phase: int) -> float:
@@ -214,7 +214,7 @@ class Compositions:
         return float(room.room.ends[lanes[0]] - totals[lanes].max())
 
     def room(self, ends: Ends, aim: Aim) -> "LimitedRoom":
-        """What there is for blocks."""
+        """Return what there is for blocks."""
         phases = self.blocks.phase
         limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
         limited = np.flatnonzero(np.isfinite(limits))

@@ -63,7 +63,7 @@ class NearbyQuestion(Protocol):
 
     @property
     def question(self) -> Question:
-        """What is asked, about which machine."""
+        """Return what is asked, about which machine."""
 
     def with_more(self, quantity: Quantity, factor: float) -> "NearbyQuestion":
         """On a machine with `factor` times as much of something."""
@@ -126,11 +126,11 @@ class DivisibleQuestion:
 
     @cached_property
     def compositions(self) -> Compositions:
-        """What is composed."""
+        """Return what is composed."""
         return Compositions(self.blocks, self.ahead, less=dict(self.less), among=self.among)
 
     def _room(self, ends: Ends) -> tuple[Room, Chosen]:
-        """What there is beside what is on its way, and which lanes are limited."""
+        """Return what there is beside what is on its way, and which lanes are limited."""
         room = self.compositions.room(ends, self.aim)
         coming = self.blocks.summed.coming[self.among].max(axis=0)
         return replace(room.room, free=room.room.free - coming @ room.room.buffers), room.limited
@@ -175,7 +175,7 @@ class DivisibleQuestion:
         return DivisibleSolution(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices, likely=likely)
 
     def _least(self, relaxed: Relaxation, limited: Chosen) -> float:
-        """What a block of a way costs that a relaxation needs."""
+        """Return what a block of a way costs that a relaxation needs."""
         ways = self._ways(limited)
         return float((ways.lanes @ relaxed.lanes + ways.kept @ relaxed.prices).min())
 

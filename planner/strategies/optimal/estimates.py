@@ -48,7 +48,7 @@ class Estimates:
         return [self._estimated(one, order) for one, order in zip(compositions, orders, strict=True)]
 
     def lined_up(self, estimate: OrderEstimate) -> OrderEstimate:
-        """The same in a better order, unless its order costs next to nothing."""
+        """Return the estimate in a better order, unless its order costs next to nothing."""
         if estimate.seconds <= estimate.composition.seconds * (1 + _LESS):
             return estimate
         counts = self.space.counted(estimate.composition)

@@ -1,4 +1,4 @@
-"""What a block of one way asks of every lane in one phase, from the graph that lowering makes of it."""
+"""Seconds that a block of one way asks of every lane in one phase, from the graph that lowering makes of it."""
 
 from collections.abc import Sequence
 

@@ -44,7 +44,7 @@ _FULL = 1e-4
 
 
 def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
-    """What binds `plan`, the best of `optimal`, what more would be worth, and what its rules are worth.
+    """Return what binds `plan`, the best of `optimal`, what more would be worth, and what its rules are worth.
 
     `tokens`: made, or read, in the seconds of the objective."""
     best = optimal.finalists[0]

@@ -119,7 +119,7 @@ class Finalists:
         return self.floor < beat and bool(self._space(ALL).search(self.aim, self._floors, beat).best)
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
-        """What keeps lower limits as it adds up: what comes late adds to that."""
+        """Yield what keeps lower limits as it adds up: what comes late adds to that."""
         for share in _LIMIT_SHARES:
             limits = {phase: share * limit for phase, limit in self.aim.limits.items()}
             space, aim = self._space(_AGAIN), replace(self.aim, limits=limits)
@@ -134,7 +134,7 @@ class Finalists:
 
     @property
     def _tight(self) -> Iterator[Finalist]:
-        """What needs least of one memory or another, as it is predicted, where that fits."""
+        """Yield what needs least of one memory or another, as it is predicted, where that fits."""
         for memory in self.memories:
             chosen = self.least(memory)
             finalist = None if chosen is None else predicted(self.question, chosen, self.aim)
@@ -147,7 +147,7 @@ class Finalists:
         return self._tightest.blocks.memories if self.composable else ()
 
     def least(self, memory: str) -> Assignment | None:
-        """What needs least of one of the memories, and lacks nothing of others."""
+        """Return what needs least of one of the memories, and lacks nothing of others."""
         return self._tightest.least(memory)
 
     @cached_property
@@ -185,7 +185,7 @@ class Finalists:
         return replace(match, bound=first.bound)
 
     def _lacking(self, space: Compositions, result: SearchResult) -> dict[str, int]:
-        """What the best composition lacks; nothing if there is none."""
+        """Return what the best composition lacks; nothing if there is none."""
         if not result.best:
             return {}
         ends, composition = result.best[0]
@@ -194,7 +194,7 @@ class Finalists:
         return self.question.lacks(place(self.question.frame, best))
 
     def _space(self, attempt: Try) -> Compositions:
-        """What is composed: where accelerators are alike and ways must be smooth, all with one to which anything
+        """Return what is composed: where accelerators are alike and ways must be smooth, all with one to which anything
         comes."""
         smooth = np.intersect1d(self._tracks.smooth(attempt.most, self.aim.leading), self._rows(attempt.among))
         if attempt.near:

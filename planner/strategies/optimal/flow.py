@@ -31,8 +31,8 @@ def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers
 
 
 def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
-    """The same for many `orders` (orders, blocks) of ways of one batch for which at most one link brings anything,
-    crossings included; O(blocks) steps, each for all of them.
+    """Return the seconds of many `orders` (orders, blocks) of ways of one batch for which at most one link brings
+    anything, crossings included; O(blocks) steps, each for all of them.
 
     While something is on its way and there is room, operations and link go on at constant speeds: what of a block's
     work is done meanwhile follows from how much may come until the next buffer is free."""

@@ -32,7 +32,7 @@ FramedAssignment = tuple[Frame, Assignment]
 
 
 def contents(frame: Frame, chosen: Assignment) -> Hashable:
-    """What is equal for assignments that differ in the order of their blocks alone."""
+    """Return what is equal for assignments that differ in the order of their blocks alone."""
     ahead = chosen.prefetch if any(way.streams for way in chosen.blocks) else 0
     return frozenset(Counter(chosen.blocks).items()), chosen.embedding, chosen.output, ahead, frame.roles.host.name
 
@@ -110,7 +110,7 @@ def _stored(frame: Frame, way: BlockWay) -> str:
 
 
 def _accelerator(frame: Frame, way: BlockWay) -> str:
-    """What an accelerator is called: by its name where there are several."""
+    """Return what an accelerator is called: by its name where there are several."""
     return frame.roles.accelerators[way.on].name if frame.roles.others else frame.accelerator.kind
 
 

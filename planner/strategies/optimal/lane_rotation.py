@@ -1,4 +1,4 @@
-"""What the lanes of accelerators that differ in nothing but names are called, and which takes whose place."""
+"""Names of the lanes of accelerators that differ in nothing but names, and which takes whose place."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

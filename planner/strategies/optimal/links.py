@@ -32,8 +32,8 @@ _NONE = -1
 
 @dataclass(frozen=True, eq=False)
 class CountedSeconds:
-    """What seconds count where one of a link counts for a share: of an operation of the host by its place (`kept`), of
-    anything that is not slowed (`idle`), and of transfers as a share of that by `level`."""
+    """How much seconds count where one of a link counts for a share: of an operation of the host by its place (`kept`),
+    of anything that is not slowed (`idle`), and of transfers as a share of that by `level`."""
 
     kept: Numbers
     idle: float
@@ -109,7 +109,7 @@ class Links:
         return np.asarray(np.minimum(tight, 1 / self._moved[-1, large].sum(axis=1).max()))
 
     def counts(self, share: float) -> CountedSeconds:
-        """What seconds count where one of a link counts for a `share`."""
+        """Return what seconds count where one of a link counts for a `share`."""
         if share not in self.known:
             large = self._up_to(0)
             links = share * self._moved[:, large].sum(axis=2)
@@ -118,7 +118,7 @@ class Links:
         return self.known[share]
 
     def _levels(self, share: float, kept: Numbers) -> Numbers:
-        """What transfers count by level, when operations count what is `kept` of them."""
+        """Return what transfers count by level, when operations count what is `kept` of them."""
         result, level_of = np.ones(1), np.array(self._states)
         for level in range(1, len(self._least)):
             states = np.setdiff1d(self._up_to(level), self._up_to(level - 1))
@@ -144,7 +144,7 @@ class Links:
 
     @cached_property
     def _states(self) -> tuple[tuple[int, ...], ...]:
-        """What may come at once: by link its level."""
+        """Return what may come at once: by link its level."""
         some = product(range(_NONE, len(self._least)), repeat=len(self.links))
         return tuple(state for state in some if max(state) > _NONE)
 

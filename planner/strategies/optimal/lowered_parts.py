@@ -59,8 +59,8 @@ class LoweredParts:
 
     @cached_property
     def lanes(self) -> tuple[str, ...]:
-        """What is counted, in order: the chain, queues, memories and links that several share, and the chain beside a
-        busy link."""
+        """Return what is counted, in order: the chain, queues, memories and links that several share, and the chain
+        beside a busy link."""
         queues = dict.fromkeys(task.resource for task in (*self.here, *self._coming, *self.packed))
         pools = (f"pool {name}" for name in self.costs.pools.capacity)
         return (CHAIN, *queues, *pools, *TURNING, *self.beside)

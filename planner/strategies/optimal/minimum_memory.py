@@ -37,7 +37,8 @@ Lacks = Callable[[Assignment], Mapping[str, int]]
 
 @dataclass(frozen=True, eq=False)
 class MinimumMemory:
-    """Of a question's `blocks`; `lacks` is asked whether what is found fits. One block ahead may be on its way.
+    """The search for the plans that need least memory, of a question's `blocks`; `lacks` is asked whether what is found
+    fits. One block ahead may be on its way.
 
     Only `saving` ways: weights and caches that come as they are used save no memory."""
 
@@ -79,7 +80,7 @@ class MinimumMemory:
 
     @property
     def _once(self) -> Numbers:
-        """What adds up to whole numbers (sums, unknowns): blocks, places of the ends, levels of each flow."""
+        """Return what adds up to whole numbers (sums, unknowns): blocks, places of the ends, levels of each flow."""
         sizes = [len(self._ways), len(self._ends), *map(len, self._levels)]
         return np.repeat(np.eye(len(sizes)), sizes, axis=1)
 

@@ -1,4 +1,4 @@
-"""What no composition beats where tensors have formats of their own, and blocks are not alike any more.
+"""A bound that no composition beats where tensors have formats of their own, and blocks are not alike any more.
 
 The search takes all weights to be in one format. Its ways are priced again here for every kind of block that the
 formats make, and the relaxation's prices of lanes and memories, found for the mean block, bound all of them by weak
@@ -59,7 +59,7 @@ class MixedBound:
         return min(*composed, *(finalist.seconds for finalist in alone if finalist is not None), inf)
 
     def _bound(self, ends: Ends) -> float:
-        """The same with the ends of the model in one place."""
+        """Return the bound with the ends of the model in one place."""
         limited, bound = self._room(ends), inf
         for _ in range(_MOST_LOWERINGS):
             kinds = [(count, self._stacked(kind, limited)) for kind, count in enumerate(self._counts)]
@@ -77,7 +77,8 @@ class MixedBound:
         return bound
 
     def _room(self, ends: Ends) -> LimitedRoom:
-        """What there is for blocks, on the lanes that all kinds have: those of what few formats need are left out."""
+        """Return what there is for blocks, on the lanes that all kinds have: those of what few formats need are left
+        out."""
         limited, columns = self._space.room(ends, self.aim), self._columns[-1]
         memories = len(limited.room.free) - len(limited.limited)
         kept = np.flatnonzero(np.isin(limited.limited, columns))
@@ -175,7 +176,7 @@ def _smallest(formats: Iterable[StoredFormat]) -> StoredFormat:
 
 
 def _mean(kinds: list[tuple[int, Ways]]) -> Ways:
-    """What a block asks for in each way, of all kinds as often as they are."""
+    """Return what a block asks for in each way, of all kinds as often as they are."""
     weights = np.array([count for count, _ in kinds], dtype=np.float64)
     weights /= weights.sum()
     lanes, kept, coming = (

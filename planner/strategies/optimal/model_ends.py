@@ -1,4 +1,4 @@
-"""What the ends of a model ask of every lane in one phase."""
+"""Seconds that the ends of a model ask of every lane in one phase."""
 
 from collections.abc import Sequence
 

@@ -10,5 +10,5 @@ def offered(frame: Frame, prompts: bool = False) -> tuple[BlockWay, ...]:
 
 
 def quarters(frame: Frame) -> tuple[Quarter, ...]:
-    """What may be in 4-bit groups, where anything can come to an accelerator."""
+    """Return what may be in 4-bit groups, where anything can come to an accelerator."""
     return frame.quarters if frame.roles.separate else ()

@@ -43,7 +43,7 @@ def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> BlockOrde
 
 
 def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[BlockOrder]:
-    """The same for each of many."""
+    """Return the best order for each of many counts of blocks by way."""
     best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
     leads = [[one.pattern, *((lead, one.pattern[1]) for lead in _LEADS)] for one in best]
     return _best(many, leads, track, buffers)
@@ -110,14 +110,14 @@ def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
 
 
 def _pass_seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
-    """The same of one pass."""
+    """Return the seconds of one pass."""
     if track.turns is not None:
         return track.turns(tuple(rows), buffers)
     return _flowed([track.pace[row] for row in rows], track, buffers)
 
 
 def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
-    """The same for one batch."""
+    """Return the seconds for one batch."""
     before = (track.ends[0], *(block.last for block in blocks))
     after = (*(block.first for block in blocks), track.ends[1])
     crossed = [track.crossings.get(pair, 0.0) for pair in zip(before, after, strict=True)]

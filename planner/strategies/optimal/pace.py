@@ -1,4 +1,4 @@
-"""What the order of blocks depends on."""
+"""Timing of blocks, on which their best order depends."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -70,11 +70,11 @@ def paced(chain: float, link: float, through: float, after: float) -> Pace:
 
 @dataclass(frozen=True)
 class Track:
-    """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
-    and where a pass begins and `ends`; `others`: passes through the same blocks, and what a second of each is worth
-    beside one of this; `together`: which share of its speed a link keeps while those of all accelerators work and
-    nothing is computed. `turns`: where several batches take turns, seconds of a whole pass through blocks of such ways
-    with so many buffers; paces then only say how blocks are spread."""
+    """The timing model on which the order of blocks depends: the `pace` of every way, `crossings` between devices
+    (from, to) in seconds, and where a pass begins and `ends`; `others`: passes through the same blocks, and what a
+    second of each is worth beside one of this; `together`: which share of its speed a link keeps while those of all
+    accelerators work and nothing is computed. `turns`: where several batches take turns, seconds of a whole pass
+    through blocks of such ways with so many buffers; paces then only say how blocks are spread."""
 
     pace: tuple[Pace, ...]
     crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)

@@ -33,7 +33,7 @@ class PromptShares:
         return {op: self._share(group) for group in groups for op in group}
 
     def in_panels(self, model: Model) -> dict[str, float]:
-        """The same with whole panels on the host, none too many: there a panel of a prompt takes long."""
+        """Return the shares with whole panels on the host, none too many: there a panel of a prompt takes long."""
         return {op: _rounded(share, op_extent(model, op)[1]) for op, share in self.shares.items()}
 
     def _share(self, group: tuple[str, ...]) -> float:

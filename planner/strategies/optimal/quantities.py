@@ -1,4 +1,4 @@
-"""What of a machine may be more or less: sizes and rates, each a figure of its record."""
+"""Quantities of a machine that may be more or less: sizes and rates, each a figure of its record."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -66,8 +66,8 @@ class Quantity:
 
 
 def quantities(roles: Roles, store: WeightStore | None = None) -> Iterator[Quantity]:
-    """What host and accelerators have that a plan may lack: memories, links between host and them and from the `store`
-    of a plan, arithmetic."""
+    """Yield what host and accelerators have that a plan may lack: memories, links between host and them and from the
+    `store` of a plan, arithmetic."""
     devices, home = [roles.host, *roles.accelerators], roles.host.memory
     hardware, names = roles.hardware, dict.fromkeys(device.memory for device in devices)
     for name in names:

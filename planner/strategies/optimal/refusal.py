@@ -1,4 +1,4 @@
-"""What `optimal` says where no plan fits or keeps its limits: the smallest change that would do."""
+"""The error of `optimal` where no plan fits or keeps its limits: the smallest change that would do."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -23,8 +23,8 @@ _MARGIN = 1.001
 
 
 def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
-    """What would have to change for anything to fit: of one memory the least that does, that first of which it is the
-    smallest part of what there is."""
+    """Return what would have to change for anything to fit: of one memory the least that does, that first of which it
+    is the smallest part of what there is."""
     free = replace(optimal, aim=replace(optimal.aim, limits={}))
     if optimal.aim.limits and free.fits:
         return _too_slow(optimal)

@@ -103,5 +103,5 @@ def _program(room: Room) -> GrowingProgram:
 
 
 def _columns(ways: Ways) -> Numbers:
-    """What a block of each way adds to every row."""
+    """Return what a block of each way adds to every row."""
     return np.hstack([ways.lanes, ways.kept, np.ones((len(ways), 1))])

@@ -1,4 +1,4 @@
-"""From an assignment of ways to blocks to the rules of a plan."""
+"""Turn an assignment of ways to blocks into the rules of a plan."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -173,7 +173,7 @@ def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> 
 
 
 def _from_storage(frame: Frame, rule: Residence) -> Residence:
-    """The same with a copy in every memory of the storage."""
+    """Return the rule with a copy in every memory of the storage."""
     assert frame.store is not None
     first, *others = frame.store.memories
     kept = {"memory": first, "replicas": tuple(others), "stripes": frame.store.stripes, "path": frame.store.path}

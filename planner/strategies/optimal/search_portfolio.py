@@ -1,4 +1,4 @@
-"""What is searched for finalists: room for what is on its way, and among which ways."""
+"""The searches for finalists: room for what is on its way, and among which ways."""
 
 from collections.abc import Sequence
 from math import inf
@@ -50,8 +50,8 @@ leaves the host so long that blocks that stream all of their shared rows ask eve
 
 
 def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try, ...]:
-    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`: whether
-    they count."""
+    """Return what is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`:
+    whether they count."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:

@@ -1,4 +1,4 @@
-"""What one more, or one less, of something is worth: the slope of the divisible value, and what solving again says."""
+"""The worth of one more, or one less, of something: the slope of the divisible value, and what solving again says."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Slope:
 
 @dataclass(frozen=True, slots=True)
 class PricedQuantity:
-    """What a quantity is worth: `more` of it, `less` of it (None: then nothing fits). `shares`: of the seconds of each
+    """The worth of a quantity: `more` of it, `less` of it (None: then nothing fits). `shares`: of the seconds of each
     phase, the part that shrinks with it."""
 
     quantity: Quantity

@@ -124,7 +124,7 @@ class Optimal:
 
     @cached_property
     def search(self) -> Finalists:
-        """What is searched."""
+        """Return what is searched."""
         return Finalists(self.question, self.aim, self.effort)
 
     @property
@@ -134,13 +134,14 @@ class Optimal:
 
     @cached_property
     def with_one(self) -> "Optimal":
-        """The same question for the first accelerator alone."""
+        """Return the same question for the first accelerator alone."""
         frame = replace(self.question.frame, roles=replace(self.question.frame.roles, others=()))
         return replace(self, question=replace(self.question, frame=frame))
 
     def _of_requests(self) -> Iterator[Finalist]:
-        """What whole requests propose, as decode steps of it are predicted: of batches in turns, what compositions add
-        up to says so little of a step that a search for requests finds steps that one for steps does not."""
+        """Yield what whole requests propose, as decode steps of it are predicted: of batches in turns, what
+        compositions add up to says so little of a step that a search for requests finds steps that one for steps does
+        not."""
         work = self.question.frame.workload
         finalists = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
         yield from self._repredicted(
@@ -157,15 +158,15 @@ class Optimal:
         return replace(chosen, blocks=tuple(blocks))
 
     def _repredicted(self, finalists: Iterable[Finalist]) -> Iterator[Finalist]:
-        """What another aim found, as it is predicted under this one, where it keeps the limits."""
+        """Yield what another aim found, as it is predicted under this one, where it keeps the limits."""
         for finalist in finalists:
             kept = predicted(finalist.question, finalist.chosen, self.aim)
             if kept is not None:
                 yield kept
 
     def _just_within(self) -> Iterator[Finalist]:
-        """What keeps the limits among the plans that are fastest in one limited phase: compositions that keep them as
-        they add up may not as they are predicted."""
+        """Yield what keeps the limits among the plans that are fastest in one limited phase: compositions that keep
+        them as they add up may not as they are predicted."""
         for phase in self.aim.limits:
             yield from self._repredicted(self.fastest(phase).finalists)
 
@@ -181,8 +182,8 @@ class Optimal:
         return {phase: replace(self, aim=Aim(self.aim.name, {phase: 1.0}, rest)) for phase, rest in others.items()}
 
     def _prompts(self, best: Finalist) -> Finalist:
-        """The same decode steps with prompts on the accelerator, where the objective leaves that open, it has cores of
-        its own and they are faster there."""
+        """Return the same decode steps with prompts on the accelerator, where the objective leaves that open, it has
+        cores of its own and they are faster there."""
         roles = best.question.frame.roles
         if "prefill" in self.aim.phases or roles.accelerator is None or roles.accelerator.name in roles.host.excludes:
             return best

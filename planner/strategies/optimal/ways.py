@@ -1,4 +1,5 @@
-"""What is composed, in numbers alone: ways to run a block, what every block of a way asks for, and what there is.
+"""The program that is solved, in numbers alone: ways to run a block, what every block of a way asks for, and what there
+is.
 
 A plan runs `blocks` blocks, each in one of several *ways*. A pass takes at least the busiest of its *lanes*: devices,
 links, memories that several share, and the chain in which blocks follow each other. Memories must hold what all blocks
@@ -25,7 +26,7 @@ _SAMPLED_WAYS = 64
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """What a block of each way asks for. `lanes` (ways, lanes): seconds; `kept` (ways, memories): bytes; `coming`
+    """The demands of a block of each way. `lanes` (ways, lanes): seconds; `kept` (ways, memories): bytes; `coming`
     (ways, flows): bytes of what is on its way for one block."""
 
     lanes: Numbers
@@ -42,7 +43,7 @@ class Ways:
 
 @dataclass(frozen=True, eq=False)
 class Room:
-    """What there is, and what counts.
+    """The capacities that there are, and what counts.
 
     `ends` (lanes): seconds of what is not in blocks; `weights` (phases): how often each phase counts; `phase` (lanes):
     the phase of every lane; `free` (memories): bytes for blocks; `buffers` (flows, memories): how many bytes of each
@@ -56,7 +57,7 @@ class Room:
     buffers: Numbers
 
     def without(self, lanes: Numbers, kept: Numbers, blocks: int) -> "Room":
-        """What is left beside `blocks` blocks that ask for `lanes` and keep `kept`."""
+        """Return what is left beside `blocks` blocks that ask for `lanes` and keep `kept`."""
         return replace(self, blocks=self.blocks - blocks, ends=self.ends + lanes, free=self.free - kept)
 
     def seconds(self, lanes: Numbers) -> Numbers:
@@ -90,7 +91,8 @@ def undominated(ways: Ways) -> Chosen:
 
 
 def _telling_first(columns: Numbers) -> Numbers:
-    """What ways ask for (demands, ways), those first by which fewest of some ways ask for no more than others."""
+    """Return what ways ask for (demands, ways), those first by which fewest of some ways ask for no more than
+    others."""
     some = columns[:, :: 1 + columns.shape[1] // _SAMPLED_WAYS]
     less = some[:, :, None] <= some[:, None]
     left, telling = np.ones(less.shape[1:], dtype=np.bool_), list[int]()

@@ -1,4 +1,4 @@
-"""From a request to the frame of strategies whose host and accelerator both work, with the user's operation table."""
+"""Turn a request into the frame of strategies whose host and accelerator both work, with the user's operation table."""
 
 from collections.abc import Callable
 from pathlib import Path

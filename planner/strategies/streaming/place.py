@@ -1,4 +1,4 @@
-"""From a split to rules: which units run where, which weights and caches are streamed, pinned or kept on storage."""
+"""Turn a split into rules: which units run where, which weights and caches are streamed, pinned or kept on storage."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -27,7 +27,7 @@ ENDS = ("embedding*", "positions*", "final_norm*", "head*")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a split decides: the accelerator's units, how they are kept, and where the ends of the model live.
+    """The decisions of a split: the accelerator's units, how they are kept, and where the ends of the model live.
 
     Of `units`, the accelerator computes start <= u < stop. `weights_q4`, `cache_q4`: streamed weights, caches in 4-bit
     groups; `stored`: operations whose weights come from `storage` (memories), `stripes` of each from each; `path`: how
@@ -84,12 +84,13 @@ class Frame:
 
     @property
     def expanded(self) -> Format:
-        """What weights in 4-bit groups become. Raises UsageError for weights that are quantised as they are."""
+        """Return what weights in 4-bit groups become. Raises UsageError for weights that are quantised as they are."""
         return _expanded(self.weights, "format")
 
     @property
     def expanded_kv(self) -> Format:
-        """What keys and values in 4-bit groups become. Raises UsageError for those that are quantised as they are."""
+        """Return what keys and values in 4-bit groups become. Raises UsageError for those that are quantised as they
+        are."""
         return _expanded(self.kv, "kv_format")
 
     @property
@@ -99,7 +100,7 @@ class Frame:
         return self.roles.accelerator
 
     def with_tables(self, *tables: OperationTable) -> "Frame":
-        """The same question on a machine with these tables, in place of its own of the same layer and batch."""
+        """Return the same question on a machine with these tables, in place of its own of the same layer and batch."""
         hardware = self.roles.hardware
         others = [other for other in hardware.tables if not any(_alike(other, own) for own in tables)]
         changed = hardware.model_copy(update={"tables": (*tables, *others)})

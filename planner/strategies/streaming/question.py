@@ -25,7 +25,7 @@ Recorded = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a strategy whose host and accelerator both work, and what its plan is to be best at."""
+    """The question to a strategy whose host and accelerator both work, and what its plan is to be best at."""
 
     frame: Frame
     cost_options: CostOptions
@@ -61,7 +61,7 @@ class Question:
         return shortages(memory_use(placed))
 
     def of(self, batch: int | None = None, layers: int | None = None) -> "Question":
-        """The same question for another batch, or a model of so many blocks."""
+        """Return the same question for another batch, or a model of so many blocks."""
         frame = self.frame
         if batch is not None:
             frame = replace(frame, workload=frame.workload.model_copy(update={"batch": batch}))
@@ -72,13 +72,14 @@ class Question:
     def infeasible(
         self, name: str, placed: Placement, fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
-        """What strategy `name` lacks for `placed`, an `option` that would do, and the largest batch that `fits`."""
+        """Return what strategy `name` lacks for `placed`, an `option` that would do, and the largest batch that
+        `fits`."""
         return self.refused(name, self.lacks(placed), fits, option)
 
     def refused(
         self, name: str, missing: Mapping[str, int], fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
-        """The same where so many bytes are `missing` by memory."""
+        """Return the error where so many bytes are `missing` by memory."""
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None

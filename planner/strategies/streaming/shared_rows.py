@@ -22,7 +22,7 @@ class RowCost:
         return max(0.0, self.base + self.slope * rows) if rows else 0.0
 
     def times(self, factor: float) -> "RowCost":
-        """As many times as long."""
+        """Return the cost that is so many times as long."""
         return RowCost(self.base * factor, self.slope * factor)
 
 

@@ -81,7 +81,7 @@ def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, obj
 
 
 def _ratios(table: OperationTable, frame: Frame, column: str, storage: tuple[str, ...]) -> Iterator[tuple[str, float]]:
-    """What the table says over what the roofline says, for every figure of `column` that is not of an instant."""
+    """Yield what the table says over what the roofline says, for every figure of `column` that is not of an instant."""
     costs = CostModel(frame.roles.hardware, CostOptions())
     for (op, where), tasks in cells(frame, table, storage).items():
         row = table.row(op)
