@@ -135,7 +135,7 @@ def critical_path(tasks: Sequence[Task], moments: _Moments, begun: float) -> Ite
         task, (start, end) = tasks[at], moments[at]
         earlier = [*task.deps, *([before[at]] if before[at] is not None else [])]
         ended = [(moments[index][1], index) for index in earlier if index is not None]
-        ready, following = max((each for each in ended if each[0] < end), default=(begun, None))
+        ready, following = max((dependency for dependency in ended if dependency[0] < end), default=(begun, None))
         if ready <= begun:
             ready, following = begun, None
         began = min(max(start, ready), end)

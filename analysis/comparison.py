@@ -28,11 +28,11 @@ class Answer:
 def answer(strategy: str, ask: Callable[[], Decision], ignored: tuple[str, ...] = ()) -> Answer:
     """The answer of one strategy. What is neither InfeasibleError nor UsageError is raised."""
     try:
-        found = ask()
+        decision = ask()
     except (InfeasibleError, UsageError) as error:
         return Answer(strategy, error, ignored)
-    unused = {name: why_unused(found.plan.hardware, name) for name in found.unused}
-    return Answer(strategy, found.plan, ignored, unused)
+    unused = {name: why_unused(decision.plan.hardware, name) for name in decision.unused}
+    return Answer(strategy, decision.plan, ignored, unused)
 
 
 def ranked(

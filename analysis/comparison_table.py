@@ -74,7 +74,7 @@ def _plans(comparison: Comparison) -> Iterator[str]:
     rows = [(row, row.planned) for row in comparison.rows if row.planned is not None]
     memories = _memories(row for _, row in rows)
     lines = [(*_HEAD, *memories, "vs best")]
-    lines += [(row.strategy, *_line(row.strategy, each, memories), f"{row.relative:.2f}x") for row, each in rows]
+    lines += [(row.strategy, *_line(row.strategy, cells, memories), f"{row.relative:.2f}x") for row, cells in rows]
     if any(row.misses for row, _ in rows):
         misses = ["misses", *(" and ".join(row.misses) or "-" for row, _ in rows)]
         lines = [(*line, missed) for line, missed in zip(lines, misses, strict=True)]
@@ -106,7 +106,7 @@ def _failures(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _unused(rows: Sequence[Row]) -> Iterator[str]:
-    for name, why in dict.fromkeys(each for row in rows for each in row.unused.items()):
+    for name, why in dict.fromkeys(item for row in rows for item in row.unused.items()):
         names = ", ".join(row.strategy for row in rows if row.unused.get(name) == why)
         yield f"not used     {name} by {names}: {why}"
 

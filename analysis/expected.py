@@ -86,9 +86,9 @@ def check_tasks(spans: Iterable[Span], expected: Mapping[int, Expected], file: s
     unknown = [task for _, i, task in counts if task not in expected[i].estimates]
     repeated = [task for (_, _, task), count in counts.items() if count > 1]
     faults = ((missing, "not executed"), (unknown, "not in the plan"), (repeated, "executed twice in a pass"))
-    found = [f"{len(tasks)} {fault}, the first {tasks[0]!r:.80}" for tasks, fault in faults if tasks]
-    if found:
-        message = f"tasks of the Trace and of the plan differ: {', '.join(found)}"
+    differences = [f"{len(tasks)} {fault}, the first {tasks[0]!r:.80}" for tasks, fault in faults if tasks]
+    if differences:
+        message = f"tasks of the Trace and of the plan differ: {', '.join(differences)}"
         raise BadInputError(message, file=file, field="task", remedy="write the Trace again from this plan")
 
 

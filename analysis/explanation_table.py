@@ -94,10 +94,10 @@ def _undone(explanation: Explanation) -> Iterator[str]:
     if not explanation.undone:
         return
     yield f"without one rule, the best of all others: how much longer the {explanation.objective} takes"
-    shown = [_row(each) for each in explanation.undone if each.slower is None or each.slower >= UNSEEN]
+    shown = [_row(undone) for undone in explanation.undone if undone.slower is None or undone.slower >= UNSEEN]
     if shown:
         yield from (f"  {line}" for line in aligned(shown, 1))
-    equal = [each.rule for each in explanation.undone if each.slower is not None and each.slower < UNSEEN]
+    equal = [undone.rule for undone in explanation.undone if undone.slower is not None and undone.slower < UNSEEN]
     if equal:
         yield f"  less than {UNSEEN:.1%} for any of: {'; '.join(equal)}"
 

@@ -24,22 +24,22 @@ def batches(strategy: str, ask: Callable[[int], Plan], first: int, most: int) ->
         batch *= 2
 
 
-def points(found: Iterable[Found], limits: Mapping[Limit, float] | None = None) -> tuple[Point, ...]:
+def points(candidates: Iterable[Found], limits: Mapping[Limit, float] | None = None) -> tuple[Point, ...]:
     """All of them in their order, with the `limits` (seconds) that they miss; those marked that are on the front of
     what keeps all."""
-    every = [(strategy, batch, each, missed(each, limits or {})) for strategy, batch, each in found]
+    every = [(strategy, batch, planned, missed(planned, limits or {})) for strategy, batch, planned in candidates]
     kept = [number for number, (*_, misses) in enumerate(every) if not misses]
     speeds = [every[number][2].speed for number in kept]
     best = {kept[place] for place in _front([(speed.request.mid, speed.rate.mid) for speed in speeds])}
     return tuple(
-        Point(strategy=strategy, batch=batch, planned=each, front=number in best, misses=misses)
-        for number, (strategy, batch, each, misses) in enumerate(every)
+        Point(strategy=strategy, batch=batch, planned=planned, front=number in best, misses=misses)
+        for number, (strategy, batch, planned, misses) in enumerate(every)
     )
 
 
 def front(every: Iterable[Point]) -> tuple[Point, ...]:
     """The points that no other beats, the shortest request first."""
-    return tuple(sorted((each for each in every if each.front), key=lambda each: each.planned.speed.request.mid))
+    return tuple(sorted((point for point in every if point.front), key=lambda point: point.planned.speed.request.mid))
 
 
 def _front(places: list[tuple[float, float]]) -> Iterator[int]:

@@ -80,7 +80,7 @@ def _device(device: Device, speeds: Mapping[_What, _Speed]) -> Device:
     if (read := speeds.get(("read", device.name))) is not None:
         changed["read"] = read.of(device.read)
     if (compute := speeds.get(("compute", device.name))) is not None:
-        changed["compute"] = tuple(each.model_copy(update={"flops": compute.of(each.flops)}) for each in device.compute)
+        changed["compute"] = tuple(rate.model_copy(update={"flops": compute.of(rate.flops)}) for rate in device.compute)
     return device.model_copy(update=changed) if changed else device
 
 

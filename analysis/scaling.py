@@ -51,10 +51,10 @@ class Scaling:
 
     def factors(self) -> dict[str, float]:
         """`read cpu`, `compute cpu` or `link h2d` -> rate now / rate when profiled, the median over runs."""
-        found: dict[str, list[float]] = {}
+        rates: dict[str, list[float]] = {}
         for (what, name, _), slower in sorted(self._slower.items()):
-            found.setdefault(f"{what} {name}", []).append(1.0 / slower)
-        return {name: median(values) for name, values in found.items()}
+            rates.setdefault(f"{what} {name}", []).append(1.0 / slower)
+        return {name: median(values) for name, values in rates.items()}
 
 
 def replaced(hardware: Hardware, now: Mapping[str, float]) -> Hardware:

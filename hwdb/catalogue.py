@@ -99,12 +99,12 @@ def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[
     exact = [row for row in rows if plain(row["name"]) == wanted]
     exact = exact or [row for row in rows if plain(_SIZE.sub("", row["name"])) == wanted]
     exact = exact or [row for row in rows if plain(row["name"]) in _as_sold(name, row)]
-    found = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
-    found = found or [row for row in rows if any(_ends(row["name"], form) for form in _as_sold(name, row))]
-    if len(found) == 1:
-        return found[0]
-    names = [row["name"] for row in found or rows]
-    problem = f"more than one {what} is called so" if found else f"no {what} of the catalogue is called so"
+    matches = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
+    matches = matches or [row for row in rows if any(_ends(row["name"], form) for form in _as_sold(name, row))]
+    if len(matches) == 1:
+        return matches[0]
+    names = [row["name"] for row in matches or rows]
+    problem = f"more than one {what} is called so" if matches else f"no {what} of the catalogue is called so"
     raise UsageError(problem, field=field, value=name, remedy=did_you_mean(name, names))
 
 

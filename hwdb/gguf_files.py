@@ -121,10 +121,10 @@ def joined(headers: list[Header]) -> Header:
 
 def _only(folder: Path) -> Path:
     """The first file of the directory's one model."""
-    found = sorted(folder.glob(f"*{SUFFIX}"))
-    models = {(split[1], split[3]) if (split := _SPLIT.fullmatch(path.name)) else path.name for path in found}
+    paths = sorted(folder.glob(f"*{SUFFIX}"))
+    models = {(split[1], split[3]) if (split := _SPLIT.fullmatch(path.name)) else path.name for path in paths}
     if len(models) != 1:
         message = "more than one model is here" if models else "no GGUF file is here"
         remedy = "name the file"
-        raise BadInputError(message, file=str(folder), value=[path.name for path in found] or None, remedy=remedy)
-    return found[0]
+        raise BadInputError(message, file=str(folder), value=[path.name for path in paths] or None, remedy=remedy)
+    return paths[0]

@@ -201,12 +201,12 @@ def _tensor_info(cursor: _Cursor, name: str) -> tuple[BlockType, tuple[int, ...]
         raise cursor.wrong(name, f"1 to {_MAX_DIMENSIONS} dimensions are expected", dimensions)
     shape = tuple(cursor.count(_U64, name) for _ in range(dimensions))[::-1]
     number = cursor.count(_U32, name)
-    found = BLOCK_TYPES.get(number)
-    if found is None:
+    block_type = BLOCK_TYPES.get(number)
+    if block_type is None:
         raise cursor.wrong(name, "a data type that is not known", number)
-    if min(shape) < 1 or shape[-1] % found.values:
-        raise cursor.wrong(name, f"rows of whole blocks of {found.values} values are expected", list(shape))
-    return found, shape, cursor.count(_U64, name)
+    if min(shape) < 1 or shape[-1] % block_type.values:
+        raise cursor.wrong(name, f"rows of whole blocks of {block_type.values} values are expected", list(shape))
+    return block_type, shape, cursor.count(_U64, name)
 
 
 def _alignment(cursor: _Cursor, metadata: Mapping[str, Value]) -> int:

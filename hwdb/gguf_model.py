@@ -133,15 +133,15 @@ def _native_format(tensors: Mapping[str, TensorPlace]) -> Format:
     for place in tensors.values():
         if len(place.shape) == 2:
             values[place.type.name] += place.shape[0] * place.shape[1]
-    found = values.most_common(1)[0][0]
-    return next((fmt for fmt in get_args(Format) if fmt == found), "f16")
+    commonest = values.most_common(1)[0][0]
+    return next((fmt for fmt in get_args(Format) if fmt == commonest), "f16")
 
 
 def _ends(header: Header, vocab: int) -> tuple[int, ...]:
     """The tokens that end a text or a turn."""
     keys = [f"tokenizer.ggml.{key}" for key in _END_KEYS]
-    found = [header.metadata[key] for key in keys if key in header.metadata]
-    return tuple(dict.fromkeys(token for token in found if type(token) is int and 0 <= token < vocab))
+    tokens = [header.metadata[key] for key in keys if key in header.metadata]
+    return tuple(dict.fromkeys(token for token in tokens if type(token) is int and 0 <= token < vocab))
 
 
 def _name(header: Header, otherwise: str) -> str:

@@ -73,7 +73,7 @@ def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) 
     factor = max(factors)
     if min(factors) == factor == 1.0:
         return None
-    between = [place for place, found in enumerate(factors) if 1.0 < found < factor]
+    between = [place for place, value in enumerate(factors) if 1.0 < value < factor]
     if between:
         place = between[len(between) // 2]
         kept = (1 / factors[place] - 1 / factor) / (1 - 1 / factor)
@@ -104,9 +104,9 @@ def _values(header: Header, content: Content, name: str, count: int) -> tuple[fl
     """The numbers of a small f32 tensor."""
     place = header.tensors.get(name)
     if place is None or place.type.name != "f32" or place.shape != (count,):
-        found = None if place is None else f"{place.type.name} {list(place.shape)}"
+        actual = None if place is None else f"{place.type.name} {list(place.shape)}"
         message, remedy = f"{count} values in f32 are expected", "choose another model"
-        raise BadInputError(message, file=header.file, field=name, value=found, remedy=remedy)
+        raise BadInputError(message, file=header.file, field=name, value=actual, remedy=remedy)
     values = tuple(map(shortest, struct.unpack(f"<{count}f", content(name))))
     if not all(0 < value < 1e24 for value in values):
         raise BadInputError("positive factors are expected", file=header.file, field=name, remedy="choose another file")

@@ -56,12 +56,12 @@ _SHEETS = frozenset({"cpu", "gpu"})
 
 def _patched(rows: list[Any], patches: list[Any], key: tuple[str, ...]) -> list[Any]:
     """`rows` with the fields that `patches` give (null removes one); a patch for no row is a new row."""
-    found = {tuple(row[part] for part in key): row for row in rows}
+    by_key = {tuple(row[part] for part in key): row for row in rows}
     for patch in patches:
         name = tuple(patch[part] for part in key)
-        merged = {**found.get(name, {}), **patch}
-        found[name] = {field: value for field, value in merged.items() if value is not None}
-    return list(found.values())
+        merged = {**by_key.get(name, {}), **patch}
+        by_key[name] = {field: value for field, value in merged.items() if value is not None}
+    return list(by_key.values())
 
 
 def _sources_used(node: Any) -> set[str]:
@@ -90,8 +90,8 @@ def newest_ns(cache_dir: Path) -> int:
 
 def _profiles(cache_dir: Path | None) -> list[Path]:
     """The newest first."""
-    found = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
-    dated = [(path.stat().st_mtime_ns, path.name, path) for path in found if path.is_file()]  # no link to nothing
+    paths = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
+    dated = [(path.stat().st_mtime_ns, path.name, path) for path in paths if path.is_file()]  # no link to nothing
     return [path for _, _, path in sorted(dated, reverse=True)]
 
 
@@ -103,8 +103,8 @@ def _latest_profile(cache_dir: Path | None, tell: Callable[[str], None]) -> Hard
         except BadInputError as error:
             wrong.append(error)
         else:
-            for each in wrong:
-                tell(f"passed over a newer profile: {each}; remove it, or run helm-profile again")
+            for fault in wrong:
+                tell(f"passed over a newer profile: {fault}; remove it, or run helm-profile again")
             return latest_profile
     if not wrong:
         raise HardwareUnavailableError(

@@ -97,6 +97,6 @@ def _shown(fields: Fields, key: str) -> str:
 
 
 def _method(fields: Fields) -> str:
-    found: Any = fields.content["quantization_config"]
-    method = found.get("quant_method", "unknown method") if isinstance(found, dict) else found
+    config: Any = fields.content["quantization_config"]
+    method = config.get("quant_method", "unknown method") if isinstance(config, dict) else config
     return str(method)[:80]

@@ -60,8 +60,8 @@ class Fetches:
     def expand(self, arrived: Iterable[FetchedData], after: Deps = ()) -> list[int]:
         """The last tasks of what makes that usable: 4-bit groups are expanded, `after` other tasks too."""
         result: list[int] = []
-        for each in arrived:
-            result += [self._decompress(each, after)] if each.resident.expands else each.deps
+        for data in arrived:
+            result += [self._decompress(data, after)] if data.resident.expands else data.deps
         return result
 
     def _stream(self, carried: Cargo, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:

@@ -87,12 +87,12 @@ def passing(placed: Placed, layer: int, memory: str) -> Passing:
     """What `memory` needs for the operations on a block's cache that run there, in either phase; windows are no part of
     it."""
     used = set(_used(placed, layer, memory))
-    every = [each for each in pieces_of(placed, layer) if each.rule.cache is None]
-    here = [each for each in every if any((each.what, head) in used for head in range(each.start, each.stop))]
-    rows = [each for each in here if turned(placed, each)]
+    every = [piece for piece in pieces_of(placed, layer) if piece.rule.cache is None]
+    here = [piece for piece in every if any((piece.what, head) in used for head in range(piece.start, piece.stop))]
+    rows = [piece for piece in here if turned(placed, piece)]
     both = [row for row in rows if placed.schedule.reshape and row.rule.format == "q4"]
     return Passing(
-        whole=bool(rows) or any(each.rule.memory != memory for each in here),
+        whole=bool(rows) or any(piece.rule.memory != memory for piece in here),
         arriving=tuple(row for row in rows if row.rule.memory != memory),
         expanded=tuple(both),
     )

@@ -130,7 +130,7 @@ class _Builder:
 
     def _expand_all(self, coming: dict[_Streamed, list[FetchedData]]) -> None:
         """With barriers 4-bit groups are expanded on arrival, or once all that the unit needs has come."""
-        self.gate += [task for arrived in coming.values() for each in arrived for task in each.deps]
+        self.gate += [task for arrived in coming.values() for data in arrived for task in data.deps]
         ahead = self.plan.schedule.expand == "on-arrival"
         after = () if ahead else tuple(sorted(set(self.gate)))
         self.brought |= {key: self.arrivals.expand(arrived, after) for key, arrived in coming.items()}
@@ -206,7 +206,7 @@ class _Builder:
     def _bring_known(self, layer: int) -> None:
         """Transfers of known tokens from their store to the cache's homes; they leave as soon as the pass begins, block
         after block, since their place in the caches is kept for them."""
-        found = list[int]()
+        transfers = list[int]()
         rule = prefix_rule(self.plan, layer)
         sizes = stored_sizes(self.plan, layer, self.iteration.batch) if self.iteration.phase == "prefill" else {}
         for number, ((home, fmt), size) in enumerate(sizes.items()):
@@ -214,8 +214,8 @@ class _Builder:
             prefix, deps = cargo(PREFIX, "prefix", piece=number or None), tuple[int, ...]()
             for hop in self.ways.hops(rule.memory, home, size, rule.path):
                 deps = (self.out.transfer(prefix, layer, hop, fmt, deps),)
-            found += deps
-        self.stored[self.out.batch] = tuple(found)
+            transfers += deps
+        self.stored[self.out.batch] = tuple(transfers)
 
     def _written(self, step: Step, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
@@ -230,8 +230,8 @@ class _Builder:
     def _read_elsewhere(self, layer: int | None, memory: str) -> bool:
         """Whether attention reads new keys and values in another memory than that in which they are made."""
         heads, phase = self.plan.model.kv_heads, self.iteration.phase
-        found = (place for name in ("scores", "wv") for place in places(self.plan, name, layer, phase, heads, "heads"))
-        return any(self.memory_of[place.rule.device] != memory for place in found)
+        pieces = (place for name in ("scores", "wv") for place in places(self.plan, name, layer, phase, heads, "heads"))
+        return any(self.memory_of[place.rule.device] != memory for place in pieces)
 
     def _send_kept(self) -> None:
         """With barriers new keys and values leave once their batch is done with the layer, and the next one waits for

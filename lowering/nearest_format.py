@@ -23,7 +23,7 @@ FoundT = TypeVar("FoundT", bound=_OfFormat)
 
 def nearest(fmt: StoredFormat, among: Iterable[FoundT]) -> FoundT | None:
     """That of the format whose values are nearest to those of `fmt` in size; the first of several."""
-    return min(among, key=lambda each: _distance(fmt, each.format), default=None)
+    return min(among, key=lambda candidate: _distance(fmt, candidate.format), default=None)
 
 
 def assumed(figure: Figure) -> Figure:

@@ -125,8 +125,8 @@ def _part(
         flops=round(op.flops * share),
         weights=_coming(op.name, "weights", rows, _of_all_batches(op, weights, iteration.batches), memory),
         cached=_coming(op.name, "cache", rows, cached, memory) if past and window is None else (),
-        at_home=not plan.schedule.reshape and all(each.used_in(memory) for each in cached),
-        turned=2 * sum(each.used for each in cached) if plan.schedule.reshape and past else None,
+        at_home=not plan.schedule.reshape and all(piece.used_in(memory) for piece in cached),
+        turned=2 * sum(piece.used for piece in cached) if plan.schedule.reshape and past else None,
         window=window,
     )
 

@@ -64,14 +64,14 @@ class Slice(Generic[RuleT]):
 
 def first_alike(rules: Rules, layers: int) -> tuple[int, ...]:
     """By block, the first one that no rule tells from it."""
-    selects = (rule.select for each in (rules.residence, rules.kv, rules.compute) for rule in each)
+    selects = (rule.select for group in (rules.residence, rules.kv, rules.compute) for rule in group)
     told = dict.fromkeys(select.ranges for select in selects if select.layers is not None)
     first: dict[tuple[bool, ...], int] = {}
-    return tuple(first.setdefault(tuple(_among(each, layer) for each in told), layer) for layer in range(layers))
+    return tuple(first.setdefault(tuple(_among(ranges, layer) for ranges in told), layer) for layer in range(layers))
 
 
 def _among(ranges: tuple[LayerRange, ...], layer: int) -> bool:
-    return any(each.start <= layer < each.stop for each in ranges)
+    return any(span.start <= layer < span.stop for span in ranges)
 
 
 class KnownRules:
@@ -122,7 +122,7 @@ def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
     result = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
     if tensor.quantised and tensor.op != "embedding":
         return result
-    return tuple(_as_read(each, tensor) for each in result)
+    return tuple(_as_read(piece, tensor) for piece in result)
 
 
 def _as_read(piece: Slice[Residence], tensor: Tensor) -> Slice[Residence]:
@@ -151,8 +151,8 @@ def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Sli
 
 def prefix_rule(rules: Rules, layer: int) -> KvRule | None:
     """Where a block's keys and values of known tokens are before the prompt pass; None: where its cache is."""
-    found = (rule for rule in rules.kv if rule.select.names == PREFIX and matches(rule.select, PREFIX, layer))
-    return next(found, None)
+    matching = (rule for rule in rules.kv if rule.select.names == PREFIX and matches(rule.select, PREFIX, layer))
+    return next(matching, None)
 
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:
@@ -230,22 +230,22 @@ def _searched(
 ) -> tuple[Slice[RuleT], ...]:
     """The pieces of 0 <= i < extent with the first rule that covers each, of those that reach into the block. Raises
     BadInputError for a gap."""
-    left, found = [(0, extent)], list[Slice[RuleT]]()
+    left, pieces = [(0, extent)], list[Slice[RuleT]]()
     for index, rule in among:
         if not left:
             break
         if _named(rule.select.names, name) and _in_phase(rule, phase):
             part = rule.select.part
-            if part is None and not found:
+            if part is None and not pieces:
                 return (Slice(rule, 0, extent),)
             if part is not None:
                 _check_part(part, axis, extent, f"{where}.{index}.select.part", name)
             taken = [(0, extent)] if part is None else [(part.start, part.stop)]
-            found += [Slice(rule, *piece) for piece in _common(left, taken)]
+            pieces += [Slice(rule, *piece) for piece in _common(left, taken)]
             left = list(_without(left, taken[0]))
     if left:
         raise _uncovered(where, name, layer)
-    return tuple(sorted(found, key=lambda piece: piece.start))
+    return tuple(sorted(pieces, key=lambda piece: piece.start))
 
 
 def _uncovered(where: str, name: str, layer: int | None) -> BadInputError:

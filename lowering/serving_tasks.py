@@ -78,8 +78,8 @@ class ServingTasks:
         """The next tokens of all sub-batches together: the head, a large matrix, is read once."""
         seen = self._see(phase, sequences)
         inputs = [self.values[batch, "input"] for batch in range(batches)]
-        made = [made for each in inputs for made in each.made]
-        self.values[0, "input"] = Value(sum(each.size for each in inputs), made)
+        made = [made for value in inputs for made in value.made]
+        self.values[0, "input"] = Value(sum(value.size for value in inputs), made)
         self._run(works(self.plan, seen, output_ops(self.plan.model, seen, self._formats(0))), None, 0)
         self.activations.return_tokens(self.values[0, "head"], tokens_home(self.plan, phase), sequences)
 

@@ -141,11 +141,11 @@ def _links(hardware: Hardware, source: str, target: str, path: Path) -> tuple[Li
     host = hardware.devices[0].memory
     stops = [host] if path == "bounce" else dict.fromkeys(d.memory for d in hardware.devices if d.kind == "cpu")
     ways = [(hardware.link(source, stop), hardware.link(stop, target)) for stop in stops]
-    found = [(first, second) for first, second in ways if first is not None and second is not None]
-    if not found:
+    pairs = [(first, second) for first, second in ways if first is not None and second is not None]
+    if not pairs:
         missing = (source, host) if hardware.link(source, host) is None else (host, target)
         raise _no_way(missing if path == "bounce" else (source, target), host, path)
-    return min(found, key=lambda way: sum(1 / link.bandwidth.value for link in way))
+    return min(pairs, key=lambda way: sum(1 / link.bandwidth.value for link in way))
 
 
 def tokens_home(plan: Placed, phase: Phase) -> str:

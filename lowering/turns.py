@@ -34,8 +34,12 @@ def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
     if plan.schedule.attention == "divided":
         return True
     heads = plan.model.kv_heads
-    found = [places(plan, op, layer, iteration.phase, heads if op != "softmax" else 1, "heads") for op in DIVIDED]
-    return any(len(pieces) > 1 for pieces in found) or len({pieces[0].rule.device for pieces in found}) > 1
+    pieces_of_ops = [
+        places(plan, op, layer, iteration.phase, heads if op != "softmax" else 1, "heads") for op in DIVIDED
+    ]
+    return (
+        any(len(pieces) > 1 for pieces in pieces_of_ops) or len({pieces[0].rule.device for pieces in pieces_of_ops}) > 1
+    )
 
 
 def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[Step, ...]]:
@@ -75,8 +79,8 @@ def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation
 def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> Iterator[_Stage]:
     seen = attending(plan.schedule.cache, iteration)
     for members in stages(plan, ops):
-        found = works(plan, seen, members)
-        yield _Stage(found, 0 if plan.schedule.barrier else _departure(found))
+        stage_works = works(plan, seen, members)
+        yield _Stage(stage_works, 0 if plan.schedule.barrier else _departure(stage_works))
 
 
 def _departure(stage: tuple[Work, ...]) -> int:

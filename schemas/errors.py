@@ -129,7 +129,7 @@ _SPENT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)
 
 def _one_line(text: str) -> str:
     """`text` with its control characters escaped: file names and arguments may hold any."""
-    return re.sub(r"[\x00-\x1f\x7f]", lambda found: repr(found[0])[1:-1], text)
+    return re.sub(r"[\x00-\x1f\x7f]", lambda match: repr(match[0])[1:-1], text)
 
 
 def _cut(text: str) -> str:

@@ -144,7 +144,7 @@ def _taken(stored: StoredTable) -> Served:
     columns["status"] = pc.fill_null(pc.index_in(columns["status"], pa.array(STATUSES)).cast(pa.int64()), -1)
     lists = {name: table.column(f"{_GAP}{name}").combine_chunks() for name in _GAPS}
     start = np.concatenate([[0], np.cumsum(pc.list_value_length(lists["steps"]).to_numpy(zero_copy_only=False))])
-    values = {name: each.flatten().to_numpy(zero_copy_only=False) for name, each in lists.items()}
+    values = {name: column.flatten().to_numpy(zero_copy_only=False) for name, column in lists.items()}
     gaps = Gaps(start=start.astype(np.int64), **values)
     return Served(info=_NO_INFO, gaps=gaps, **{name: column.to_numpy() for name, column in columns.items()})
 

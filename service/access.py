@@ -79,8 +79,8 @@ class Access:
         said = request.headers.get(hdrs.AUTHORIZATION, "")
         scheme, _, rest = said.partition(" ")
         given = rest.encode("utf-8", "surrogateescape") if scheme.lower() == _SCHEME else b""
-        found = [hmac.compare_digest(given, key.encode()) for key in self.keys]  # all, in a time that tells nothing
-        if not any(found):
+        matches = [hmac.compare_digest(given, key.encode()) for key in self.keys]  # all, in a time that tells nothing
+        if not any(matches):
             message = "a key is needed: send 'Authorization: Bearer KEY'" if not said else "not a key of this server"
             raise RefusedError(401, "invalid_api_key", message)
 
@@ -92,11 +92,11 @@ class Access:
         if self.keys or "*" in self.origins or page in self.origins:
             return True
         try:
-            found = urlsplit(page)
+            parts = urlsplit(page)
         except ValueError:
             return False
-        return found.scheme in ("http", "https") and (
-            found.netloc.lower() == host.lower() or _is_local(found.hostname or "")
+        return parts.scheme in ("http", "https") and (
+            parts.netloc.lower() == host.lower() or _is_local(parts.hostname or "")
         )
 
 

@@ -58,8 +58,8 @@ class Metrics:
             return Counter(name, what, [*labels, *more], registry=self._registry)
 
         def histogram(name: str, what: str, buckets: tuple[float, ...]) -> Histogram:
-            found = Histogram(name, what, list(labels), buckets=buckets, registry=self._registry)
-            return found.labels(**labels)
+            metric = Histogram(name, what, list(labels), buckets=buckets, registry=self._registry)
+            return metric.labels(**labels)
 
         def otel(name: str, what: str, buckets: tuple[float, ...], *more: str) -> Histogram:
             names = ["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", *more]

@@ -60,6 +60,6 @@ def capacity_of(limits: Limits, policy: str) -> EngineCapacity:
 
 def share_of(occupancy: Mapping[str, tuple[int, int]], homes: Collection[str]) -> float:
     """Of the blocks of those caches, those in use; `occupancy`: by home, blocks in use and blocks there are."""
-    counts = [each for home, each in occupancy.items() if home in homes]
+    counts = [counts_of_home for home, counts_of_home in occupancy.items() if home in homes]
     total = sum(total for _, total in counts)
     return sum(used for used, _ in counts) / total if total else 0.0

@@ -42,7 +42,7 @@ def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
 
 def layers_document(passes: Sequence[PassLayers]) -> dict[str, Any]:
     """`per_layer`: by phase every layer's seconds, and what overlaps; nothing if there are no passes."""
-    found = {
+    phases = {
         one_pass.phase: {
             "context": one_pass.context,
             "layers": [
@@ -53,7 +53,7 @@ def layers_document(passes: Sequence[PassLayers]) -> dict[str, Any]:
         }
         for one_pass in passes
     }
-    return {"per_layer": found} if found else {}
+    return {"per_layer": phases} if phases else {}
 
 
 def _overlap(overlap: Overlap) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def remembering(price: Price) -> Price:
 
 def _prompt(plan: Placed, passes: Passes, price: Price, between: Handovers, slowed: Slowed | None) -> StreamPhase:
     looked = weighted_passes(plan, passes)
-    done = [_replayed(plan, price, between, slowed, each) for each, _ in looked]
+    done = [_replayed(plan, price, between, slowed, one_pass) for one_pass, _ in looked]
     return _phase(plan, done, lambda values: sum(w * value for (_, w), value in zip(looked, values, strict=True)))
 
 

@@ -101,7 +101,7 @@ def chart(spans: Iterable[Span], hardware: Hardware, layers: range) -> Chart:
     rows = sorted(chart_spans, key=lambda row: (_ORDER.index(row[0]), row[1]))
     names = [places.title(kind, owner, rows) for kind, owner in rows]
     tracks = [tuple(_tracks(chart_spans[row])) for row in rows]
-    return Chart(tuple(ChartRow(*each) for each in zip(names, tracks, strict=True)), end - start, layers)
+    return Chart(tuple(ChartRow(*row) for row in zip(names, tracks, strict=True)), end - start, layers)
 
 
 def layer_period(spans: Iterable[Span], hardware: Hardware) -> float | None:

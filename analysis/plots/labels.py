@@ -42,7 +42,7 @@ class Label:
 def placed(track: Sequence[ChartSpan], room: LabelRoom, size: Size) -> Iterator[Label]:
     """The labels of one track that fit; no two of them overlap, and none leaves its block or its gap."""
     inner = [_inside(block, room, size) for block in track]
-    free, found = _gaps(track, room), list[Label]()
+    free, labels = _gaps(track, room), list[Label]()
     waiting: int | None = None
     for first, last in list(_runs(track, inner, room)):
         joins = waiting is not None and all(
@@ -53,9 +53,9 @@ def placed(track: Sequence[ChartSpan], room: LabelRoom, size: Size) -> Iterator[
         label = _named(track, begin, last, free, room, size) or _named(track, first, last, free, room, size)
         label = label or _with_neighbours(track, (first, last), inner, free, room, size)
         waiting = begin if label is None else None
-        found += [] if label is None else [label]
+        labels += [] if label is None else [label]
     yield from (label for label in inner if label is not None)
-    yield from found
+    yield from labels
 
 
 def _with_neighbours(

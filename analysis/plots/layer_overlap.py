@@ -31,12 +31,12 @@ _MOST = 30.0
 def draw_overlaps(plan: Plan, passes: Sequence[PassLayers]) -> "Figure":
     """For each pass: bars, the seconds in which the next layer is loaded; a line, those in which this one computes; and
     below, compute over load: 1 is a perfect overlap, less waits for memory, more for computation."""
-    each = _BARS + _INNER + _RATIO + _FOOT
-    height = _TOP + len(passes) * each + _LEGEND - 0.25
+    pass_height = _BARS + _INNER + _RATIO + _FOOT
+    height = _TOP + len(passes) * pass_height + _LEGEND - 0.25
     figure = new_figure(_WIDTH, height)
     across = (_WIDTH - _LEFT - _RIGHT) / _WIDTH
     for number, one_pass in enumerate(passes):
-        top = height - _TOP - number * each
+        top = height - _TOP - number * pass_height
         bars = figure.add_axes((_LEFT / _WIDTH, (top - _BARS) / height, across, _BARS / height))
         low = top - _BARS - _INNER - _RATIO
         ratio = figure.add_axes((_LEFT / _WIDTH, low / height, across, _RATIO / height))

@@ -58,9 +58,9 @@ class Look:
 
     def colour(self, memory: str) -> str:
         """Of a memory."""
-        found = self.hardware.memory(memory)
-        alike = [other.name for other in self.hardware.memories if other.kind == found.kind]
-        colour, place = _COLOURS[found.kind], alike.index(memory)
+        own = self.hardware.memory(memory)
+        alike = [other.name for other in self.hardware.memories if other.kind == own.kind]
+        colour, place = _COLOURS[own.kind], alike.index(memory)
         return colour if place == 0 else lighter(colour, min(0.35 * place, 0.8))
 
     def stripes(self, use: HomeUse) -> str | None:
@@ -83,11 +83,11 @@ def draw_layers(plan: Plan) -> "Figure":
     """A strip for decode steps and one for prompts, or one for both; blocks from left to right."""
     shown, look = strips(plan), Look(plan.hardware)
     keys = list(dict.fromkeys(use for strip in shown for use in uses(strip)))
-    each = len(shown[0].rows) * _ROW
-    height = _TOP + len(shown) * (_BETWEEN + each + _TICKS) + -(-len(keys) // _KEYS) * _LEGEND + 0.1
+    strip_height = len(shown[0].rows) * _ROW
+    height = _TOP + len(shown) * (_BETWEEN + strip_height + _TICKS) + -(-len(keys) // _KEYS) * _LEGEND + 0.1
     figure = new_figure(_WIDTH, height)
     for number, strip in enumerate(shown):
-        low = height - _TOP - number * (_BETWEEN + each + _TICKS) - _BETWEEN - each
+        low = height - _TOP - number * (_BETWEEN + strip_height + _TICKS) - _BETWEEN - strip_height
         _draw(figure, strip, look, plan.model.layers, low)
     _legend(figure, keys, look)
     name = plan.strategy.name

@@ -76,10 +76,10 @@ def _sides(served: Served, values: Floats) -> list[tuple[str, Floats]]:
 
 def _distributions(axes: "Axes", runs: Sequence[tuple[str, Floats]], name: str) -> None:
     for number, (run, values) in enumerate(runs):
-        found = np.sort(values[~np.isnan(values)])
-        rows = _thinned(len(found))
+        known = np.sort(values[~np.isnan(values)])
+        rows = _thinned(len(known))
         colour = COLOURS[number % len(COLOURS)]
-        axes.plot(found[rows], 100.0 * (rows + 1) / max(1, len(found)), label=run, color=colour, linewidth=1.4)
+        axes.plot(known[rows], 100.0 * (rows + 1) / max(1, len(known)), label=run, color=colour, linewidth=1.4)
     axes.set_ylim(0.0, 100.0)
     axes.set_xlim(left=0.0)
     dress(axes, name, "requests, %")

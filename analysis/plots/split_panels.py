@@ -41,10 +41,10 @@ def draw_split_curve(curve: SplitCurve) -> "Figure":
     height = _TOP + _LEGEND + max(panels * (_PANEL + _FOOT), _SIDE + 1.1)
     width = _WIDE + _SIDE + 2.1
     figure = new_figure(width, height)
-    each = (height - _TOP - _LEGEND) / panels
+    panel_height = (height - _TOP - _LEGEND) / panels
     for number, lines in enumerate(curve.lines):
-        low = height - _TOP - (number + 1) * each + _FOOT
-        axes = figure.add_axes((0.75 / width, low / height, (_WIDE - 0.95) / width, (each - _FOOT) / height))
+        low = height - _TOP - (number + 1) * panel_height + _FOOT
+        axes = figure.add_axes((0.75 / width, low / height, (_WIDE - 0.95) / width, (panel_height - _FOOT) / height))
         _draw_lines(axes, curve, lines)
     _legend(figure, (_WIDE / 2 + 0.2) / width)
     low = height - _TOP - _SIDE
@@ -130,16 +130,16 @@ def _plain(axes: "Axes") -> None:
 
 def _legend(figure: "Figure", middle: float) -> None:
     """One entry for every line of any panel, below the panels."""
-    found = {}
+    handles = {}
     for axes in figure.axes:
-        found.update({label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)})
+        handles.update({label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)})
     place = (middle, 0.02)
     figure.legend(
-        found.values(),
-        found.keys(),
+        handles.values(),
+        handles.keys(),
         loc="lower center",
         bbox_to_anchor=place,
-        ncols=len(found) if len(found) < 7 else 4,
+        ncols=len(handles) if len(handles) < 7 else 4,
         fontsize=8.5,
         frameon=False,
     )

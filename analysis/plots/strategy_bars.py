@@ -78,7 +78,7 @@ def _draw(axes: "Axes", middle: float, row: Row, objective: Objective, scale: fl
         drawn.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         return
     times = interval(row.planned, objective)
-    low, mid, high = (scale * each for each in (times.low, times.mid, times.high))
+    low, mid, high = (scale * seconds for seconds in (times.low, times.mid, times.high))
     axes.barh(middle, min(mid, end), height=0.6 * _PLAN, color=GREEN if row.relative == 1.0 else BLUE, zorder=2)
     axes.errorbar(mid, middle, xerr=[[mid - low], [high - mid]], color=INK, linewidth=1.1, capsize=3, zorder=3)
     if mid > end:

@@ -10,20 +10,20 @@ class EndlessError(ClientError):
 
 async def read_bounded(response: ClientResponse, limit: int) -> bytes:
     """The body of `response`. Raises EndlessError where it has more than `limit` bytes."""
-    found = bytearray()
+    body = bytearray()
     while data := await response.content.readany():
-        found += data
-        if len(found) > limit:
+        body += data
+        if len(body) > limit:
             raise EndlessError(f"an answer of more than {limit} bytes")
-    return bytes(found)
+    return bytes(body)
 
 
 async def text_of(response: ClientResponse, limit: int) -> str:
     """The first `limit` bytes of a body as text, whatever its encoding says."""
-    found = bytearray()
-    while len(found) < limit and (data := await response.content.readany()):
-        found += data
-    return bytes(found[:limit]).decode("utf-8", "replace")
+    body = bytearray()
+    while len(body) < limit and (data := await response.content.readany()):
+        body += data
+    return bytes(body[:limit]).decode("utf-8", "replace")
 
 
 def headers_of(key: str | None) -> dict[str, str]:

@@ -20,15 +20,15 @@ def measured(requests: Requests, replayed: Replayed, info: ServedInfo) -> Served
         request=np.arange(count),
         arrival_s=requests.arrival_s,
         started_s=np.full(count, np.nan),
-        first_token_s=np.array([each.moments[0] - start if each.moments else np.nan for each in observed]),
-        finish_s=np.array([_finish(each) - start for each in observed]),
-        prompt_tokens=np.array([_prompt(each, requests) for each in observed], np.int64),
+        first_token_s=np.array([record.moments[0] - start if record.moments else np.nan for record in observed]),
+        finish_s=np.array([_finish(record) - start for record in observed]),
+        prompt_tokens=np.array([_prompt(record, requests) for record in observed], np.int64),
         output_tokens=requests.output_tokens,
-        produced=np.array([each.produced for each in observed], np.int64),
-        status=np.array([STATUSES.index(_status(each)) for each in observed], np.int64),
+        produced=np.array([record.produced for record in observed], np.int64),
+        status=np.array([STATUSES.index(_status(record)) for record in observed], np.int64),
         cpu_tokens=nothing,
         preemptions=nothing,
-        reused_tokens=np.array([each.reused_tokens for each in observed], np.int64),
+        reused_tokens=np.array([record.reused_tokens for record in observed], np.int64),
         replica=nothing,
         gaps=_gaps(observed),
     )
@@ -50,7 +50,7 @@ def _prompt(observed: Observed, requests: Requests) -> int:
 
 def _gaps(observed: tuple[Observed, ...]) -> Gaps:
     """Every gap as a run of its own."""
-    gaps = [np.diff(each.moments) for each in observed]
+    gaps = [np.diff(record.moments) for record in observed]
     start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)
     ones = np.ones(start[-1], np.int64)
     values = np.concatenate(gaps) if gaps else np.zeros(0)

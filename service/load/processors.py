@@ -37,10 +37,10 @@ def parse_use(text: str, client: float) -> ProcessorUse | None:
 
 def _seconds(text: str) -> float | None:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
         return None
-    return found if 0.0 <= found < MAX_SECONDS else None
+    return seconds if 0.0 <= seconds < MAX_SECONDS else None
 
 
 MAX_SECONDS = 1e12

@@ -22,7 +22,7 @@ def id_prompts(requests: Requests, seed: int) -> Prompt:
 
     def prompt(row: int) -> list[int]:
         known = requests.hashes[requests.hash_start[row] : requests.hash_start[row + 1]]
-        blocks = [_ids((seed, 1, int(each) % 2**63), requests.hash_block) for each in known]
+        blocks = [_ids((seed, 1, int(block_hash) % 2**63), requests.hash_block) for block_hash in known]
         length = int(requests.prompt_tokens[row])
         rest = _ids((seed, 0, row), max(0, length - len(known) * requests.hash_block))
         result: list[int] = np.concatenate([*blocks, rest])[:length].tolist()

@@ -49,11 +49,11 @@ def find_capacity(keeps: Keeps, guess: float, seeds: Sequence[int]) -> Capacity:
         runs += 1
         return keeps(rate, seed)
 
-    found = tuple(_bisect(counted, guess, seed) for seed in seeds)
-    rates = [each.keeps for each in found]
+    brackets = tuple(_bisect(counted, guess, seed) for seed in seeds)
+    rates = [bracket.keeps for bracket in brackets]
     mean, half = fmean(rates), half_width(rates)
     low, high = (None, None) if half is None else (max(0.0, mean - half), mean + half)
-    return Capacity(mean, low, high, runs, found)
+    return Capacity(mean, low, high, runs, brackets)
 
 
 def half_width(values: Sequence[float]) -> float | None:

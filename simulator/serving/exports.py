@@ -18,7 +18,7 @@ _NS = 1e9
 def vllm_bench(served: Served, report: ServingReport) -> dict[str, Any]:
     """What `vllm bench serve --save-result --save-detailed` writes, times in its units (single requests: seconds)."""
     rate, latency, counts = report.throughput, report.latency, report.counts
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "backend": "helm",
         "label": f"{served.info.source} {served.info.policy}",
         "num_prompts": counts.asked,
@@ -34,8 +34,8 @@ def vllm_bench(served: Served, report: ServingReport) -> dict[str, Any]:
         "total_token_throughput": rate.total_tokens,
     }
     for name, spread in (("ttft", latency.ttft), ("tpot", latency.tpot), ("itl", latency.itl), ("e2el", latency.e2e)):
-        found |= _spread(name, spread)
-    return found | _details(served)
+        document |= _spread(name, spread)
+    return document | _details(served)
 
 
 def _spread(name: str, spread: Spread | None) -> dict[str, float]:
@@ -48,14 +48,14 @@ def _spread(name: str, spread: Spread | None) -> dict[str, float]:
 
 def _details(served: Served) -> dict[str, Any]:
     done = served.status == FINISHED
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         "input_lens": served.prompt_tokens.tolist(),
         "output_lens": np.where(done, served.produced, 0).tolist(),
         "ttfts": np.where(done, ttft(served), 0.0).tolist(),
         "start_times": served.arrival_s.tolist(),
         "errors": ["" if status == FINISHED else STATUSES[status] for status in served.status.tolist()],
     }
-    return found | ({"itls": list(_gaps(served))} if served.info.source == "measured" else {})
+    return details | ({"itls": list(_gaps(served))} if served.info.source == "measured" else {})
 
 
 def _gaps(served: Served) -> Iterator[list[float]]:

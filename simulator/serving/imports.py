@@ -33,13 +33,13 @@ def _from_vllm(path: Path) -> Served:
     file, content = str(path), parse_json(read_bytes(path, JSON_LIMIT), str(path))
     if not isinstance(content, dict):
         raise BadInputError("not what vllm bench serve wrote", file=file, remedy="use --save-result --save-detailed")
-    found = answered(content, file)
-    first = numbers(_detail(content, "ttfts", found.row, file), file, "ttfts")[found.row]
-    rows = _detail(content, "itls", found.row, file)
-    gaps = [numbers(rows[row], file, f"itls.{row}") for row in found.row.tolist()]
-    lengths = found.prompt_tokens, found.output_tokens
+    rows_answered = answered(content, file)
+    first = numbers(_detail(content, "ttfts", rows_answered.row, file), file, "ttfts")[rows_answered.row]
+    rows = _detail(content, "itls", rows_answered.row, file)
+    gaps = [numbers(rows[row], file, f"itls.{row}") for row in rows_answered.row.tolist()]
+    lengths = rows_answered.prompt_tokens, rows_answered.output_tokens
     whole = first + np.array([float(gap.sum()) for gap in gaps])
-    return _table("vllm bench serve", path, found.sent_s, lengths, first, whole, gaps)
+    return _table("vllm bench serve", path, rows_answered.sent_s, lengths, first, whole, gaps)
 
 
 def _detail(content: dict[str, Any], name: str, row: Ints, file: str) -> list[Any]:
@@ -52,12 +52,12 @@ def _detail(content: dict[str, Any], name: str, row: Ints, file: str) -> list[An
 
 
 def _from_aiperf(path: Path) -> Served:
-    found = read_records(path)
-    rows = found.metrics.to_pylist()
+    records = read_records(path)
+    rows = records.metrics.to_pylist()
     first = np.array([_seconds(row, "time_to_first_token") for row in rows])
     whole = np.array([_seconds(row, "request_latency") for row in rows])
     gaps = [np.array((row["inter_chunk_latency"] or {}).get("value") or ()) / 1e3 for row in rows]
-    return _table("AIPerf", path, found.sent_s, (found.prompt_tokens, found.output_tokens), first, whole, gaps)
+    return _table("AIPerf", path, records.sent_s, (records.prompt_tokens, records.output_tokens), first, whole, gaps)
 
 
 def _seconds(row: dict[str, Any], name: str) -> float:

@@ -39,7 +39,7 @@ class Setup:
         tokens = {"gpu": self.limits.gpu_tokens, "cpu": self.limits.cpu_tokens}
         homes = policy_options(self.policy).homes
         if max(tokens[home] for home in homes) < self.limits.block:
-            others = [name for name, each in POLICIES.items() if any(tokens[at] for at in each.homes)]
+            others = [name for name, policy in POLICIES.items() if any(tokens[at] for at in policy.homes)]
             remedy = f"use one of {', '.join(others)}, or more memory"
             message = "no room where this policy has the caches of its requests"
             raise InfeasibleError(message, field="policy", value=self.policy, remedy=remedy)
@@ -65,7 +65,7 @@ class Outcome:
 
 def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
     """Serve all requests; `info` says what the table belongs to."""
-    found = simulate(
+    columns = simulate(
         requests.columns(),
         setup.cost,
         setup.believed,
@@ -76,31 +76,33 @@ def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
         setup.router,
         setup.reference,
     )
-    served = _served(requests, found, info)
-    return Outcome(served, _activity(served, found, setup), _occupancy(found, setup))
+    served = _served(requests, columns, info)
+    return Outcome(served, _activity(served, columns, setup), _occupancy(columns, setup))
 
 
-def _served(requests: Requests, found: Found, info: ServedInfo) -> Served:
+def _served(requests: Requests, columns: Found, info: ServedInfo) -> Served:
     counts = ("produced", "status", "cpu_tokens", "preemptions", "reused_tokens", "replica")
     return Served(
         info,
         request=np.arange(len(requests)),
         arrival_s=requests.arrival_s,
-        started_s=found["started_s"],
-        first_token_s=found["first_token_s"],
-        finish_s=found["finish_s"],
+        started_s=columns["started_s"],
+        first_token_s=columns["first_token_s"],
+        finish_s=columns["finish_s"],
         prompt_tokens=requests.prompt_tokens,
         output_tokens=requests.output_tokens,
-        **{name: _whole(found[name]) for name in counts},
-        gaps=_gaps(found, len(requests)),
+        **{name: _whole(columns[name]) for name in counts},
+        gaps=_gaps(columns, len(requests)),
     )
 
 
-def _gaps(found: Found, requests: int) -> Gaps:
+def _gaps(columns: Found, requests: int) -> Gaps:
     """Runs are of several requests together, so rows share them out evenly."""
-    steps, weight = _whole(found["itl_steps"]), _whole(found["itl_weight"])
+    steps, weight = _whole(columns["itl_steps"]), _whole(columns["itl_weight"])
     start = np.linspace(0, len(steps), requests + 1).astype(np.int64)
-    return Gaps(start, found["itl_first_s"], found["itl_step_s"], steps, weight, found["itl_on_cpu"].astype(np.bool_))
+    return Gaps(
+        start, columns["itl_first_s"], columns["itl_step_s"], steps, weight, columns["itl_on_cpu"].astype(np.bool_)
+    )
 
 
 def _whole(values: Any) -> Ints:
@@ -108,21 +110,21 @@ def _whole(values: Any) -> Ints:
     return whole
 
 
-def _activity(served: Served, found: Found, setup: Setup) -> Activity:
+def _activity(served: Served, columns: Found, setup: Setup) -> Activity:
     ends = served.finish_s[~np.isnan(served.finish_s)]
     seconds = setup.replicas * (float(ends.max() - served.arrival_s[0]) if len(ends) else 0.0)
     limits = setup.limits
 
     def share(name: str) -> float:
-        return float(found[name].sum()) / seconds if seconds > 0.0 else 0.0
+        return float(columns[name].sum()) / seconds if seconds > 0.0 else 0.0
 
     return Activity(
         busy=Busy(gpu=share("gpu_s"), cpu=share("cpu_s"), link=share("link_s")),
-        gpu_cache=_cache(limits.gpu_tokens, share("gpu_kv_s"), found["gpu_blocks"], limits.block),
-        cpu_cache=_cache(limits.cpu_tokens, share("cpu_kv_s"), found["cpu_blocks"], limits.block),
-        iterations=int(found["passes"].sum()),
-        swapped_out=int(found["swapped_out"].sum()),
-        swapped_in=int(found["swapped_in"].sum()),
+        gpu_cache=_cache(limits.gpu_tokens, share("gpu_kv_s"), columns["gpu_blocks"], limits.block),
+        cpu_cache=_cache(limits.cpu_tokens, share("cpu_kv_s"), columns["cpu_blocks"], limits.block),
+        iterations=int(columns["passes"].sum()),
+        swapped_out=int(columns["swapped_out"].sum()),
+        swapped_in=int(columns["swapped_in"].sum()),
     )
 
 
@@ -133,24 +135,24 @@ def _cache(tokens: int, mean: float, most_blocks: Ints, block: int) -> Cache:
     return Cache(tokens=tokens, mean=mean / tokens if tokens else 0.0, max=most)
 
 
-def _occupancy(found: Found, setup: Setup) -> Occupancy:
-    at = np.unique(found["kv_at_s"])
+def _occupancy(columns: Found, setup: Setup) -> Occupancy:
+    at = np.unique(columns["kv_at_s"])
     limits = setup.limits
     return Occupancy(
         at,
-        _share(found, at, "kv_gpu_tokens", limits.gpu_tokens * setup.replicas),
-        _share(found, at, "kv_cpu_tokens", limits.cpu_tokens * setup.replicas),
+        _share(columns, at, "kv_gpu_tokens", limits.gpu_tokens * setup.replicas),
+        _share(columns, at, "kv_cpu_tokens", limits.cpu_tokens * setup.replicas),
     )
 
 
-def _share(found: Found, at: Floats, name: str, tokens: int) -> Floats | None:
+def _share(columns: Found, at: Floats, name: str, tokens: int) -> Floats | None:
     """What all replicas hold at some times, each as it was sampled last, over all that they have room for."""
     if not tokens:
         return None
     held = np.zeros(len(at))
-    for replica in np.unique(found["kv_replica"]):
-        mine = found["kv_replica"] == replica
-        times, values = found["kv_at_s"][mine], found[name][mine]
+    for replica in np.unique(columns["kv_replica"]):
+        mine = columns["kv_replica"] == replica
+        times, values = columns["kv_at_s"][mine], columns[name][mine]
         row = np.searchsorted(times, at, side="right") - 1
         held += np.where(row >= 0, values[np.maximum(row, 0)], 0)
     return held / tokens

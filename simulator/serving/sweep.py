@@ -27,10 +27,10 @@ def parse_sweep(text: str) -> Sweep:
     name, _, values = text.partition("=")
     if name not in OVER or not values:
         raise UsageError("not a sweep", field="sweep", value=text, remedy=_EXAMPLE)
-    found = _range(values, text) if ":" in values else tuple(_number(word, text) for word in values.split(","))
-    if name in ("output", "input") and any(value != round(value) for value in found):
+    points = _range(values, text) if ":" in values else tuple(_number(word, text) for word in values.split(","))
+    if name in ("output", "input") and any(value != round(value) for value in points):
         raise UsageError("tokens are whole", field="sweep", value=text, remedy=_EXAMPLE)
-    return Sweep(OVER[name], found)
+    return Sweep(OVER[name], points)
 
 
 def _range(values: str, text: str) -> tuple[float, ...]:

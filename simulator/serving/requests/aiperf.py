@@ -48,7 +48,7 @@ def read_records(path: Path) -> Records:
     times = sent.take(came).to_numpy()
     order = np.argsort(times, kind="stable")
     row, times = came[order], times[order]
-    lengths = [each.take(pa.array(row)).to_numpy() for each in (prompt, output)]
+    lengths = [column.take(pa.array(row)).to_numpy() for column in (prompt, output)]
     return Records(row, (times - times[:1]) / 1e9, lengths[0], lengths[1], metrics.take(pa.array(row)))
 
 
@@ -67,6 +67,6 @@ def _metrics() -> "pa.StructType":
 
 def read_aiperf(path: Path) -> tuple[Requests, Place]:
     """Requests as they were sent. Raises BadInputError."""
-    found = read_records(path)
-    requests = make_requests(found.sent_s, found.prompt_tokens, found.output_tokens)
-    return requests, Place(str(path), NAMES, lambda row: line_of(path, int(found.row[row])))
+    records = read_records(path)
+    requests = make_requests(records.sent_s, records.prompt_tokens, records.output_tokens)
+    return requests, Place(str(path), NAMES, lambda row: line_of(path, int(records.row[row])))

@@ -64,9 +64,9 @@ def asking(
     if source.startswith(PREFIX):
         described = parse_synthetic(source)
         return RequestSource(replace(described, n=min(described.n, limit or described.n)), rate, arrivals)
-    found = read_requests(source, sort=sort)
+    requests = read_requests(source, sort=sort)
     return RequestSource(
-        found if limit is None else take_requests(found, np.arange(min(limit, len(found)))), rate, arrivals
+        requests if limit is None else take_requests(requests, np.arange(min(limit, len(requests)))), rate, arrivals
     )
 
 

@@ -54,15 +54,17 @@ def read_lengths(path: Path) -> tuple[Requests, Place]:
     table = read_csv(path, {**wanted, **optional, **({time: pa.float64()} if time else {})})
     arrival = table.column(time).to_numpy() / PER_SECOND[time] if time else np.zeros(table.num_rows)
     columns = {name: np.array(table.column(name).to_numpy()) for name in (*wanted, *optional)}
-    found = make_requests(arrival, columns[prompt], columns[output], columns.get("priority"), columns.get("cancel_s"))
+    requests = make_requests(
+        arrival, columns[prompt], columns[output], columns.get("priority"), columns.get("cancel_s")
+    )
     names = {"arrival_s": time or "arrival_s", "prompt_tokens": prompt, "output_tokens": output}
-    return found, Place(str(path), names, csv_line)
+    return requests, Place(str(path), names, csv_line)
 
 
 def _named(header: tuple[str, ...], names: tuple[str, ...], what: str, path: Path) -> str:
     """The name in a header that means the lengths of `what`."""
-    found = [name for name in names if name in header]
-    if not found:
+    columns = [name for name in names if name in header]
+    if not columns:
         remedy = f"call the column one of {', '.join(names)}; the file has {', '.join(header)}"
         raise BadInputError(f"no column of {what} lengths", file=str(path), remedy=remedy)
-    return found[0]
+    return columns[0]

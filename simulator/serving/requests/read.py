@@ -28,8 +28,8 @@ def read_requests(source: str, seed: int = 0, sort: bool = False) -> Requests:
     if source.startswith(PREFIX):
         return make_synthetic(parse_synthetic(source), seed)
     path = Path(source)
-    found, place = _reader(path)(path)
-    return check_requests(sort_requests(found) if sort else found, place)
+    requests, place = _reader(path)(path)
+    return check_requests(sort_requests(requests) if sort else requests, place)
 
 
 def _reader(path: Path) -> Callable[[Path], tuple[Requests, Place]]:

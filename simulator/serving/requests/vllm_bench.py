@@ -38,8 +38,8 @@ def answered(content: dict[str, Any], file: str) -> Answered:
 
 def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Place]:
     """Requests that got an output: nobody knows how long the others' would have been. Raises BadInputError."""
-    found = answered(content, str(path))
-    return make_requests(found.sent_s, found.prompt_tokens, found.output_tokens), Place(str(path), NAMES)
+    rows = answered(content, str(path))
+    return make_requests(rows.sent_s, rows.prompt_tokens, rows.output_tokens), Place(str(path), NAMES)
 
 
 def _list(content: dict[str, Any], name: str, file: str) -> Any:

@@ -82,7 +82,7 @@ def access_of(args: argparse.Namespace) -> "Access":
         raise UsageError(
             "not a name", field="--allow-host", value=args.allow_host, remedy="write box.lan, for instance"
         )
-    return Access(keys, {args.host.lower(), *hosts}, {_origin(each) for each in args.allow_origin})
+    return Access(keys, {args.host.lower(), *hosts}, {_origin(origin) for origin in args.allow_origin})
 
 
 def _origin(text: str) -> str:

@@ -113,7 +113,7 @@ def _ending_by_signals() -> Iterator[None]:
         raise _EndedError(number)
 
     main = threading.current_thread() is threading.main_thread()
-    numbers = [each for each in ENDING if main and signal.getsignal(each) is signal.SIG_DFL]
+    numbers = [number for number in ENDING if main and signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, end)
     try:

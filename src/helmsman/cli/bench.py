@@ -75,8 +75,8 @@ def execute(args: argparse.Namespace) -> int:
         progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,
     ):
         results = run_tests(engine, tests, args.repetitions, longest, tell)
-        found = bench_document(engine, str(args.checkpoint), facts, results)
-    emit(args, found.to_json(), lambda: f"machine: {found.machine}\n\n{table(found)}")
+        document = bench_document(engine, str(args.checkpoint), facts, results)
+    emit(args, document.to_json(), lambda: f"machine: {document.machine}\n\n{table(document)}")
     return 0
 
 

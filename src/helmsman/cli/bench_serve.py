@@ -74,13 +74,13 @@ def execute(args: argparse.Namespace) -> int:
     served = measured(requests, replayed, _info(args, server, notes))
     with whole_file(args.out) as stream:
         write_served(served, stream)
-    found = report(served, slo)
-    show(args, found.to_json(), lambda: report_text(found))
+    summary = report(served, slo)
+    show(args, summary.to_json(), lambda: report_text(summary))
     _warn(args, served, replayed)
     _check_answered(args, replayed)
-    if found.goodput is None or found.goodput.met:
+    if summary.goodput is None or summary.goodput.met:
         return 0
-    kept = f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}"
+    kept = f"kept by {summary.goodput.share:.2%} of the requests: {slo_text(summary.goodput.slo)}"
     raise TargetMissedError(kept, field="--slo", remedy="lower --rate, or allow more time").after_report()
 
 
@@ -116,7 +116,7 @@ def _replay(args: argparse.Namespace, requests: "Requests", server: "Described",
 def _lag(requests: "Requests", replayed: "Replayed") -> float:
     """Seconds by which the latest request was sent too late."""
     arrivals: list[float] = requests.arrival_s.tolist()
-    sent = (each.sent - replayed.start for each in replayed.observed)
+    sent = (record.sent - replayed.start for record in replayed.observed)
     return max(moment - arrival for moment, arrival in zip(sent, arrivals, strict=True))
 
 
@@ -136,9 +136,9 @@ def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, flo
 
 def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
     """Raise HardwareUnavailableError where the server answered nothing of what it was asked."""
-    if any(each.moments or each.status == "cancelled" for each in replayed.observed):
+    if any(record.moments or record.status == "cancelled" for record in replayed.observed):
         return
-    error = next((each.error for each in replayed.observed if each.error), "no token came")
+    error = next((record.error for record in replayed.observed if record.error), "no token came")
     remedy = "look at the server's log; --words and --plain are for servers that refuse token ids or other fields"
     raise HardwareUnavailableError(
         f"no request was answered: {error[:200]}", field="--url", value=args.url, remedy=remedy
@@ -147,7 +147,7 @@ def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
 
 def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> None:
     """What went wrong first, if something did, and whether the client kept up."""
-    error = next((each.error for each in replayed.observed if each.error), None)
+    error = next((record.error for record in replayed.observed if record.error), None)
     if error is not None:
         print(f"helm-bench-serve: warning: the first that failed or was refused: {error[:200]}", file=sys.stderr)
     others = float(served.info.notes.get("others_cpu_share", 0.0))

@@ -51,10 +51,10 @@ def template_of(args: argparse.Namespace, text: "Text | None") -> "Renderer":
     if text is None:
         remedy = "use a checkpoint that has one"
         raise BadInputError("there is no tokenizer", file=str(args.checkpoint), remedy=remedy)
-    found = open_template(args.checkpoint)
-    if not found.own:
+    template = open_template(args.checkpoint)
+    if not template.own:
         print("helm-run: warning: the checkpoint has no chat template; a plain one is used", file=sys.stderr)
-    return Renderer(found)
+    return Renderer(template)
 
 
 def converse(args: argparse.Namespace, chat: "Chat") -> None:

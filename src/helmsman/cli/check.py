@@ -82,10 +82,10 @@ def _served(args: argparse.Namespace) -> int:
     plan = plan_of(args)
     simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
-    found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
-    emit(args, found.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(found)}")
-    remedy = "see what helm-bench-serve said of the first that failed or was refused" if found.lost else _REMEDY
-    return _judge(found.verdict, served_verdict(found), remedy)
+    comparison = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
+    emit(args, comparison.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(comparison)}")
+    remedy = "see what helm-bench-serve said of the first that failed or was refused" if comparison.lost else _REMEDY
+    return _judge(comparison.verdict, served_verdict(comparison), remedy)
 
 
 def _measured(args: argparse.Namespace) -> int:

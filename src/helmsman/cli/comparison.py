@@ -47,7 +47,7 @@ def compared(args: argparse.Namespace, request: "PlanRequest[Any]") -> "Comparis
 def _given(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
     """Options of strategies that were given."""
     names = (RECOMMENDED, *OWN) if args.strategy == ALL else (args.strategy,)
-    usual = {name: default for each in names for name, default in offered(method(each).options).items()}
+    usual = {name: default for strategy in names for name, default in offered(method(strategy).options).items()}
     return {name: getattr(args, name) for name, default in usual.items() if getattr(args, name) != default}
 
 
@@ -64,7 +64,11 @@ def show_comparison(
     from helmsman.planner.remedies import with_remedies
 
     kept = any(row.planned and not row.misses for row in comparison.rows)
-    cost = "\n\nseconds      " + ", ".join(f"{name} {each:.2f}" for name, each in took.items()) if args.verbose else ""
+    cost = (
+        "\n\nseconds      " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in took.items())
+        if args.verbose
+        else ""
+    )
     if kept:
         emit(args, comparison.to_json(), lambda: args.in_flags(table(comparison)) + cost + drawn)
         return

@@ -34,12 +34,12 @@ def execute(args: argparse.Namespace) -> int:
     """Print a line for every name; with --quiet the names alone, without spaces, as completions read them."""
     from helmsman.analysis.listing import listing
 
-    found = listing(args.kind)
+    names = listing(args.kind)
     if args.quiet and not args.json:
-        write_out(args, found.to_json())
-        say("\n".join(entry.name.replace(" ", "_") for entry in found.entries))
+        write_out(args, names.to_json())
+        say("\n".join(entry.name.replace(" ", "_") for entry in names.entries))
         return 0
-    emit(args, found.to_json(), lambda: _table(found))
+    emit(args, names.to_json(), lambda: _table(names))
     return 0
 
 

@@ -70,7 +70,7 @@ def _write_directory(
 ) -> "Written":
     from helmsman.executor.checkpoint.write import write_checkpoint
 
-    plain = next((each for each in FORMATS if each == fmt), None)
+    plain = next((plain_format for plain_format in FORMATS if plain_format == fmt), None)
     if plain is None:
         raise UsageError("only GGUF files hold this format", field="--format", value=fmt, remedy="add --gguf")
     shard_size = parse_bytes(args.shard_size, "--shard-size")
@@ -105,7 +105,9 @@ def _progress(args: argparse.Namespace, model: "Model", fmt: FileFormat) -> Iter
     from helmsman.hwdb.gguf_types import BLOCK_TYPES
     from helmsman.lowering.tensors import parameters
 
-    total = next(found for found in BLOCK_TYPES.values() if found.name == MOSTLY.get(fmt, fmt)).size(parameters(model))
+    total = next(block_type for block_type in BLOCK_TYPES.values() if block_type.name == MOSTLY.get(fmt, fmt)).size(
+        parameters(model)
+    )
     hidden = args.quiet or not sys.stderr.isatty()
     with bars()(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
         yield lambda size: bar.update(size) and None

@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def in_flags(self, text: str) -> str:
         """Words of the library, which names options between backquotes, with the command's flags for them."""
-        return re.sub("`([a-z][a-z0-9_]*)`", lambda found: self.flag(found[1]) or found[0], text)
+        return re.sub("`([a-z][a-z0-9_]*)`", lambda match: self.flag(match[1]) or match[0], text)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A choice that there is not is said with those that are like it, or else all."""

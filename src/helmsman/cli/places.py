@@ -41,7 +41,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         if other != option:
             remedy = "choose two places"
             raise UsageError(f"is written by {other} too", field=option, value=str(path), remedy=remedy)
-        others = ((each, value) for each, value in given.items() if each not in OUTPUTS)
+        others = ((other_option, value) for other_option, value in given.items() if other_option not in OUTPUTS)
         reader = next((other for other, value in others if _is_file(value, path, other in _FOLDERS)), None)
         if reader is not None:
             message = f"is read as {_option(reader)} too"
@@ -56,7 +56,7 @@ def _is_file(value: object, path: Path, whole: bool) -> bool:
     """Whether an argument's value, or one of its values, names the existing file `path`; or its folder, where all of
     that is read (`whole`)."""
     if isinstance(value, list | tuple):
-        return any(_is_file(each, path, whole) for each in value)
+        return any(_is_file(entry, path, whole) for entry in value)
     if isinstance(value, str) and Path(value).suffix not in _READ and os.sep not in value:
         return False  # a name of the catalogue, of the database, or a text
     if not isinstance(value, str | Path) or not path.exists():

@@ -90,17 +90,17 @@ def execute(args: argparse.Namespace) -> int:
         request = replace(request, tell=clock.tell)
         if compares(args):
             warn_of_disturbed(args, request.hardware)
-            found = compared(args, request)
+            comparison = compared(args, request)
         elif not args.max_context:
             warn(args, unmarked_record(request.hardware))
             decision = decide(request)
         took = clock.parts()
     if compares(args):
-        if args.plot and any(row.planned for row in found.rows):
+        if args.plot and any(row.planned for row in comparison.rows):
             from helmsman.analysis.plots.figures import comparison_figure
 
-            write_picture(args.plot, comparison_figure(found))
-        show_comparison(args, request, found, took, _drawn(args))
+            write_picture(args.plot, comparison_figure(comparison))
+        show_comparison(args, request, comparison, took, _drawn(args))
         return 0
     if args.max_context:
         return _print_longest(args, request)
@@ -188,8 +188,8 @@ def _reasons(decision: "Decision") -> tuple[str, str]:
     from helmsman.analysis.explanation_table import table
 
     assert decision.explained is not None, "strategies that cannot say refuse the option"
-    found = decision.explained()
-    return found.to_json(), f"\n\n{table(found)}"
+    explanation = decision.explained()
+    return explanation.to_json(), f"\n\n{table(explanation)}"
 
 
 def _drawn(args: argparse.Namespace) -> str:

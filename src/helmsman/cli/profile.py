@@ -80,15 +80,18 @@ def _execute_table(
     if record is None:
         record = _measure(loopback, date, args.quiet)
         told.append(summary(record))
-    found = TablePlace.of(record, machine)
-    known = found.known(asked)
+    table_place = TablePlace.of(record, machine)
+    known = table_place.known(asked)
     if known is not None and not args.again:
-        told += [table_summary(found.hardware, known, asked.model.name), "measured before; --again measures it again"]
-        write_out(args, found.hardware.to_json())
-        show(args, found.hardware.to_json(), lambda: "\n".join(told))
+        told += [
+            table_summary(table_place.hardware, known, asked.model.name),
+            "measured before; --again measures it again",
+        ]
+        write_out(args, table_place.hardware.to_json())
+        show(args, table_place.hardware.to_json(), lambda: "\n".join(told))
         return 0
-    elsewhere = None if args.again else known_elsewhere(found, asked)
-    hardware = elsewhere or measured(found, asked, date, args.quiet)
+    elsewhere = None if args.again else known_elsewhere(table_place, asked)
+    hardware = elsewhere or measured(table_place, asked, date, args.quiet)
     told.append(table_summary(hardware, hardware.tables[0], asked.model.name))
     if elsewhere is not None:
         told.append("measured before, with another profile of this machine; --again measures it again")

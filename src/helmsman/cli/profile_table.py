@@ -63,7 +63,7 @@ def known_elsewhere(table_place: "TablePlace", asked: "LayerQuestion") -> "Hardw
     from helmsman.profiles_folder import profiles_folder
 
     with_it = (adopted(table_place, other, asked) for other in profiles(profiles_folder()))
-    return next((each for each in with_it if each is not None), None)
+    return next((hardware for hardware in with_it if hardware is not None), None)
 
 
 def newest() -> "Hardware | None":

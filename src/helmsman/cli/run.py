@@ -132,16 +132,16 @@ def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[s
     """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest loads."""
     from helmsman.executor.text import open_text
 
-    found, warnings = None, tuple[str, ...]()
+    tokenizer, warnings = None, tuple[str, ...]()
     try:
-        found = open_text(args.checkpoint, plan.model.vocab)
+        tokenizer = open_text(args.checkpoint, plan.model.vocab)
     except BadInputError as error:
         if args.tokens is None:
             raise
         warnings = (str(error),)
-    if found is None and args.stop:
+    if tokenizer is None and args.stop:
         raise UsageError("there is no tokenizer to find texts with", field="--stop", remedy="leave it out")
-    return found, warnings
+    return tokenizer, warnings
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":

@@ -36,21 +36,21 @@ def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
     from helmsman.schemas.served import write_served
     from helmsman.simulator.serving.text import report_text, slo_text
 
-    outcome, found = served(study)
-    _export(args, outcome, found)
+    outcome, report = served(study)
+    _export(args, outcome, report)
     if args.plot:
         from helmsman.analysis.plots.figures import served_figure
 
-        write_picture(args.plot, served_figure(outcome, found))
+        write_picture(args.plot, served_figure(outcome, report))
     if is_table(args.out):
         with whole_file(args.out) as stream:
             write_served(outcome.served, stream)
-        show(args, found.to_json(), lambda: report_text(found))
+        show(args, report.to_json(), lambda: report_text(report))
     else:
-        emit(args, found.to_json(), lambda: report_text(found))
-    if found.goodput is None or found.goodput.met:
+        emit(args, report.to_json(), lambda: report_text(report))
+    if report.goodput is None or report.goodput.met:
         return 0
-    raise _missed(f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}")
+    raise _missed(f"kept by {report.goodput.share:.2%} of the requests: {slo_text(report.goodput.slo)}")
 
 
 def _missed(how: str) -> HelmError:
@@ -78,13 +78,13 @@ def _sweep(args: argparse.Namespace, study: "ServingStudy") -> int:
     names, over = policies(args), parse_sweep(args.sweep)
     several = {*names, *([args.relative_to] if args.relative_to is not None else [])}
     with _progress(args, len(over.values) * len(several)) as bar:
-        found = swept(study, over, names, args.relative_to, bar.update)
+        sweep = swept(study, over, names, args.relative_to, bar.update)
     if args.plot:
         from helmsman.analysis.plots.figures import sweep_figure
 
-        write_picture(args.plot, sweep_figure(found))
-    emit(args, found.to_json(), lambda: sweep_text(found))
-    if study.slo is None or keeps_somewhere(found, names):
+        write_picture(args.plot, sweep_figure(sweep))
+    emit(args, sweep.to_json(), lambda: sweep_text(sweep))
+    if study.slo is None or keeps_somewhere(sweep, names):
         return 0
     raise _missed(f"no point of the sweep keeps it: {slo_text(study.slo)}")
 
@@ -94,8 +94,8 @@ def _capacity(args: argparse.Namespace, study: "ServingStudy") -> int:
     from helmsman.simulator.serving.text import capacity_text
 
     with _progress(args, None) as bar:
-        found = capacity(study, args.seeds or SEEDS, bar.update)
-    emit(args, found.to_json(), lambda: capacity_text(found))
+        result = capacity(study, args.seeds or SEEDS, bar.update)
+    emit(args, result.to_json(), lambda: capacity_text(result))
     return 0
 
 

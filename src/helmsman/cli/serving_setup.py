@@ -39,7 +39,7 @@ def _factors(given: list[str]) -> dict[Stage, float]:
     """How many times as long stages take as the policy believes."""
     factors: dict[Stage, float] = {}
     for name, text in _pairs(given, "--mispredict").items():
-        stage = next((each for each in STAGES if each == name), None)
+        stage = next((known_stage for known_stage in STAGES if known_stage == name), None)
         if stage is None:
             raise UsageError("no such stage", field="--mispredict", value=name, remedy=f"use {', '.join(STAGES)}")
         factors[stage] = _factor(text)

@@ -70,15 +70,15 @@ def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
     else:
         own = parser.add_argument_group(f"options of {strategy}", method(strategy).summary)
     added = set[str]()
-    for each, about in (pair for name in methods if name is not None for pair in _offered(method(name))):
-        if each.name not in added:
-            added.add(each.name)
-            _add(own, each, about)
+    for option, about in (pair for name in methods if name is not None for pair in _offered(method(name))):
+        if option.name not in added:
+            added.add(option.name)
+            _add(own, option, about)
     parser.foreign = lambda flag: _foreign(flag, strategy or RECOMMENDED)
 
 
 def _offered(of: Method[Any]) -> "Iterator[tuple[Field[Any], Option]]":
-    return ((each, known) for each, known in options_of(of.options) if known.offered)
+    return ((option, known) for option, known in options_of(of.options) if known.offered)
 
 
 def _add(group: "argparse._ArgumentGroup", option: "Field[Any]", known: Option) -> None:
@@ -97,7 +97,7 @@ def flag_of(name: str) -> str:
 
 def _foreign(flag: str, strategy: str) -> UsageError | None:
     """What a flag of another strategy is: a mistake, not ignored; None for one that no strategy has."""
-    options = (each.name for name in (RECOMMENDED, *OWN) for each, _ in _offered(method(name)))
+    options = (option.name for name in (RECOMMENDED, *OWN) for option, _ in _offered(method(name)))
     if flag not in map(flag_of, options):
         return None
     return UsageError(
@@ -124,7 +124,7 @@ def request_of(
         hardware,
         workload,
         name,
-        of.options(**{each.name: getattr(args, each.name) for each, _ in _offered(of)}),
+        of.options(**{option.name: getattr(args, option.name) for option, _ in _offered(of)}),
         objective=args.objective,
         weights=weights,
         kv=args.kv_format,
