@@ -10,14 +10,14 @@ from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
-from helmsman.schemas.served import FINISHED, ServedInfo
+from helmsman.schemas.served_table import FINISHED, ServedInfo
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep, Slo
 from helmsman.schemas.serving_question import ServingQuestion, ServingSetting, Stage, shown
 from helmsman.simulator.serving.capacity import find_capacity
 from helmsman.simulator.serving.metrics import goodput
 from helmsman.simulator.serving.report import duration_of, report
 from helmsman.simulator.serving.requests.arrivals import parse_arrivals
-from helmsman.simulator.serving.requests.asking import AS_THEY_ARE, Lengths, RequestSource, asking
+from helmsman.simulator.serving.requests.request_source import AS_THEY_ARE, Lengths, RequestSource, open_source
 from helmsman.simulator.serving.run import Outcome, Setup, serve
 from helmsman.simulator.serving.slo import parse_slo
 from helmsman.simulator.serving.sweep import Sweep, sweep
@@ -45,7 +45,7 @@ class ServingStudy:
     plan_sha256: str
     question: ServingQuestion
     setup: Setup
-    asking: RequestSource
+    source: RequestSource
     slo: Slo | None
 
     def run(self, setup: Setup, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Outcome:
@@ -60,7 +60,7 @@ class ServingStudy:
             replicas=setup.replicas,
             router=setup.router,
         )
-        return serve(self.asking.requests(seed, rate, lengths), setup, info)
+        return serve(self.source.requests(seed, rate, lengths), setup, info)
 
 
 def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
@@ -71,7 +71,7 @@ def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
     slo = None if question.slo is None else parse_slo(question.slo)
     arrivals = None if question.arrivals is None else parse_arrivals(question.arrivals)
     setup = setup_of(plan, question)
-    who = asking(question.requests, question.rate, arrivals, question.sort, question.limit)
+    who = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
     return ServingStudy(digest(plan), question, setup, who, slo)
 
 
@@ -121,7 +121,7 @@ def capacity(study: ServingStudy, seeds: int = SEEDS, ran: Ran = lambda: None) -
         ran()
         return goodput(outcome, slo, duration_of(outcome)).met
 
-    draws = range(first, first + (seeds if study.asking.drawn else 1))
+    draws = range(first, first + (seeds if study.source.drawn else 1))
     estimate = find_capacity(keeps, guess, draws)
     return ServingCapacity(
         run=together.info,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
-from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
+from helmsman.analysis.expected_pass import check_belongs, check_tasks, expect, workload_of
 from helmsman.analysis.passes import MeasuredPass, passes_of, prompts, requests
-from helmsman.analysis.probed import at_probed_rates
+from helmsman.analysis.probed_hardware import at_probed_rates
 from helmsman.analysis.rows import Key, Sample, TermRow, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in

@@ -22,7 +22,7 @@ def table(comparison: Comparison) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
-def asked(comparison: Comparison, batch: str | None = None) -> str:
+def question_line(comparison: Comparison, batch: str | None = None) -> str:
     """The question in one line; `batch`: of several batches, which."""
     work = comparison.workload
     return (
@@ -62,7 +62,7 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
 
 
 def _title(comparison: Comparison) -> Iterator[str]:
-    yield asked(comparison)
+    yield question_line(comparison)
     words = "TTFT: until every sequence has its first token; step: one more for each; request: until all are there"
     first = ", plans that keep --slo first" if "slo" in comparison.options else ""
     yield f"sorted by {BY[comparison.objective]}{first}; {words}"

@@ -61,13 +61,13 @@ def figures_behind(plan: Plan) -> Iterator[tuple[str, Figure]]:
     these share with others of the memories they read, of its time between passes, of the operation tables that price
     it."""
     disturbed = list(disturbed_figures(plan.hardware))
-    used = _Used(plan) if disturbed else None
+    used = _UsedParts(plan) if disturbed else None
     for owner, what, figure in disturbed:
         if used is not None and used.rests_on(owner, what):
             yield f"{owner} {what}", figure
 
 
-class _Used:
+class _UsedParts:
     """The parts of a hardware record that a plan uses: `owners` names the devices, links and tables whose figures it
     rests on, `memories` the physical memories it reads, `end` the recorded devices at which its passes end."""
 

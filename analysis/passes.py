@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from helmsman.analysis.expected import Expected
+from helmsman.analysis.expected_pass import ExpectedPass
 from helmsman.analysis.rows import Key, Sample
 from helmsman.analysis.scaling import Scaling
-from helmsman.analysis.simulated import idle
+from helmsman.analysis.simulated_pass import idle
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.trace import Span
 from helmsman.timing.pools import THREAD
@@ -20,7 +20,7 @@ class MeasuredPass:
     iteration: int
     begun: float
     spans: Sequence[Span]
-    expected: Expected
+    expected: ExpectedPass
     scaling: Scaling
 
     @property
@@ -64,7 +64,7 @@ class MeasuredPass:
         return Sample(self.run, 0, virtual, virtual, virtual, measured)
 
 
-def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: Scaling) -> list[MeasuredPass]:
+def passes_of(spans: Iterable[Span], expected: Mapping[int, ExpectedPass], scaling: Scaling) -> list[MeasuredPass]:
     """Every (run, iteration) of a Trace, runs one after the other.
 
     A decode step whose predecessor is not in the Trace begins with its first task."""

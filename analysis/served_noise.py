@@ -12,7 +12,7 @@ from statistics import stdev
 import numpy as np
 
 from helmsman.schemas.requests import Floats
-from helmsman.schemas.served import FINISHED, Served
+from helmsman.schemas.served_table import FINISHED, ServedTable
 
 BATCHES = 5
 """Fewer have no spread to speak of, more are too short to hold a queue."""
@@ -20,7 +20,7 @@ FEWEST = 4
 """Requests of a batch, at least."""
 
 
-def batch_noise(simulated: Served, measured: Served) -> dict[str, float]:
+def batch_noise(simulated: ServedTable, measured: ServedTable) -> dict[str, float]:
     """The standard error of each figure's relative error, by the names of `analysis.served`; nothing for short runs."""
     if len(measured) < BATCHES * FEWEST:
         return {}
@@ -34,7 +34,7 @@ def batch_noise(simulated: Served, measured: Served) -> dict[str, float]:
     return {what: stdev(error) / sqrt(len(error)) for what, error in errors.items() if len(error) == BATCHES}
 
 
-def _figures(served: Served, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Iterator[tuple[str, float]]:
+def _figures(served: ServedTable, rows: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Iterator[tuple[str, float]]:
     """Figures of those of `rows` that finished."""
     rows = rows[served.status[rows] == FINISHED]
     if len(rows) == 0:

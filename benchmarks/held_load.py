@@ -21,9 +21,9 @@ from benchmarks.crowd import Crowd, Kinds, Tally
 from benchmarks.machine import print_machine
 from benchmarks.virtual_engine import VirtualEngine
 from helmsman.service.admission import Bounds
+from helmsman.service.bodies import BodyLimits
 from helmsman.service.generation import EngineCapacity
 from helmsman.service.jobs import ServedModel
-from helmsman.service.reading import BodyLimits
 from helmsman.service.server import listen, serve
 from helmsman.service.service import Options
 

@@ -23,7 +23,7 @@ from benchmarks.served_alone import Agreement, Answer, agreement, keep
 from benchmarks.served_run import Load, serving
 from benchmarks.speeds import Speeds, at_speeds, computing
 from helmsman.analysis.ask_serving import setup_of
-from helmsman.analysis.served import compare_served, served_table
+from helmsman.analysis.served_comparison import compare_served, served_table
 from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
 from helmsman.cli.serve import build_parser
@@ -34,10 +34,10 @@ from helmsman.executor.serving.places import places_of
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.requests import Ints, Requests, make_requests
-from helmsman.schemas.served import Served, ServedInfo, write_served
 from helmsman.schemas.served_comparison import ServedComparison
-from helmsman.service.load.measured import measured
+from helmsman.schemas.served_table import ServedInfo, ServedTable, write_served
 from helmsman.service.load.prompts import id_prompts
+from helmsman.service.load.replay_table import table_of_replay
 from helmsman.simulator.serving.requests.arrivals import Arrivals, draw_arrivals
 from helmsman.simulator.serving.requests.read import read_requests
 from helmsman.simulator.serving.run import Setup, serve
@@ -137,7 +137,7 @@ def _run(args: argparse.Namespace, plan: Plan, requests: Requests, policy: str, 
         load = server.load(requests, args.seed)
     now, factors = at_speeds(plan, computing(middle([before, speeds.now()]), rates))
     info = _info(args, plan, policy, "measured").model_copy(update={"notes": load.notes})
-    served = measured(requests, load.replayed, info)
+    served = table_of_replay(requests, load.replayed, info)
     known = _setup(args, plan, options)
     simulated, raw = (
         serve(requests, replace(known, cost=_setup(args, each, options).cost), _info(args, plan, policy, "simulated"))
@@ -180,7 +180,7 @@ def _answers(args: argparse.Namespace, requests: Requests, load: Load) -> Iterat
             yield Answer(tuple(prompt(row)), tuple(observed.tokens))
 
 
-def _keep(folder: Path | None, policy: str, answers: Sequence[Answer], **tables: Served) -> None:
+def _keep(folder: Path | None, policy: str, answers: Sequence[Answer], **tables: ServedTable) -> None:
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         keep(answers, folder / f"{policy}-answers.jsonl")

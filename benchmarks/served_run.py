@@ -13,10 +13,10 @@ from pathlib import Path
 from signal import SIGINT
 
 from helmsman.schemas.requests import Requests
-from helmsman.service.load.asking import Asking
 from helmsman.service.load.prompts import id_prompts
-from helmsman.service.load.replay import Replayed, replay
-from helmsman.service.load.told import notes_between, told
+from helmsman.service.load.replay import ReplayResult, replay
+from helmsman.service.load.request_form import RequestForm
+from helmsman.service.load.server_counters import notes_between, read_counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Load:
     """What was observed; `server_s`, `client_s`: seconds of CPU of both processes meanwhile, `seconds` of the clock;
     `notes`: what others took of the processors, and what passes took beside their price."""
 
-    replayed: Replayed
+    replayed: ReplayResult
     seconds: float
     server_s: float
     client_s: float
@@ -40,11 +40,11 @@ class Server:
 
     def load(self, requests: Requests, seed: int) -> Load:
         """Replay `requests`."""
-        before = asyncio.run(told(self.url))
+        before = asyncio.run(read_counters(self.url))
         begin, mine, theirs = time.monotonic(), time.process_time(), _cpu_s(self.pid)
-        replayed = asyncio.run(replay(self.url, Asking(requests, id_prompts(requests, seed))))
+        replayed = asyncio.run(replay(self.url, RequestForm(requests, id_prompts(requests, seed))))
         used = time.monotonic() - begin, _cpu_s(self.pid) - theirs, time.process_time() - mine
-        return Load(replayed, *used, notes_between(before, asyncio.run(told(self.url))))
+        return Load(replayed, *used, notes_between(before, asyncio.run(read_counters(self.url))))
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from helmsman.planner.replica import ReplicaOptions
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests
-from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.served_table import ServedInfo
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.read import read_requests
 from helmsman.simulator.serving.run import Setup, serve

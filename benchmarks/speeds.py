@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from statistics import harmonic_mean, median
 from threading import Event, Thread
 
-from helmsman.analysis.probed import at_probed_rates
+from helmsman.analysis.probed_hardware import at_probed_rates
 from helmsman.analysis.scaling import Scaling
 from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base

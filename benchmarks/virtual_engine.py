@@ -9,7 +9,7 @@ from itertools import count
 from threading import Condition, Thread
 
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Ended, EngineCapacity, Job, Load, OnEnd, OnToken, Submitted
+from helmsman.service.generation import Ended, EngineCapacity, Job, Load, OnEnd, OnToken, SubmittedJob
 
 ROOM = EngineCapacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
 
@@ -64,7 +64,7 @@ class VirtualEngine:
     def fault(self) -> str | None:
         return self._fault
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> SubmittedJob:
         with self._wake:
             if self._fault is not None:
                 raise HardwareUnavailableError(f"nothing is served: {self._fault}")
@@ -73,7 +73,7 @@ class VirtualEngine:
             self._wake.notify()
         cached = len(job.prompt) // self.capacity.block * self.capacity.block
         self._looked_up, self._reused = self._looked_up + len(job.prompt), self._reused + cached
-        return Submitted(partial(self._cancel, handle), lambda: cached)
+        return SubmittedJob(partial(self._cancel, handle), lambda: cached)
 
     def _cancel(self, handle: int) -> None:
         with self._wake:

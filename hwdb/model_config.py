@@ -6,7 +6,7 @@ from typing import Any, Literal
 from helmsman.hwdb.config_fields import Fields
 from helmsman.hwdb.gpt_config import gpt2_shape, gpt_neox_shape
 from helmsman.hwdb.rope_config import rope
-from helmsman.hwdb.uncovered import covered_family
+from helmsman.hwdb.uncovered_structures import covered_family
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Family, LearnedPositions, Model, Rope
 

@@ -43,8 +43,9 @@ class ActivationTransfers:
         if part.at_home and part.memory in value.parts:
             return value.parts[part.memory]
         if part.memory not in value.at:
-            made = enumerate(value.made)
-            value.at[part.memory] = tuple([self._carried(name, value, part.memory, layer, *each) for each in made])
+            value.at[part.memory] = tuple(
+                [self._carried(name, value, part.memory, layer, number, made) for number, made in enumerate(value.made)]
+            )
         return value.at[part.memory]
 
     def _carried(

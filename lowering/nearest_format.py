@@ -13,12 +13,12 @@ ASSUMED = "assumed"
 _VALUES = 256
 
 
-class _OfFormat(Protocol):
+class _FormatHolder(Protocol):
     @property
     def format(self) -> StoredFormat | Literal["*"]: ...
 
 
-FoundT = TypeVar("FoundT", bound=_OfFormat)
+FoundT = TypeVar("FoundT", bound=_FormatHolder)
 
 
 def nearest(fmt: StoredFormat, among: Iterable[FoundT]) -> FoundT | None:

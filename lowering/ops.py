@@ -84,34 +84,34 @@ def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Op
     )
 
 
-def embedding_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
+def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
     """The token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
     tables = embedding_tensors(model)
-    tokens = it.batch * it.tokens
+    tokens = iteration.batch * iteration.tokens
     rows = sum(size_of(tokens * model.hidden, table.kept_in(formats.weights)) for table in tables)
     out = size_of(tokens * model.hidden, formats.activations)
     flops = tokens * model.hidden * (len(tables) - 1)
     return (Operation("embedding", "lookup", 0, None, tables, tokens, rows, 0, 0, out, out, flops),)
 
 
-def output_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
+def output_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
     """Final norm and head, on the last position of every sequence only (HELM-04)."""
     unit = model.layers + 1
     *norm, head = output_tensors(model)
     return (
-        _norm_op(model, "final_norm", unit, None, tuple(norm), it.batch, formats),
-        _linear_op(model, "head", unit, None, (head,), it.batch, formats),
+        _norm_op(model, "final_norm", unit, None, tuple(norm), iteration.batch, formats),
+        _linear_op(model, "head", unit, None, (head,), iteration.batch, formats),
     )
 
 
 def block_ops(
-    model: Model, layer: int, it: Iteration, formats: Formats, divided: bool = False
+    model: Model, layer: int, iteration: Iteration, formats: Formats, divided: bool = False
 ) -> tuple[Operation, ...]:
     """The operations of one block, in order; `divided`: attention as scores, softmax and weighted values."""
     of: dict[str, list[Tensor]] = {}
     for tensor in block_tensors(model, layer):
         of.setdefault(tensor.op, []).append(tensor)
-    tokens, unit = it.batch * it.tokens, layer + 1
+    tokens, unit = iteration.batch * iteration.tokens, layer + 1
 
     def norm(name: str) -> Operation:
         return _norm_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
@@ -121,7 +121,7 @@ def block_ops(
 
     append = _append_op(model, unit, layer, tuple(of.get("append", ())), tokens, formats)
     attend = _divided_ops if divided else _attention_op
-    attention = attend(model, unit, layer, it, formats)
+    attention = attend(model, unit, layer, iteration, formats)
     ffn = [linear(name) for name, *_ in linears(model)[4:]]
     qkv = [linear(name) for name in ("q", "k", "v")]
     return (norm("norm1"), *qkv, append, *attention, linear("o"), norm("norm2"), *ffn)
@@ -179,9 +179,9 @@ def _rotary_dim(model: Model) -> int:
     return model.position.rotary_dim if isinstance(model.position, Rope) else 0
 
 
-def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
-    tokens, pairs = it.batch * it.tokens, it.batch * sum_of_contexts(it)
-    return (attention_op(model, layer, tokens, pairs, it.batch * it.context, it.batch, fmt),)
+def _attention_op(model: Model, unit: int, layer: int, iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
+    tokens, pairs = iteration.batch * iteration.tokens, iteration.batch * sum_of_contexts(iteration)
+    return (attention_op(model, layer, tokens, pairs, iteration.batch * iteration.context, iteration.batch, fmt),)
 
 
 def attention_op(
@@ -197,18 +197,18 @@ def attention_op(
     return Operation("attention", "attention", layer + 1, layer, (), tokens, 0, *seen)
 
 
-def _divided_ops(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
+def _divided_ops(model: Model, unit: int, layer: int, iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
     """Scores = Q K^T, softmax, weighted values = P V; keys and values are each read once."""
-    tokens, heads = it.batch * it.tokens, model.kv_heads
-    pairs = it.batch * sum_of_contexts(it) * model.heads
-    read = size_of(it.batch * it.context * model.kv_width, fmt.kv)
+    tokens, heads = iteration.batch * iteration.tokens, model.kv_heads
+    pairs = iteration.batch * sum_of_contexts(iteration) * model.heads
+    read = size_of(iteration.batch * iteration.context * model.kv_width, fmt.kv)
     query, weights = size_of(tokens * model.q_width, fmt.activations), size_of(pairs, fmt.activations)
     flops, moved = 2 * model.head_dim * pairs, query + weights
     place = (unit, layer, (), tokens, 0)
     return (
-        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads, it.batch),
+        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads, iteration.batch),
         Operation("softmax", "softmax", *place, 0, 0, 2 * weights, weights, 4 * pairs),
-        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads, it.batch),
+        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads, iteration.batch),
     )
 
 
@@ -220,9 +220,9 @@ def op_extent(model: Model, op: str) -> tuple[Axis, int]:
     return "rows", rows.get(op, 1)
 
 
-def sum_of_contexts(it: Iteration) -> int:
+def sum_of_contexts(iteration: Iteration) -> int:
     """Positions that the pass's tokens of one sequence attend to, added up."""
-    return it.tokens * it.past + it.tokens * (it.tokens + 1) // 2
+    return iteration.tokens * iteration.past + iteration.tokens * (iteration.tokens + 1) // 2
 
 
 def _size(weights: tuple[Tensor, ...], fmt: Formats) -> int:

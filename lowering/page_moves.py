@@ -31,10 +31,10 @@ class PageMoves:
         self, op: Operation, layer: int, part: OperationPart, window: PageCache, deps: set[int]
     ) -> OperationPart:
         """What is left of attention once its pages at home have been read, after `deps`, which follow them."""
-        it = self.out.iteration
-        page, streamed = window.page_tokens, paging_of(window).advance(it.past, it.tokens).streamed
-        positions = sum_of_contexts(it)
-        flops, size = part.flops * it.tokens * page // positions, self._page_bytes(layer, window)
+        iteration = self.out.iteration
+        page, streamed = window.page_tokens, paging_of(window).advance(iteration.past, iteration.tokens).streamed
+        positions = sum_of_contexts(iteration)
+        flops, size = part.flops * iteration.tokens * page // positions, self._page_bytes(layer, window)
         one = replace(part, flops=flops, size=size)
         for number in streamed:
             arrived = self._bring(layer, window, number)
@@ -44,8 +44,8 @@ class PageMoves:
 
     def evict(self, layer: int, window: PageCache) -> None:
         """Pages that leave in this pass: all of them were there before it, so nothing holds them back."""
-        it, rule = self.out.iteration, kv_rule(self.plan, layer)
-        for number, _ in paging_of(window).advance(it.past, it.tokens).evicted:
+        iteration, rule = self.out.iteration, kv_rule(self.plan, layer)
+        for number, _ in paging_of(window).advance(iteration.past, iteration.tokens).evicted:
             for hop in self._hops(layer, window, window.memory, rule.memory):
                 self.out.transfer(page_cargo(number), layer, hop, rule.format, ())
 

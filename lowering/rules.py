@@ -82,7 +82,7 @@ class KnownRules:
     def __init__(self, rules: Rules, layers: int) -> None:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
         self.first_alike = first_alike(rules, layers)
-        self.found: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
+        self.slices: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
         self._reaching: dict[tuple[str, int | None], dict[str, list[tuple[int, Any]]]] = {}
 
     def reaching(self, among: Sequence[RuleT], where: str, layer: int | None, name: str) -> Iterable[tuple[int, RuleT]]:
@@ -213,10 +213,10 @@ def _covering(
         return _searched(_reaching(among, layer), where, name, layer, extent, axis, phase)
     first = layer if layer is None else rules.first_alike[layer]
     key = (where, name, first, extent, axis, phase)
-    if key not in rules.found:
+    if key not in rules.slices:
         candidates = rules.reaching(among, where, first, name)
-        rules.found[key] = _searched(candidates, where, name, first, extent, axis, phase)
-    return rules.found[key]
+        rules.slices[key] = _searched(candidates, where, name, first, extent, axis, phase)
+    return rules.slices[key]
 
 
 def _searched(

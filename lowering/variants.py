@@ -30,11 +30,11 @@ REORDERED: dict[str, tuple[str, ...]] = {
 """What reordered operations read, where it differs."""
 
 
-def attending(use: CacheUse, it: Iteration) -> Iteration:
+def attending(use: CacheUse, iteration: Iteration) -> Iteration:
     """The pass as attention sees it: a decode step with the past tokens that are kept; prompts are whole."""
-    if it.phase != "decode" or use.keep == 1.0:
-        return it
-    return replace(it, context=it.tokens + ceil(use.keep * it.past - 1e-9))
+    if iteration.phase != "decode" or use.keep == 1.0:
+        return iteration
+    return replace(iteration, context=iteration.tokens + ceil(use.keep * iteration.past - 1e-9))
 
 
 def cached_elements(model: Model, use: CacheUse, elements: int) -> int:
@@ -42,9 +42,9 @@ def cached_elements(model: Model, use: CacheUse, elements: int) -> int:
     return elements if use.holds == "kv" else round(elements * model.hidden / (2 * model.kv_width))
 
 
-def reorders(use: CacheUse, it: Iteration) -> bool:
+def reorders(use: CacheUse, iteration: Iteration) -> bool:
     """Whether K and V project queries and outcomes: decode steps on cached activations."""
-    return use.holds == "activations" and it.phase == "decode"
+    return use.holds == "activations" and iteration.phase == "decode"
 
 
 def check_cache_use(model: Model, use: CacheUse) -> None:
@@ -61,18 +61,18 @@ def check_cache_use(model: Model, use: CacheUse) -> None:
 
 
 def varied_ops(
-    model: Model, layer: int, it: Iteration, fmt: Formats, divided: bool, use: CacheUse
+    model: Model, layer: int, iteration: Iteration, fmt: Formats, divided: bool, use: CacheUse
 ) -> tuple[Operation, ...]:
     """The operations of one block under a variant, in order; without one those of `block_ops`."""
-    seen = attending(use, it)
+    seen = attending(use, iteration)
     ops = block_ops(model, layer, seen, fmt, divided)
     if use.holds == "activations":
         ops = tuple(_writes_input(model, op, fmt) if op.kind == "append" else op for op in ops)
-    if reorders(use, it):
+    if reorders(use, iteration):
         ops = _reordered(model, ops, seen, fmt)
-    if use.select > 0 and it.phase == "decode":
-        whole = {op.name: op for op in varied_ops(model, layer, it, fmt, divided, CacheUse(holds=use.holds))}
-        ops = tuple(_choosing(model, op, whole[op.name], use, it, fmt) for op in ops)
+    if use.select > 0 and iteration.phase == "decode":
+        whole = {op.name: op for op in varied_ops(model, layer, iteration, fmt, divided, CacheUse(holds=use.holds))}
+        ops = tuple(_choosing(model, op, whole[op.name], use, iteration, fmt) for op in ops)
     return ops
 
 
@@ -83,21 +83,21 @@ def _writes_input(model: Model, op: Operation, fmt: Formats) -> Operation:
     return replace(op, kv_write=size_of(values, fmt.kv), activation_bytes=moved, out_bytes=moved // 2, flops=0)
 
 
-def _reordered(model: Model, ops: tuple[Operation, ...], it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
+def _reordered(model: Model, ops: tuple[Operation, ...], iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
     """norm1, q, k, append, attention, v, o, ...: every head's query and outcome are as wide as the model between."""
     of = {op.name: op for op in ops}
     if "attention" not in of:
         raise BadInputError("cached activations are read by undivided attention", field="compute")
-    tokens = it.batch * it.tokens
+    tokens = iteration.batch * iteration.tokens
     narrow = size_of(tokens * model.q_width, fmt.activations)
     wide = size_of(tokens * model.heads * model.hidden, fmt.activations)
     flops = 2 * tokens * model.q_width * model.hidden
-    attended = it.batch * it.tokens * it.context
+    attended = iteration.batch * iteration.tokens * iteration.context
     changed = {
         "k": replace(of["k"], activation_bytes=narrow + wide, out_bytes=wide, flops=flops, extent=1),
         "attention": replace(
             of["attention"],
-            kv_read=size_of(it.batch * it.context * model.hidden, fmt.kv),
+            kv_read=size_of(iteration.batch * iteration.context * model.hidden, fmt.kv),
             activation_bytes=2 * wide,
             out_bytes=wide,
             flops=4 * model.heads * model.hidden * attended,
@@ -109,15 +109,17 @@ def _reordered(model: Model, ops: tuple[Operation, ...], it: Iteration, fmt: For
     return tuple(changed.get(name, of[name]) for name in order)
 
 
-def _choosing(model: Model, op: Operation, whole: Operation, use: CacheUse, it: Iteration, fmt: Formats) -> Operation:
+def _choosing(
+    model: Model, op: Operation, whole: Operation, use: CacheUse, iteration: Iteration, fmt: Formats
+) -> Operation:
     """`op` with the choice of its tokens; `whole`: the same operation over every past token."""
     if op.name not in ("scores", "attention"):
         return op
     both = op.name == "attention"
     read = whole.kv_read // (2 if both and use.holds == "kv" else 1)
     scoring = whole.flops // (2 if both else 1)
-    share = use.select * it.past / it.context
-    partial = 2 * size_of(it.batch * model.heads * it.past, fmt.activations)
+    share = use.select * iteration.past / iteration.context
+    partial = 2 * size_of(iteration.batch * model.heads * iteration.past, fmt.activations)
     return replace(
         op,
         kv_read=op.kv_read + round(share * read),

@@ -12,7 +12,7 @@ from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import block_of
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Select
-from helmsman.schemas.repeated import first_repeated
+from helmsman.schemas.repeated_names import first_repeated
 from helmsman.schemas.storage import STORAGE
 
 RuleT = TypeVar("RuleT", Residence, ComputeRule)

@@ -14,8 +14,8 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
-from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.served_comparison import ServedComparison
+from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
 from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.schemas.trace import TraceInfo

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.schemas.base import mistake
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.repeated import first_repeated
+from helmsman.schemas.repeated_names import first_repeated
 
 if TYPE_CHECKING:
     from helmsman.schemas.hardware import Device, Hardware, Link

@@ -11,7 +11,7 @@ from helmsman.schemas.base import Count, Document, Frozen, Index, Name, mistake,
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Delay, Figure
 from helmsman.schemas.formats import KvFormat, StoredFormat
-from helmsman.schemas.repeated import first_repeated
+from helmsman.schemas.repeated_names import first_repeated
 
 OperationName = Literal[
     "norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "attention", "o", "norm2", "gate", "up", "down"

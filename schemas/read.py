@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.repeated import first_repeated
+from helmsman.schemas.repeated_names import first_repeated
 
 JSON_LIMIT = Document.byte_limit
 CONFIG_LIMIT = 2**20

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Document, Frozen, Index, Name, NonNegative, Positive, version
-from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.serving import Counts
 
 Verdict = Literal["passed", "missed", "disturbed"]

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, version
-from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.served_table import ServedInfo
 
 Total = Annotated[int, Field(ge=0)]
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from helmsman.service.asked import GenerationRequest
+from helmsman.service.openai_requests import GenerationRequest
 from helmsman.service.refusals import RefusedError
 from helmsman.service.replies import Piece
 
@@ -32,7 +32,7 @@ class Usage:
 class RequestAnswer:
     """How one request is answered: as a conversation goes on (`chat`) or a text does, under which `name` and model."""
 
-    asked: GenerationRequest
+    request: GenerationRequest
     name: str
     created: int
     model: str
@@ -42,7 +42,7 @@ class RequestAnswer:
         """The answer as one document."""
         said = {"message": {"role": "assistant", "content": piece.text}} if self.chat else {"text": piece.text}
         choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
-        if self.asked.return_token_ids:
+        if self.request.return_token_ids:
             choice |= {"prompt_token_ids": list(prompt), "token_ids": list(piece.tokens)}
         return json.dumps(self._document(choice, "") | {"usage": usage.body}).encode()
 
@@ -51,7 +51,7 @@ class RequestAnswer:
         role = {"role": "assistant"} if first else {}
         said = {"delta": role | {"content": piece.text}} if self.chat else {"text": piece.text}
         choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
-        if self.asked.return_token_ids:
+        if self.request.return_token_ids:
             choice["token_ids"] = list(piece.tokens)
         body = self._document(choice, ".chunk")
         if self._usage:
@@ -75,12 +75,12 @@ class RequestAnswer:
 
     @property
     def _usage(self) -> bool:
-        options = self.asked.stream_options
+        options = self.request.stream_options
         return options is not None and bool(options.include_usage or options.continuous_usage_stats)
 
     @property
     def _continuous(self) -> bool:
-        options = self.asked.stream_options
+        options = self.request.stream_options
         return options is not None and bool(options.continuous_usage_stats)
 
 

@@ -14,7 +14,7 @@ OnEnd = Callable[[Ended], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedJob:
     """A job that was taken; both may be called from any thread. `cancel`: ends it soon, as cancelled; what has ended
     already is left alone. `cached`: tokens of its prompt that were cached when it began, 0 until then."""
 
@@ -98,7 +98,7 @@ class Generator(Protocol):
         """What is wrong with a device; None while nothing is."""
         ...
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> SubmittedJob:
         """Queue a job. Raises HelmError where it cannot be taken, HardwareUnavailableError for a fault."""
         ...
 

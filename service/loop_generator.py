@@ -8,8 +8,8 @@ from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Ended as LoopEnd
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.schemas.served import PASS_PARTS
-from helmsman.service.generation import EngineCapacity, Job, Load, OnEnd, OnToken, Submitted
+from helmsman.schemas.served_table import PASS_PARTS
+from helmsman.service.generation import EngineCapacity, Job, Load, OnEnd, OnToken, SubmittedJob
 
 
 @dataclass
@@ -27,7 +27,7 @@ class LoopGenerator:
         """What is wrong with a device; None while nothing is."""
         return None if self.loop.state.healthy else "a pass failed"
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> SubmittedJob:
         """Queue a job. Raises UsageError, BadInputError or HardwareUnavailableError where it cannot be taken."""
         choosing = job.sampling, job.seed, job.priority, job.ends, job.min_tokens, job.barred
 
@@ -35,7 +35,7 @@ class LoopGenerator:
             on_end(end.reason)
 
         handle = self.loop.submit(RequestOptions(job.prompt, job.max_tokens, *choosing), on_token, ended)
-        return Submitted(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
+        return SubmittedJob(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
 
     def load(self) -> Load:
         """What the loop is doing."""

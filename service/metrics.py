@@ -50,7 +50,7 @@ class Metrics:
 
     def __init__(self, model: str, load: Callable[[], Load]) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_Loads(model, load))
+        self._registry.register(_LoadCollector(model, load))
         self._registry.register(_Processors())
         labels = {"model_name": model, "engine": "0"}
 
@@ -119,7 +119,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Loads(Collector):
+class _LoadCollector(Collector):
     """What the engine is doing when it is asked."""
 
     def __init__(self, model: str, load: Callable[[], Load]) -> None:

@@ -9,16 +9,16 @@ from uuid import uuid4
 from aiohttp import web
 
 from helmsman.service.answers import RequestAnswer
-from helmsman.service.asked import ChatAsked, CompletionAsked, GenerationRequest
 from helmsman.service.connections import Connections
-from helmsman.service.jobs import Wanted, chat, completion
+from helmsman.service.event_stream import stream
+from helmsman.service.jobs import TextJob, chat, completion
+from helmsman.service.openai_requests import ChatRequest, CompletionRequest, GenerationRequest
 from helmsman.service.refusals import RefusedError, error_body
 from helmsman.service.replies import Piece
-from helmsman.service.running import RunningRequest
+from helmsman.service.running_request import RunningRequest
 from helmsman.service.service import Service
-from helmsman.service.streaming import stream
 
-_AskedT = TypeVar("_AskedT", bound=GenerationRequest)
+_RequestT = TypeVar("_RequestT", bound=GenerationRequest)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -45,15 +45,15 @@ class Routes:
 
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/completions`."""
-        asked = await self._read(CompletionAsked, request)
-        wanted = await completion(asked, self._service.served, self._service.engine.capacity, self._service.apart)
-        return await self._answer(request, asked, wanted, "cmpl")
+        generation = await self._read(CompletionRequest, request)
+        wanted = await completion(generation, self._service.served, self._service.engine.capacity, self._service.helper)
+        return await self._answer(request, generation, wanted, "cmpl")
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/chat/completions`."""
-        asked = await self._read(ChatAsked, request)
-        wanted = await chat(asked, self._service.served, self._service.engine.capacity, self._service.apart)
-        return await self._answer(request, asked, wanted, "chatcmpl")
+        generation = await self._read(ChatRequest, request)
+        wanted = await chat(generation, self._service.served, self._service.engine.capacity, self._service.helper)
+        return await self._answer(request, generation, wanted, "chatcmpl")
 
     async def models(self, request: web.Request) -> web.Response:
         """`GET /v1/models`: the one that is served."""
@@ -73,26 +73,26 @@ class Routes:
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self._service.metrics.text(), headers=kind)
 
-    async def _read(self, cls: type[_AskedT], request: web.Request) -> _AskedT:
+    async def _read(self, cls: type[_RequestT], request: web.Request) -> _RequestT:
         """The request, unless it need not be read to be refused."""
         self._service.health.check()
         self._service.admission.check()
-        asked = await self._service.bodies.read(cls, request)
+        generation = await self._service.bodies.read(cls, request)
         name = self._service.served.name
-        if asked.model is not None and asked.model != name:
-            message = f"this server has {name!r}, not {asked.model[:80]!r}"
+        if generation.model is not None and generation.model != name:
+            message = f"this server has {name!r}, not {generation.model[:80]!r}"
             raise RefusedError(404, "model_not_found", message, param="model")
-        return asked
+        return generation
 
     async def _answer(
-        self, request: web.Request, asked: GenerationRequest, wanted: Wanted, kind: str
+        self, request: web.Request, generation: GenerationRequest, wanted: TextJob, kind: str
     ) -> web.StreamResponse:
         conversation = kind == "chatcmpl"
         name = f"{kind}-{uuid4().hex}"
-        answer = RequestAnswer(asked, name, int(time.time()), self._service.served.name, conversation)
+        answer = RequestAnswer(generation, name, int(time.time()), self._service.served.name, conversation)
         operation = "chat" if conversation else "text_completion"
         with self._service.running(wanted, operation) as run:
-            if asked.stream:
+            if generation.stream:
                 return await stream(request, answer, run, self._service.options.stall_s)
             piece = await _whole(run)
             body = answer.whole(piece, wanted.job.prompt, run.usage)

@@ -32,7 +32,7 @@ _LINGER_S = 1.0
 _POLL_S = 0.02
 
 
-class _OfUse(logging.Filter):
+class _ProtocolErrorFilter(logging.Filter):
     """Leaves out what strangers send that is no HTTP: its traceback, for every one of them, would bury the rest."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -42,7 +42,7 @@ class _OfUse(logging.Filter):
 
 
 _log = logging.getLogger("helmsman.service")
-_log.addFilter(_OfUse())
+_log.addFilter(_ProtocolErrorFilter())
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -109,7 +109,7 @@ async def serving(
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
-        service.apart.close()
+        service.helper.close()
         await runner.cleanup()
 
 
@@ -138,13 +138,13 @@ async def serve(
     loop = asyncio.get_running_loop()
     async with serving(listener, engine, served, options, tls) as service:
 
-        def asked() -> None:
+        def end() -> None:
             if stop.is_set():
                 service.end_all()
             stop.set()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, asked)
+            loop.add_signal_handler(number, end)
         on_ready(address(listener, "http" if tls is None else "https"))
         await stop.wait()
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
 from helmsman.service.access import Access
 from helmsman.service.admission import Admission, Bounds
-from helmsman.service.apart import Apart
+from helmsman.service.bodies import Bodies, BodyLimits
+from helmsman.service.body_process import BodyProcess
 from helmsman.service.delivery import Mailbox
 from helmsman.service.generation import Generator
 from helmsman.service.health import Health
-from helmsman.service.jobs import ServedModel, Wanted
+from helmsman.service.jobs import ServedModel, TextJob
 from helmsman.service.metrics import Metrics
-from helmsman.service.reading import Bodies, BodyLimits
 from helmsman.service.refusals import RefusedError, refused
-from helmsman.service.running import RunningRequest
+from helmsman.service.running_request import RunningRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,14 @@ class Service:
         self.engine, self.served, self.options = engine, served, options
         self.metrics = Metrics(served.name, engine.load)
         self.admission = Admission(options.bounds, engine.capacity, time.monotonic)
-        self.apart = Apart(served.text)
-        self.bodies = Bodies(options.bodies, self.apart)
+        self.helper = BodyProcess(served.text)
+        self.bodies = Bodies(options.bodies, self.helper)
         self.health = Health(engine, self._on_fault, options.canary_s)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._runs: set[RunningRequest] = set()
 
     @contextmanager
-    def running(self, wanted: Wanted, operation: str) -> Iterator[RunningRequest]:
+    def running(self, wanted: TextJob, operation: str) -> Iterator[RunningRequest]:
         """A request let in and under way; however it is left, it is cancelled and counted. Raises RefusedError."""
         self.health.check()
         with self.admission.admitted(wanted.job):

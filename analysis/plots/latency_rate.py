@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from helmsman.analysis.comparison_table import asked
+from helmsman.analysis.comparison_table import question_line
 from helmsman.analysis.front import front
 from helmsman.analysis.plots.picture import (
     BLUE,
@@ -49,7 +49,7 @@ def draw_points(comparison: Comparison) -> "Figure":
     _name(axes, best)
     figure.legend(loc="upper right", bbox_to_anchor=(1 - 0.1 / _WIDTH, 1 - _TOP / _HEIGHT), fontsize=8.5, frameon=False)
     batches = [point.batch for point in comparison.points]
-    caption(figure, "latency against throughput", asked(comparison, f"{min(batches)} to {max(batches)}"))
+    caption(figure, "latency against throughput", question_line(comparison, f"{min(batches)} to {max(batches)}"))
     return figure
 
 

@@ -8,16 +8,16 @@ import numpy as np
 from helmsman.analysis.plots.picture import BLUE, GREY, ORANGE, caption, dress, new_figure
 from helmsman.analysis.plots.serving_curves import COLOURS
 from helmsman.schemas.requests import Floats
-from helmsman.schemas.served import Served
-from helmsman.simulator.serving.in_system import CountOverTime, present, running
+from helmsman.schemas.served_table import ServedTable
 from helmsman.simulator.serving.metrics import per_token, tpot, ttft
+from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running
 from helmsman.simulator.serving.run import Occupancy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Run = tuple[str, Served]
+Run = tuple[str, ServedTable]
 """A run and its name."""
 
 _WIDTH, _HEIGHT = 11.5, 7.2
@@ -67,7 +67,7 @@ def _legend(axes: "Axes") -> None:
     axes.legend(fontsize=8.5, frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.03), ncols=7, borderaxespad=0.0)
 
 
-def _sides(served: Served, values: Floats) -> list[tuple[str, Floats]]:
+def _sides(served: ServedTable, values: Floats) -> list[tuple[str, Floats]]:
     on_cpu = served.cpu_tokens > 0
     if not on_cpu.any():
         return [("all requests", values)]
@@ -90,7 +90,7 @@ def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     return np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(np.int64))
 
 
-def _draw_requests(axes: "Axes", served: Served) -> None:
+def _draw_requests(axes: "Axes", served: ServedTable) -> None:
     for steps, name, colour in ((present(served), "there", GREY), (running(served), "running", BLUE)):
         _stairs(axes, steps, name, colour)
     dress(axes, "s", "requests")

@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.analysis.comparison_table import BY, asked, short_label, why_not
+from helmsman.analysis.comparison_table import BY, question_line, short_label, why_not
 from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, new_figure
 from helmsman.planner.speed import interval
 from helmsman.schemas.comparison import Comparison, Row
@@ -48,7 +48,7 @@ def draw_strategies(comparison: Comparison) -> "Figure":
     box = axes.get_position()
     axes.set_position((left / _WIDTH, box.y0, (_WIDTH - left - right) / _WIDTH, box.height))
     software = "; engines priced with this machine's launch times" if comparison.same_software else ""
-    caption(figure, f"{BY[comparison.objective]} by strategy", asked(comparison) + software)
+    caption(figure, f"{BY[comparison.objective]} by strategy", question_line(comparison) + software)
     return figure
 
 

@@ -9,7 +9,7 @@ from benchmarks.papers.sites import Site, replica
 from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
-from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.serving import ServingReport
 from helmsman.simulator.serving.capacity import find_capacity
 from helmsman.simulator.serving.metrics import per_token

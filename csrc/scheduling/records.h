@@ -11,7 +11,7 @@
 
 namespace helm::scheduling {
 
-// As schemas/served.py has them.
+// As schemas/served_table.py has them.
 enum class Fate : uint8_t { finished, cancelled, rejected, failed, unknown };
 
 // One row a request; times are nan until they come.

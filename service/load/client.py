@@ -9,7 +9,7 @@ from typing import Any, Literal
 from aiohttp import ClientError, ClientResponse, ClientSession
 
 from helmsman.schemas.base import MAX_COUNT
-from helmsman.service.load.bounded import text_of
+from helmsman.service.load.bounded_reads import text_of
 
 Status = Literal["finished", "cancelled", "rejected", "failed"]
 
@@ -33,7 +33,7 @@ class _OtherError(Exception):
 
 
 @dataclass(slots=True)
-class Observed:
+class RequestRecord:
     """Moments in seconds of the loop's clock: `sent`, `moments` of the tokens that came, `ended` when it was over.
 
     Where chunks do not say which `tokens` they have, each that has text counts as one. `prompt_tokens`, `produced`,
@@ -53,12 +53,12 @@ class Observed:
 
 async def observe(
     session: ClientSession, url: str, body: dict[str, Any], row: int, leave: float | None = None
-) -> Observed:
+) -> RequestRecord:
     """Send `body`, and read what comes until it ends, or until the moment to `leave`.
 
     An answer that cannot be one has failed: more tokens than were asked for, events or silence without end."""
     loop = asyncio.get_running_loop()
-    observed = Observed(row, loop.time())
+    observed = RequestRecord(row, loop.time())
     try:
         async with asyncio.timeout_at(leave), session.post(url, json=body) as response:
             await _read(response, observed, body["max_tokens"] + _EXTRA_TOKENS)
@@ -71,7 +71,7 @@ async def observe(
     return observed
 
 
-async def _read(response: ClientResponse, observed: Observed, most: int) -> None:
+async def _read(response: ClientResponse, observed: RequestRecord, most: int) -> None:
     if response.status != 200:
         observed.status = "rejected" if 400 <= response.status < 500 else "failed"
         observed.error = f"{response.status}: {(await text_of(response, _ERROR_BYTES))[:500]}"
@@ -98,7 +98,7 @@ async def _arrivals(response: ClientResponse) -> AsyncIterator[tuple[float, int,
         yield loop.time(), len(data), events
 
 
-def _note(event: bytes, moment: float, observed: Observed) -> None:
+def _note(event: bytes, moment: float, observed: RequestRecord) -> None:
     for data in _data(event):
         if data == _DONE:
             observed.status = "failed" if observed.error else "finished"
@@ -111,14 +111,14 @@ def _data(event: bytes) -> Iterator[bytes]:
     return (line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA))
 
 
-def _note_chunk(data: bytes, moment: float, observed: Observed) -> None:
+def _note_chunk(data: bytes, moment: float, observed: RequestRecord) -> None:
     try:
         _note_content(json.loads(data), moment, observed)
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         raise _OtherError(f"not a chunk of an answer: {data[:80]!r}") from None
 
 
-def _note_content(chunk: dict[str, Any], moment: float, observed: Observed) -> None:
+def _note_content(chunk: dict[str, Any], moment: float, observed: RequestRecord) -> None:
     if "error" in chunk:
         observed.error = str(chunk["error"].get("message", chunk["error"]))
     if choices := chunk.get("choices"):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from helmsman.schemas.served import OVER_PRICE, PASS_PARTS
+from helmsman.schemas.served_table import OVER_PRICE, PASS_PARTS
 from helmsman.service.load.processors import MAX_SECONDS
 
 _SAMPLE = "helm:pass_seconds_total"

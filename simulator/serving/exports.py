@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from helmsman.schemas.served import FINISHED, STATUSES, Served
+from helmsman.schemas.served_table import FINISHED, STATUSES, ServedTable
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.simulator.serving.metrics import e2e, tpot, ttft
 
@@ -15,7 +15,7 @@ _MS = 1e3
 _NS = 1e9
 
 
-def vllm_bench(served: Served, report: ServingReport) -> dict[str, Any]:
+def vllm_bench(served: ServedTable, report: ServingReport) -> dict[str, Any]:
     """What `vllm bench serve --save-result --save-detailed` writes, times in its units (single requests: seconds)."""
     rate, latency, counts = report.throughput, report.latency, report.counts
     document: dict[str, Any] = {
@@ -46,7 +46,7 @@ def _spread(name: str, spread: Spread | None) -> dict[str, float]:
     }
 
 
-def _details(served: Served) -> dict[str, Any]:
+def _details(served: ServedTable) -> dict[str, Any]:
     done = served.status == FINISHED
     details: dict[str, Any] = {
         "input_lens": served.prompt_tokens.tolist(),
@@ -58,7 +58,7 @@ def _details(served: Served) -> dict[str, Any]:
     return details | ({"itls": list(_gaps(served))} if served.info.source == "measured" else {})
 
 
-def _gaps(served: Served) -> Iterator[list[float]]:
+def _gaps(served: ServedTable) -> Iterator[list[float]]:
     """Each request's own gaps, seconds."""
     gaps = served.gaps
     for first, last in zip(gaps.start[:-1].tolist(), gaps.start[1:].tolist(), strict=True):
@@ -66,7 +66,7 @@ def _gaps(served: Served) -> Iterator[list[float]]:
         yield [gap for run in runs for gap in run.tolist()]
 
 
-def aiperf_records(served: Served) -> Iterator[dict[str, Any]]:
+def aiperf_records(served: ServedTable) -> Iterator[dict[str, Any]]:
     """Records as in AIPerf's profile_export.jsonl; times in milliseconds, the clock's in nanoseconds."""
     waits = zip(ttft(served).tolist(), e2e(served).tolist(), tpot(served).tolist(), strict=True)
     own = list(_gaps(served)) if served.info.source == "measured" else [None] * len(served)
@@ -78,7 +78,7 @@ def aiperf_records(served: Served) -> Iterator[dict[str, Any]]:
         }
 
 
-def _metadata(served: Served, row: int) -> dict[str, Any]:
+def _metadata(served: ServedTable, row: int) -> dict[str, Any]:
     end = float(served.finish_s[row])
     return {
         "session_num": int(served.request[row]),
@@ -90,7 +90,7 @@ def _metadata(served: Served, row: int) -> dict[str, Any]:
 
 
 def _metrics(
-    served: Served, row: int, first: float, whole: float, gap: float, gaps: list[float] | None
+    served: ServedTable, row: int, first: float, whole: float, gap: float, gaps: list[float] | None
 ) -> dict[str, Any]:
     metrics = {
         "input_sequence_length": _value(int(served.prompt_tokens[row]), "tokens"),
@@ -109,6 +109,6 @@ def _value(value: Any, unit: str) -> dict[str, Any]:
     return {"value": value, "unit": unit}
 
 
-def _error(served: Served, row: int) -> dict[str, Any] | None:
+def _error(served: ServedTable, row: int) -> dict[str, Any] | None:
     status = STATUSES[int(served.status[row])]
     return None if status == "finished" else {"type": status, "message": f"the request was {status}"}

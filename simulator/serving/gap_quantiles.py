@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.schemas.requests import Floats, Ints
-from helmsman.schemas.served import Gaps
+from helmsman.schemas.served_table import Gaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ def runs_of(gaps: Gaps, on_cpu: bool | None = None) -> Runs:
     return Runs(first, np.abs(gaps.step_s), gaps.steps, gaps.weight).only(kept)
 
 
-def quantiles(runs: Runs, asked: Sequence[float]) -> Iterator[float]:
+def quantiles(runs: Runs, shares: Sequence[float]) -> Iterator[float]:
     """The quantiles (0 to 1) of all values, linear between neighbouring ranks (numpy's default); at least one value."""
     ends, last = Ends(runs), runs.count() - 1
-    for quantile in asked:
+    for quantile in shares:
         position = quantile * last
         rank = floor(position)
         low = ranked(runs, ends, rank)

@@ -12,14 +12,14 @@ import numpy as np
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import parse_json, read_bytes
 from helmsman.schemas.requests import Floats, Ints
-from helmsman.schemas.served import FINISHED, Gaps, Served, ServedInfo, check_served, read_served
+from helmsman.schemas.served_table import FINISHED, Gaps, ServedInfo, ServedTable, check_served, read_served
 from helmsman.simulator.serving.requests.aiperf import read_records
 from helmsman.simulator.serving.requests.objects import numbers
 from helmsman.simulator.serving.requests.read import JSON_LIMIT
-from helmsman.simulator.serving.requests.vllm_bench import answered
+from helmsman.simulator.serving.requests.vllm_bench import answered_rows
 
 
-def read_measured(path: Path) -> Served:
+def read_measured(path: Path) -> ServedTable:
     """A table of ours, what `vllm bench serve --save-detailed` wrote (.json), or AIPerf's records (.jsonl).
 
     Raises BadInputError."""
@@ -29,11 +29,11 @@ def read_measured(path: Path) -> Served:
     return check_served(_from_aiperf(path), path) if suffix == ".jsonl" else read_served(path)
 
 
-def _from_vllm(path: Path) -> Served:
+def _from_vllm(path: Path) -> ServedTable:
     file, content = str(path), parse_json(read_bytes(path, JSON_LIMIT), str(path))
     if not isinstance(content, dict):
         raise BadInputError("not what vllm bench serve wrote", file=file, remedy="use --save-result --save-detailed")
-    rows_answered = answered(content, file)
+    rows_answered = answered_rows(content, file)
     first = numbers(_detail(content, "ttfts", rows_answered.row, file), file, "ttfts")[rows_answered.row]
     rows = _detail(content, "itls", rows_answered.row, file)
     gaps = [numbers(rows[row], file, f"itls.{row}") for row in rows_answered.row.tolist()]
@@ -51,7 +51,7 @@ def _detail(content: dict[str, Any], name: str, row: Ints, file: str) -> list[An
     return values
 
 
-def _from_aiperf(path: Path) -> Served:
+def _from_aiperf(path: Path) -> ServedTable:
     records = read_records(path)
     rows = records.metrics.to_pylist()
     first = np.array([_seconds(row, "time_to_first_token") for row in rows])
@@ -74,13 +74,13 @@ def _table(
     first: Floats,
     whole: Floats,
     gaps: Sequence[Floats],
-) -> Served:
+) -> ServedTable:
     """Finished requests from when they were sent, seconds to the first token and to the last, and their gaps."""
     count = len(sent)
     nothing, values = np.zeros(count, np.int64), np.concatenate([np.zeros(0), *gaps])
     start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)
     ones = np.ones(len(values), np.int64)
-    return Served(
+    return ServedTable(
         ServedInfo(source="measured", policy="unknown", requests=path.name, notes={"tool": tool}),
         request=np.arange(count),
         arrival_s=sent,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from helmsman.schemas.served import CANCELLED, FAILED, FINISHED, REJECTED, Served
+from helmsman.schemas.served_table import CANCELLED, FAILED, FINISHED, REJECTED, ServedTable
 from helmsman.schemas.serving import (
     Activity,
     Attended,
@@ -17,7 +17,7 @@ from helmsman.simulator.serving.gap_quantiles import runs_of
 from helmsman.simulator.serving.metrics import e2e, finished, gap_spread, goodput, per_token, spread, tpot, ttft
 
 
-def report(served: Served, slo: Slo | None = None, activity: Activity | None = None) -> ServingReport:
+def report(served: ServedTable, slo: Slo | None = None, activity: Activity | None = None) -> ServingReport:
     """Everything that can be said of a run from its table; `activity` comes from who ran it."""
     duration, gaps = duration_of(served), served.gaps
     whole = gap_spread(runs_of(gaps))
@@ -38,18 +38,18 @@ def report(served: Served, slo: Slo | None = None, activity: Activity | None = N
     )
 
 
-def duration_of(served: Served) -> float:
+def duration_of(served: ServedTable) -> float:
     """Seconds from the first arrival until the last request had ended; 0 where none was served."""
     ends = served.finish_s[~np.isnan(served.finish_s)]
     return max(0.0, float(ends.max() - served.arrival_s[0])) if len(ends) else 0.0
 
 
-def _arrival_rate(served: Served) -> float | None:
+def _arrival_rate(served: ServedTable) -> float | None:
     seconds = float(served.arrival_s[-1] - served.arrival_s[0]) if len(served) else 0.0
     return (len(served) - 1) / seconds if seconds > 0.0 else None
 
 
-def _counts(served: Served) -> Counts:
+def _counts(served: ServedTable) -> Counts:
     number = np.bincount(served.status, minlength=4).tolist()
     return Counts(
         asked=len(served),
@@ -60,7 +60,7 @@ def _counts(served: Served) -> Counts:
     )
 
 
-def _latency(served: Served, itl: Spread | None) -> Latency:
+def _latency(served: ServedTable, itl: Spread | None) -> Latency:
     return Latency(
         ttft=spread(np.where(finished(served), ttft(served), np.nan)),
         tpot=spread(tpot(served)),
@@ -70,7 +70,7 @@ def _latency(served: Served, itl: Spread | None) -> Latency:
     )
 
 
-def _throughput(served: Served, duration: float) -> Throughput:
+def _throughput(served: ServedTable, duration: float) -> Throughput:
     done, per_second = finished(served), 1.0 / duration if duration > 0.0 else 0.0
     produced = int(np.sum(served.produced))
     prompts = int(np.sum(served.prompt_tokens[served.produced > 0]))
@@ -81,7 +81,7 @@ def _throughput(served: Served, duration: float) -> Throughput:
     )
 
 
-def _attended(served: Served, on_cpu: bool, itl: Spread | None) -> Attended:
+def _attended(served: ServedTable, on_cpu: bool, itl: Spread | None) -> Attended:
     """Requests with attention on the host for some of their tokens, or those with none there."""
     here = finished(served) & ((served.cpu_tokens > 0) == on_cpu)
     decoded = np.maximum(served.produced - 1, 0) - served.cpu_tokens

@@ -12,7 +12,7 @@ from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, policy_options
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.requests import Floats, Ints, Requests
-from helmsman.schemas.served import Gaps, Served, ServedInfo
+from helmsman.schemas.served_table import Gaps, ServedInfo, ServedTable
 from helmsman.schemas.serving import Activity, Busy, Cache
 
 Found = Mapping[str, Any]
@@ -58,7 +58,7 @@ class Occupancy:
 class Outcome:
     """What became of every request, and what the replicas did."""
 
-    served: Served
+    served: ServedTable
     activity: Activity
     occupancy: Occupancy
 
@@ -80,9 +80,9 @@ def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
     return Outcome(served, _activity(served, columns, setup), _occupancy(columns, setup))
 
 
-def _served(requests: Requests, columns: Found, info: ServedInfo) -> Served:
+def _served(requests: Requests, columns: Found, info: ServedInfo) -> ServedTable:
     counts = ("produced", "status", "cpu_tokens", "preemptions", "reused_tokens", "replica")
-    return Served(
+    return ServedTable(
         info,
         request=np.arange(len(requests)),
         arrival_s=requests.arrival_s,
@@ -110,7 +110,7 @@ def _whole(values: Any) -> Ints:
     return whole
 
 
-def _activity(served: Served, columns: Found, setup: Setup) -> Activity:
+def _activity(served: ServedTable, columns: Found, setup: Setup) -> Activity:
     ends = served.finish_s[~np.isnan(served.finish_s)]
     seconds = setup.replicas * (float(ends.max() - served.arrival_s[0]) if len(ends) else 0.0)
     limits = setup.limits

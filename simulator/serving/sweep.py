@@ -55,12 +55,12 @@ def _number(part: str, text: str) -> float:
 
 
 def sweep(
-    asked: Sweep, policies: Sequence[str], run: Callable[[float, str], ServingReport], relative_to: str | None = None
+    question: Sweep, policies: Sequence[str], run: Callable[[float, str], ServingReport], relative_to: str | None = None
 ) -> ServingSweep:
     """Every policy at every value, and output tokens/s relative to one of them where asked. `run`: one run."""
     points: list[SweepPoint] = []
     names = [*policies, *([relative_to] if relative_to and relative_to not in policies else [])]
-    for value in asked.values:
+    for value in question.values:
         reports = {policy: run(value, policy) for policy in names}
         base = reports[relative_to].throughput.output_tokens if relative_to else 0.0
         points += [
@@ -72,7 +72,7 @@ def sweep(
             )
             for policy, report in reports.items()
         ]
-    return ServingSweep(over=asked.over, relative_to=relative_to, points=tuple(points))
+    return ServingSweep(over=question.over, relative_to=relative_to, points=tuple(points))
 
 
 def keeps_somewhere(serving_sweep: ServingSweep, policies: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from plans import figure
 
 from helmsman.analysis.attribution import BETWEEN, difference
-from helmsman.analysis.expected import expect
+from helmsman.analysis.expected_pass import expect
 from helmsman.analysis.passes import MeasuredPass, passes_of
 from helmsman.analysis.scaling import Scaling
 from helmsman.cli.plan import main

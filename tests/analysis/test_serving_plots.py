@@ -15,10 +15,10 @@ from helmsman.analysis.plots.serving_run import draw_latencies, draw_run
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.requests import Requests, make_requests
-from helmsman.schemas.served import Served
+from helmsman.schemas.served_table import ServedTable
 from helmsman.schemas.serving import ServingReport, ServingSweep
 from helmsman.simulator.serving.report import report
-from helmsman.simulator.serving.requests.asking import asking
+from helmsman.simulator.serving.requests.request_source import open_source
 from helmsman.simulator.serving.run import Occupancy, Setup
 from helmsman.simulator.serving.run import serve as run_requests
 from helmsman.simulator.serving.sweep import Over, Sweep, sweep
@@ -27,12 +27,12 @@ from helmsman.simulator.serving.text import report_text, sweep_text
 LIMITS = Limits(gpu_tokens=3000, cpu_tokens=0, batch_tokens=512, sequences=16)
 
 
-def serve(requests: Requests, cost: IterationCost) -> Served:
+def serve(requests: Requests, cost: IterationCost) -> ServedTable:
     return run_requests(requests, Setup(cost, cost, LIMITS, "gpu-only", {"preemption": "recompute"}), INFO).served
 
 
-def served(rate: float = 8.0, policy: str = "gpu-only") -> Served:
-    requests = asking("synthetic:n=60,input=200,output=30").requests(0, rate)
+def served(rate: float = 8.0, policy: str = "gpu-only") -> ServedTable:
+    requests = open_source("synthetic:n=60,input=200,output=30").requests(0, rate)
     found = serve(requests, simple_cost(0.02 if policy == "gpu-only" else 0.01, 1e-5))
     return replace(found, info=found.info.model_copy(update={"policy": policy}))
 

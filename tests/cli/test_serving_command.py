@@ -15,7 +15,7 @@ from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.planner.replica import ReplicaOptions
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document, read_document
-from helmsman.schemas.served import FINISHED, read_served
+from helmsman.schemas.served_table import FINISHED, read_served
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
 from helmsman.simulator.serving.report import report
 

@@ -262,7 +262,7 @@ def _read_trace(path: Path) -> None:
 def _served(folder: Path) -> Sequence[bytes]:
     from io import BytesIO
 
-    from helmsman.schemas.served import Gaps, Served, ServedInfo, write_served
+    from helmsman.schemas.served_table import Gaps, ServedInfo, ServedTable, write_served
 
     row = np.arange(12)
     counts = dict.fromkeys(("request", "prompt_tokens", "output_tokens", "produced"), row + 1)
@@ -272,13 +272,13 @@ def _served(folder: Path) -> Sequence[bytes]:
     info = ServedInfo(source="simulated", plan_sha256="0" * 64, policy="neo", requests="a.csv")
     stream = BytesIO()
     write_served(
-        Served(info, **{name: 1.0 * each for name, each in times.items()}, **counts, **others, gaps=gaps), stream
+        ServedTable(info, **{name: 1.0 * each for name, each in times.items()}, **counts, **others, gaps=gaps), stream
     )
     return [stream.getvalue()]
 
 
 def _read_served(path: Path) -> None:
-    from helmsman.schemas.served import read_served
+    from helmsman.schemas.served_table import read_served
 
     read_served(path)
 
@@ -297,9 +297,9 @@ INDEX = {
 
 
 def _requests_file(path: Path) -> None:
-    from helmsman.simulator.serving.requests.asking import asking
+    from helmsman.simulator.serving.requests.request_source import open_source
 
-    asking(str(path), limit=50).requests(1)
+    open_source(str(path), limit=50).requests(1)
 
 
 AZURE = b"TIMESTAMP,ContextTokens,GeneratedTokens\n" + b"".join(
@@ -319,7 +319,7 @@ def _words(data: bytes) -> None:
     from helmsman.schemas.errors import HelmError
     from helmsman.schemas.units import parse_bytes, parse_rate, parse_seconds
     from helmsman.simulator.serving.requests.arrivals import parse_arrivals
-    from helmsman.simulator.serving.requests.asking import asking
+    from helmsman.simulator.serving.requests.request_source import open_source
     from helmsman.simulator.serving.slo import parse_slo
     from helmsman.simulator.serving.sweep import parse_sweep
 
@@ -333,7 +333,7 @@ def _words(data: bytes) -> None:
         parse_slo,
         parse_sweep,
         parse_arrivals,
-        lambda given: asking(f"synthetic:{given}").requests(1),
+        lambda given: open_source(f"synthetic:{given}").requests(1),
     )
     errors = list[HelmError]()
     for read in readers:
@@ -391,9 +391,9 @@ METRICS = (
 
 
 def _asked(data: bytes) -> None:
-    from helmsman.service.asked import ChatAsked, CompletionAsked
+    from helmsman.service.openai_requests import ChatRequest, CompletionRequest
 
-    cls = ChatAsked if b"messages" in data else CompletionAsked
+    cls = ChatRequest if b"messages" in data else CompletionRequest
     parse_document(cls, data, "request")
 
 

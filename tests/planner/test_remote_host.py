@@ -14,7 +14,7 @@ from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.requests import make_requests
-from helmsman.schemas.served import FINISHED
+from helmsman.schemas.served_table import FINISHED
 
 LOCAL = "a10g-g5.4xlarge"
 COUNT = 100

@@ -13,7 +13,7 @@ from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
-from helmsman.schemas.served import FINISHED
+from helmsman.schemas.served_table import FINISHED
 
 LAYERS, ON_HOST = 5, 3
 _NONE, _FLAT = Line((0.0,), (0.0,)), Line((0.0,), (1.0,))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hybrid_cases import DEFERRED, GPU_ONLY, HYBRID, PIPELINED, Case, random_case
 
-from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED
+from helmsman.schemas.served_table import CANCELLED, FINISHED, REJECTED
 
 SEEDS = range(200)
 

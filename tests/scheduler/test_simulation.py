@@ -14,7 +14,7 @@ from helmsman.scheduler import _scheduling
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests
-from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED
+from helmsman.schemas.served_table import CANCELLED, FINISHED, REJECTED
 
 ENDS = {5: FINISHED, 6: CANCELLED, 7: REJECTED}
 COST = simple_cost(0.01, 1e-4, 1e-5, layers=4)

@@ -19,7 +19,7 @@ from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, background
 
 from helmsman.cli import bench_serve
-from helmsman.schemas.served import FINISHED, read_served
+from helmsman.schemas.served_table import FINISHED, read_served
 from helmsman.service.access import Access
 from helmsman.service.server import address, listen
 

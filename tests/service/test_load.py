@@ -13,12 +13,21 @@ from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
 from helmsman.schemas.requests import Requests, make_requests
-from helmsman.schemas.served import CANCELLED, FAILED, FINISHED, REJECTED, Served, ServedInfo, read_served, write_served
-from helmsman.service.load.asking import Asking
-from helmsman.service.load.client import Observed, observe
-from helmsman.service.load.measured import measured
+from helmsman.schemas.served_table import (
+    CANCELLED,
+    FAILED,
+    FINISHED,
+    REJECTED,
+    ServedInfo,
+    ServedTable,
+    read_served,
+    write_served,
+)
+from helmsman.service.load.client import RequestRecord, observe
 from helmsman.service.load.prompts import id_prompts, word_prompts
 from helmsman.service.load.replay import replay
+from helmsman.service.load.replay_table import table_of_replay
+from helmsman.service.load.request_form import RequestForm
 from helmsman.service.server import address, listen
 
 INFO = ServedInfo(source="measured", policy="neo", requests="here")
@@ -31,10 +40,10 @@ def requests(
     return make_requests(np.array(arrivals), np.array(prompts), np.array(outputs), cancel_s=leaves)
 
 
-def served(site: Site, asked: Requests, concurrency: int | None = None, **more: object) -> Awaitable[Served]:
-    async def run() -> Served:
-        asking = Asking(asked, id_prompts(asked, 0), **more)
-        return measured(asked, await replay(site.url, asking, concurrency), INFO)
+def served(site: Site, asked: Requests, concurrency: int | None = None, **more: object) -> Awaitable[ServedTable]:
+    async def run() -> ServedTable:
+        form = RequestForm(asked, id_prompts(asked, 0), **more)
+        return table_of_replay(asked, await replay(site.url, form, concurrency), INFO)
 
     return run()
 
@@ -81,7 +90,7 @@ def test_faults_are_failures() -> None:
         site.engine.break_down()
         assert (await task).status.tolist() == [FAILED, FAILED]
 
-    async def _served(site: Site, asked: Requests) -> Served:
+    async def _served(site: Site, asked: Requests) -> ServedTable:
         return await served(site, asked)
 
     on_site(test, VirtualEngine(step_s=0.002))
@@ -102,8 +111,8 @@ def test_conversations_and_words() -> None:
     asked = requests([0.0], [5], [8])
 
     async def test(site: Site) -> None:
-        asking = Asking(asked, word_prompts(asked, 0), chat=True, plain=True, model="tiny")
-        found = measured(asked, await replay(site.url, asking), INFO)
+        form = RequestForm(asked, word_prompts(asked, 0), chat=True, plain=True, model="tiny")
+        found = table_of_replay(asked, await replay(site.url, form), INFO)
         assert found.status.tolist() == [FINISHED] and found.produced.tolist() == [8]
         assert found.prompt_tokens[0] > 5  # words are several bytes, and the template adds some
 
@@ -120,10 +129,10 @@ def test_prompts_of_equal_hashes_begin_alike() -> None:
     assert all(16 <= token < 256 for token in [*one, *two])
 
 
-def answered(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Observed:
+def answered(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> RequestRecord:
     """What is observed of a server that answers so."""
 
-    async def run() -> Observed:
+    async def run() -> RequestRecord:
         app = web.Application()
         app.router.add_post("/", handler)
         runner, listener = web.AppRunner(app), listen("127.0.0.1", 0)
@@ -239,7 +248,7 @@ def test_of_an_endless_refusal_little_is_read() -> None:
 
 
 def test_a_server_that_is_not_there_fails() -> None:
-    async def run() -> Observed:
+    async def run() -> RequestRecord:
         listener = listen("127.0.0.1", 0)
         url = address(listener)
         listener.close()

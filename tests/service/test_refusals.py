@@ -9,7 +9,7 @@ import pytest
 from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
-from helmsman.service.reading import BodyLimits
+from helmsman.service.bodies import BodyLimits
 from helmsman.service.service import Options
 
 COMPLETIONS = "/v1/completions"
@@ -128,9 +128,9 @@ def head(**fields: Any) -> bytes:
     return f"POST {COMPLETIONS} HTTP/1.1\r\n{said}{lines}\r\n".encode()
 
 
-LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, client=1500, seconds=60))
-ONE_CLIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=10**6, client=1500, seconds=60))
-IMPATIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, client=1500, seconds=0.1), idle_s=0.2)
+LIMITED = replace(OPTIONS, bodies=BodyLimits(body=1000, together=1500, client=1500, seconds=60))
+ONE_CLIENT = replace(OPTIONS, bodies=BodyLimits(body=1000, together=10**6, client=1500, seconds=60))
+IMPATIENT = replace(OPTIONS, bodies=BodyLimits(body=1000, together=1500, client=1500, seconds=0.1), idle_s=0.2)
 
 
 def test_too_large_a_body_is_refused_before_it_is_read() -> None:

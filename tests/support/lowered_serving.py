@@ -39,18 +39,20 @@ class _Order:
 
     def go(self) -> None:
         """Swaps begin at once, beside all else; embedding and head serve all sub-batches."""
-        it, count = self.iteration, len(self.iteration.batches)
+        iteration, count = self.iteration, len(self.iteration.batches)
         orders: dict[Overlap, Callable[[], None]] = {
             "none": self._in_turn,
             "two-sub-batches": self._two,
             "deferred": self._deferred,
         }
-        self.tasks.swap(it.swap_out, it.swap_in + it.batches[0].returning)
-        self.tasks.embed(sum(batch.tokens for batch in it.batches) + len(it.joining(0)), it.phase, count)
-        orders[it.overlap]()
-        outputs = it.outputs + len(it.joining(self.layers))
+        self.tasks.swap(iteration.swap_out, iteration.swap_in + iteration.batches[0].returning)
+        self.tasks.embed(
+            sum(batch.tokens for batch in iteration.batches) + len(iteration.joining(0)), iteration.phase, count
+        )
+        orders[iteration.overlap]()
+        outputs = iteration.outputs + len(iteration.joining(self.layers))
         if outputs:
-            self.tasks.head(outputs, it.phase, count)
+            self.tasks.head(outputs, iteration.phase, count)
 
     def _in_turn(self) -> None:
         """One batch, whose attention on the host comes after that on the accelerator (Fig 3 of NEO)."""

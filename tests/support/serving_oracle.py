@@ -13,7 +13,7 @@ from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.schemas.requests import Requests
-from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED, Gaps, Served, ServedInfo
+from helmsman.schemas.served_table import CANCELLED, FINISHED, REJECTED, Gaps, ServedInfo, ServedTable
 
 INFO = ServedInfo(source="simulated", policy="gpu-only", requests="test")
 
@@ -177,7 +177,7 @@ class Replica:
             (self.waiting if each in self.waiting else self.running).remove(each)
 
 
-def serve(requests: Requests, cost: IterationCost, limits: Limits) -> Served:
+def serve(requests: Requests, cost: IterationCost, limits: Limits) -> ServedTable:
     """All requests on one replica."""
     columns = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.priority, requests.cancel_s)
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -194,7 +194,7 @@ def serve(requests: Requests, cost: IterationCost, limits: Limits) -> Served:
     return table(requests, asked)
 
 
-def table(requests: Requests, asked: list[Asked]) -> Served:
+def table(requests: Requests, asked: list[Asked]) -> ServedTable:
     """What became of all requests, with each one's own gaps."""
     gaps = [np.diff(each.tokens) for each in asked]
     values, count = np.concatenate([np.zeros(0), *gaps]), len(asked)
@@ -204,7 +204,7 @@ def table(requests: Requests, asked: list[Asked]) -> Served:
     def column(name: str) -> np.ndarray:
         return np.array([getattr(each, name) for each in asked])
 
-    return Served(
+    return ServedTable(
         INFO,
         request=np.arange(count),
         arrival_s=requests.arrival_s,

@@ -71,9 +71,9 @@ def arrive(requests: Requests, rate: float | None, arrivals: Arrivals | None, se
         )
     if arrivals is None and own is not None and rate is not None:
         return _moved(requests, (requests.arrival_s - requests.arrival_s[0]) * (own / rate))
-    asked = own if rate is None else rate
-    assert asked is not None
-    return _moved(requests, draw_arrivals(arrivals or Arrivals("poisson"), len(requests), asked, seed))
+    wanted_rate = own if rate is None else rate
+    assert wanted_rate is not None
+    return _moved(requests, draw_arrivals(arrivals or Arrivals("poisson"), len(requests), wanted_rate, seed))
 
 
 def own_rate(requests: Requests) -> float | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from helmsman.schemas.requests import Place, Requests, make_requests
-from helmsman.schemas.served import read_served
+from helmsman.schemas.served_table import read_served
 
 
 def read_served_requests(path: Path) -> tuple[Requests, Place]:

@@ -80,12 +80,12 @@ def _wrong(part: str, remedy: str) -> UsageError:
     return UsageError("not a specification of requests", field="requests", value=part, remedy=remedy)
 
 
-def make_synthetic(asked: Synthetic, seed: int) -> Requests:
+def make_synthetic(synthetic: Synthetic, seed: int) -> Requests:
     """The requests; the same for the same seed."""
-    arrivals = asked.arrivals if asked.rate > 0.0 else Arrivals("all-at-once")
-    arrival = draw_arrivals(arrivals, asked.n, asked.rate, seed)
-    prompt = _lengths(asked.lengths, asked.input, asked.n, generator(seed, "prompts"))
-    output = _lengths(asked.lengths, asked.output, asked.n, generator(seed, "outputs"))
+    arrivals = synthetic.arrivals if synthetic.rate > 0.0 else Arrivals("all-at-once")
+    arrival = draw_arrivals(arrivals, synthetic.n, synthetic.rate, seed)
+    prompt = _lengths(synthetic.lengths, synthetic.input, synthetic.n, generator(seed, "prompts"))
+    output = _lengths(synthetic.lengths, synthetic.output, synthetic.n, generator(seed, "outputs"))
     return make_requests(arrival, prompt, output)
 
 

@@ -123,13 +123,13 @@ def _check_line(content: Any, schema: "pa.Schema") -> None:
 
     if not isinstance(content, dict):
         raise BadInputError("a JSON object is expected", value=content, remedy="write one object in braces a line")
-    for asked in schema:
-        value = content.get(asked.name)
+    for column in schema:
+        value = content.get(column.name)
         if value is None:
-            raise BadInputError("missing field", field=asked.name, remedy="add it")
-        if not _fits(value, asked.type):
-            message = f"not {'a list of whole numbers' if pa.types.is_list(asked.type) else _kind(asked.type)}"
-            raise BadInputError(message, field=asked.name, value=value, remedy="correct the line")
+            raise BadInputError("missing field", field=column.name, remedy="add it")
+        if not _fits(value, column.type):
+            message = f"not {'a list of whole numbers' if pa.types.is_list(column.type) else _kind(column.type)}"
+            raise BadInputError(message, field=column.name, value=value, remedy="correct the line")
 
 
 def _fits(value: Any, kind: "pa.DataType") -> bool:

@@ -14,7 +14,7 @@ NAMES = {"arrival_s": "start_times", "prompt_tokens": "input_lens", "output_toke
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredRows:
     """Requests with an output, as they were sent: `row` in the file's lists, seconds after the first, and lengths."""
 
     row: Ints
@@ -23,7 +23,7 @@ class Answered:
     output_tokens: Ints
 
 
-def answered(content: dict[str, Any], file: str) -> Answered:
+def answered_rows(content: dict[str, Any], file: str) -> AnsweredRows:
     """Those that got an output, by `start_times`; all at once in older files, which lack them. Raises BadInputError."""
     prompt, output = (whole_numbers(_list(content, name, file), file, name) for name in ("input_lens", "output_lens"))
     sent = numbers(content["start_times"], file, "start_times") if "start_times" in content else np.zeros(len(prompt))
@@ -33,12 +33,12 @@ def answered(content: dict[str, Any], file: str) -> Answered:
         raise BadInputError(message, file=file, remedy="write as many of each")
     came = output > 0
     row = np.flatnonzero(came)[np.argsort(sent[came], kind="stable")]
-    return Answered(row, sent[row] - sent[row[:1]], prompt[row], output[row])
+    return AnsweredRows(row, sent[row] - sent[row[:1]], prompt[row], output[row])
 
 
 def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Place]:
     """Requests that got an output: nobody knows how long the others' would have been. Raises BadInputError."""
-    rows = answered(content, str(path))
+    rows = answered_rows(content, str(path))
     return make_requests(rows.sent_s, rows.prompt_tokens, rows.output_tokens), Place(str(path), NAMES)
 
 

@@ -16,9 +16,9 @@ from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     from helmsman.schemas.requests import Requests
-    from helmsman.schemas.served import Served, ServedInfo
-    from helmsman.service.load.replay import Replayed
-    from helmsman.service.load.server import Described
+    from helmsman.schemas.served_table import ServedInfo, ServedTable
+    from helmsman.service.load.replay import ReplayResult
+    from helmsman.service.load.server import ServerDescription
 
 
 def build_parser() -> Parser:
@@ -52,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Read requests, replay them, write, print; 4 where the SLO is missed, 6 where nothing was answered."""
     from helmsman.cli.open_files import allow_connections
-    from helmsman.schemas.served import write_served
-    from helmsman.service.load.measured import measured
+    from helmsman.schemas.served_table import write_served
+    from helmsman.service.load.replay_table import table_of_replay
     from helmsman.service.load.server import describe
-    from helmsman.service.load.told import notes_between, told
+    from helmsman.service.load.server_counters import notes_between, read_counters
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.slo import parse_slo
     from helmsman.simulator.serving.text import report_text, slo_text
@@ -67,11 +67,11 @@ def execute(args: argparse.Namespace) -> int:
     args.url = args.url.rstrip("/")
     key = next(iter(keys_of(args)), None)
     server = run_loop(lambda: describe(args.url, key))
-    before = run_loop(lambda: told(args.url, key))
+    before = run_loop(lambda: read_counters(args.url, key))
     replayed = _replay(args, requests, server, key)
-    after = run_loop(lambda: told(args.url, key))
+    after = run_loop(lambda: read_counters(args.url, key))
     notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, after)}
-    served = measured(requests, replayed, _info(args, server, notes))
+    served = table_of_replay(requests, replayed, _info(args, server, notes))
     with whole_file(args.out) as stream:
         write_served(served, stream)
     summary = report(served, slo)
@@ -93,35 +93,37 @@ def _check(args: argparse.Namespace) -> None:
 
 def _requests(args: argparse.Namespace) -> "Requests":
     from helmsman.simulator.serving.requests.arrivals import parse_arrivals
-    from helmsman.simulator.serving.requests.asking import asking
+    from helmsman.simulator.serving.requests.request_source import open_source
 
     arrivals = None if args.arrivals is None else parse_arrivals(args.arrivals)
-    return asking(args.requests, args.rate, arrivals, args.sort, args.limit).requests(args.seed)
+    return open_source(args.requests, args.rate, arrivals, args.sort, args.limit).requests(args.seed)
 
 
-def _replay(args: argparse.Namespace, requests: "Requests", server: "Described", key: str | None) -> "Replayed":
+def _replay(
+    args: argparse.Namespace, requests: "Requests", server: "ServerDescription", key: str | None
+) -> "ReplayResult":
     from helmsman.cli.progress import progress
-    from helmsman.service.load.asking import Asking
     from helmsman.service.load.prompts import id_prompts, word_prompts
     from helmsman.service.load.replay import replay
+    from helmsman.service.load.request_form import RequestForm
 
     prompts = (word_prompts if args.words else id_prompts)(requests, args.seed)
-    asking = Asking(requests, prompts, args.chat, args.model or server.model, args.plain)
+    form = RequestForm(requests, prompts, args.chat, args.model or server.model, args.plain)
     with progress(len(requests), args.quiet or args.json) as tell:
         return run_loop(
-            lambda: replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}"), key)
+            lambda: replay(args.url, form, args.concurrency, lambda ended: tell(f"request {ended.row}"), key)
         )
 
 
-def _lag(requests: "Requests", replayed: "Replayed") -> float:
+def _lag(requests: "Requests", replayed: "ReplayResult") -> float:
     """Seconds by which the latest request was sent too late."""
     arrivals: list[float] = requests.arrival_s.tolist()
     sent = (record.sent - replayed.start for record in replayed.observed)
     return max(moment - arrival for moment, arrival in zip(sent, arrivals, strict=True))
 
 
-def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, float]) -> "ServedInfo":
-    from helmsman.schemas.served import ServedInfo
+def _info(args: argparse.Namespace, server: "ServerDescription", notes: Mapping[str, float]) -> "ServedInfo":
+    from helmsman.schemas.served_table import ServedInfo
     from helmsman.schemas.serving_question import shown
 
     return ServedInfo(
@@ -134,7 +136,7 @@ def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, flo
     )
 
 
-def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
+def _check_answered(args: argparse.Namespace, replayed: "ReplayResult") -> None:
     """Raise HardwareUnavailableError where the server answered nothing of what it was asked."""
     if any(record.moments or record.status == "cancelled" for record in replayed.observed):
         return
@@ -145,7 +147,7 @@ def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
     ).after_report()
 
 
-def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> None:
+def _warn(args: argparse.Namespace, served: "ServedTable", replayed: "ReplayResult") -> None:
     """What went wrong first, if something did, and whether the client kept up."""
     error = next((record.error for record in replayed.observed if record.error), None)
     if error is not None:

@@ -66,11 +66,11 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _served(args: argparse.Namespace) -> int:
-    from helmsman.analysis.served import JUDGED, compare_served, served_table, served_verdict
+    from helmsman.analysis.served_comparison import JUDGED, compare_served, served_table, served_verdict
     from helmsman.cli.documents import plan_of
     from helmsman.hwdb.machine_line import record_line
     from helmsman.schemas.read import digest
-    from helmsman.schemas.served import read_served
+    from helmsman.schemas.served_table import read_served
     from helmsman.simulator.serving.imports import read_measured
 
     if args.simulated is None:

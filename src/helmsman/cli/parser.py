@@ -117,7 +117,7 @@ def _option_named(message: str) -> tuple[str | None, str]:
     return None, message
 
 
-class _Printed(argparse.Action):
+class _PrintAction(argparse.Action):
     """Prints a text and exits."""
 
     def __call__(
@@ -136,7 +136,7 @@ class _Printed(argparse.Action):
         raise NotImplementedError
 
 
-class _HelpAll(_Printed):
+class _HelpAll(_PrintAction):
     """Prints every option."""
 
     def text(self, parser: Parser, value: str) -> str:
@@ -149,7 +149,7 @@ _LISTED = {"model": "models", "hw": "machines", "gpu": "gpus", "cpu": "cpus", "p
 """What helm-list calls the names that options take, by the option's name."""
 
 
-class _Completion(_Printed):
+class _Completion(_PrintAction):
     """Prints a completion script, which asks helm-list for names; shtab is imported only here."""
 
     def text(self, parser: Parser, value: str) -> str:

@@ -48,12 +48,12 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.cli.profile_table import question
     from helmsman.executor.profile.settings import Loopback
 
-    asked = question(args)
+    layer_question = question(args)
     loopback = None if args.loopback is None else Loopback.parse(args.loopback)
     now = datetime.now(UTC)
     kept = _kept(f"profile-{now:%Y%m%dT%H%M%S%f}.json")
-    if asked is not None:
-        return _execute_table(args, asked, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
+    if layer_question is not None:
+        return _execute_table(args, layer_question, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
     from helmsman.executor.profile.report import summary
 
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)
@@ -62,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute_table(
-    args: argparse.Namespace, asked: "LayerQuestion", loopback: "Loopback", date: str, kept: Path
+    args: argparse.Namespace, layer_question: "LayerQuestion", loopback: "Loopback", date: str, kept: Path
 ) -> int:
     """A table of the newest record, measured unless it or an older record has it; with a record of its own where there
     is none."""
@@ -75,24 +75,24 @@ def _execute_table(
 
     select_from_environment()
     machine, told = Machine.this(), []
-    check_room(machine, asked)
+    check_room(machine, layer_question)
     record = None if args.loopback is not None else newest()
     if record is None:
         record = _measure(loopback, date, args.quiet)
         told.append(summary(record))
     table_place = TablePlace.of(record, machine)
-    known = table_place.known(asked)
+    known = table_place.known(layer_question)
     if known is not None and not args.again:
         told += [
-            table_summary(table_place.hardware, known, asked.model.name),
+            table_summary(table_place.hardware, known, layer_question.model.name),
             "measured before; --again measures it again",
         ]
         write_out(args, table_place.hardware.to_json())
         show(args, table_place.hardware.to_json(), lambda: "\n".join(told))
         return 0
-    elsewhere = None if args.again else known_elsewhere(table_place, asked)
-    hardware = elsewhere or measured(table_place, asked, date, args.quiet)
-    told.append(table_summary(hardware, hardware.tables[0], asked.model.name))
+    elsewhere = None if args.again else known_elsewhere(table_place, layer_question)
+    hardware = elsewhere or measured(table_place, layer_question, date, args.quiet)
+    told.append(table_summary(hardware, hardware.tables[0], layer_question.model.name))
     if elsewhere is not None:
         told.append("measured before, with another profile of this machine; --again measures it again")
     _keep(args, hardware, kept, "\n".join(told))

@@ -56,13 +56,13 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
     return LayerQuestion(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
 
 
-def known_elsewhere(table_place: "TablePlace", asked: "LayerQuestion") -> "Hardware | None":
+def known_elsewhere(table_place: "TablePlace", layer_question: "LayerQuestion") -> "Hardware | None":
     """The record with the table of the newest other record that has it, None when there is none (PARK-49)."""
     from helmsman.executor.profile.table_adopted import adopted
     from helmsman.hwdb.load_hardware import profiles
     from helmsman.profiles_folder import profiles_folder
 
-    with_it = (adopted(table_place, other, asked) for other in profiles(profiles_folder()))
+    with_it = (adopted(table_place, other, layer_question) for other in profiles(profiles_folder()))
     return next((hardware for hardware in with_it if hardware is not None), None)
 
 
@@ -77,7 +77,7 @@ def newest() -> "Hardware | None":
         return None
 
 
-def measured(table_place: "TablePlace", asked: "LayerQuestion", date: str, quiet: bool) -> "Hardware":
+def measured(table_place: "TablePlace", layer_question: "LayerQuestion", date: str, quiet: bool) -> "Hardware":
     """The record with the table that was asked for."""
     from helmsman.cli.progress import progress
     from helmsman.executor.profile.host import host_facts
@@ -87,7 +87,7 @@ def measured(table_place: "TablePlace", asked: "LayerQuestion", date: str, quiet
     from helmsman.schemas.figures import Source
 
     with progress(STEPS, quiet) as tell:
-        samples = measure_table(table_place, asked, tell)
+        samples = measure_table(table_place, layer_question, tell)
     return extended(
         table_place, samples, Source(kind="measured", where=host_facts(table_place.machine).cpu, date=date, tool=TOOL)
     )

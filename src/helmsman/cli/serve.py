@@ -163,11 +163,11 @@ def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
 
 def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
     from helmsman.service.admission import Bounds
-    from helmsman.service.reading import BodyLimits
+    from helmsman.service.bodies import BodyLimits
     from helmsman.service.service import Options
 
     bounds = Bounds(capacity.sequences + args.queue, int(args.promise * capacity.kv_tokens))
-    bodies = BodyLimits(each=args.max_body, together=max(2**26, 2 * args.max_body))
+    bodies = BodyLimits(body=args.max_body, together=max(2**26, 2 * args.max_body))
     return Options(bounds, bodies, stall_s=args.stall, grace_s=args.grace)
 
 

@@ -33,7 +33,7 @@ def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
 
 def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
     from helmsman.analysis.ask_serving import served
-    from helmsman.schemas.served import write_served
+    from helmsman.schemas.served_table import write_served
     from helmsman.simulator.serving.text import report_text, slo_text
 
     outcome, report = served(study)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helmsman.schemas.served import Gaps
+from helmsman.schemas.served_table import Gaps
 from helmsman.simulator.serving.gap_quantiles import Ends, quantiles, ranked, runs_of
 
 ASKED = (0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0)

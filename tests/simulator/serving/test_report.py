@@ -12,20 +12,20 @@ from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.requests import make_requests
-from helmsman.schemas.served import CANCELLED, FAILED, FINISHED, REJECTED, Gaps, Served, write_served
+from helmsman.schemas.served_table import CANCELLED, FAILED, FINISHED, REJECTED, Gaps, ServedTable, write_served
 from helmsman.schemas.serving import ServingReport, Slo
 from helmsman.simulator.serving.exports import aiperf_records, vllm_bench
 from helmsman.simulator.serving.imports import read_measured
-from helmsman.simulator.serving.in_system import present, running
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.read import read_requests
+from helmsman.simulator.serving.requests_in_system import present, running
 from helmsman.simulator.serving.slo import PRESETS, parse_slo
 
 LIMITS = Limits(gpu_tokens=4000, cpu_tokens=0, batch_tokens=512, sequences=64, chunk=128)
 
 
 @pytest.fixture(scope="module")
-def table() -> Served:
+def table() -> ServedTable:
     """Sixty requests in a crowded cache, three of which are told to have ended otherwise."""
     requests = read_requests("synthetic:n=60,input=300,output=40,rate=20", seed=1)
     found = serve(requests, simple_cost(0.01, 1e-4, 1e-6, layers=4), LIMITS)
@@ -35,13 +35,13 @@ def table() -> Served:
     return replace(found, status=status, cpu_tokens=cpu)
 
 
-def rows(table: Served) -> list[tuple[float, float, float, int]]:
+def rows(table: ServedTable) -> list[tuple[float, float, float, int]]:
     """(arrival, first token, finish, tokens) of the finished ones."""
     columns = zip(table.arrival_s, table.first_token_s, table.finish_s, table.produced, table.status, strict=True)
     return [tuple(row[:4]) for row in columns if row[4] == FINISHED]
 
 
-def test_latencies_are_those_of_finished_requests(table: Served) -> None:
+def test_latencies_are_those_of_finished_requests(table: ServedTable) -> None:
     found, asked = report(table).latency, rows(table)
     values = {
         "ttft": [first - at for at, first, _, _ in asked],
@@ -59,7 +59,7 @@ def test_latencies_are_those_of_finished_requests(table: Served) -> None:
     assert found.itl.p99 == pytest.approx(np.quantile(table.gaps.first_s, 0.99))
 
 
-def test_throughput_counts_what_came(table: Served) -> None:
+def test_throughput_counts_what_came(table: ServedTable) -> None:
     found = report(table)
     seconds = table.finish_s.max() - table.arrival_s[0]
     assert found.duration == pytest.approx(seconds)
@@ -72,7 +72,7 @@ def test_throughput_counts_what_came(table: Served) -> None:
     assert found.preemptions == table.preemptions.sum() > 0
 
 
-def test_requests_on_the_host_are_reported_apart(table: Served) -> None:
+def test_requests_on_the_host_are_reported_apart(table: ServedTable) -> None:
     found, here = report(table), (table.cpu_tokens > 0) & (table.status == FINISHED)
     tpot = (table.finish_s - table.first_token_s) / (table.produced - 1)
     assert (found.on_cpu.requests, found.on_gpu.requests) == (here.sum(), 57 - here.sum())
@@ -81,7 +81,7 @@ def test_requests_on_the_host_are_reported_apart(table: Served) -> None:
     assert found.on_gpu.tokens == (table.produced - 1).sum() - 150
 
 
-def test_goodput_counts_failures_as_misses_and_not_who_left(table: Served) -> None:
+def test_goodput_counts_failures_as_misses_and_not_who_left(table: ServedTable) -> None:
     slo = parse_slo("ttft=500ms,tpot=30ms,e2e=2s,per-token=60ms,share=0.5")
     found = report(table, slo).goodput
     good = sum(
@@ -110,7 +110,7 @@ def test_nothing_served_is_a_report_too() -> None:
     assert parse_document(ServingReport, found.to_json().encode(), "report") == found
 
 
-def test_little_s_law_is_exact(table: Served) -> None:
+def test_little_s_law_is_exact(table: ServedTable) -> None:
     whole = replace(table, status=np.zeros(60, np.int64))
     found, there = report(whole), present(whole)
     assert there.mean() == pytest.approx(60 / found.duration * found.latency.e2e.mean, rel=1e-12)
@@ -134,7 +134,7 @@ def test_what_is_no_slo_is_refused(text: str) -> None:
     assert caught.value.field == "slo"
 
 
-def test_vllm_s_shape_has_its_figures(table: Served) -> None:
+def test_vllm_s_shape_has_its_figures(table: ServedTable) -> None:
     found = report(table)
     bench = vllm_bench(table, found)
     assert bench["median_ttft_ms"] == pytest.approx(1e3 * found.latency.ttft.p50)
@@ -147,7 +147,7 @@ def test_vllm_s_shape_has_its_figures(table: Served) -> None:
     assert sum(gaps[3]) == pytest.approx(table.finish_s[3] - table.first_token_s[3])
 
 
-def test_what_is_exported_is_read_as_requests(table: Served, tmp_path: Path) -> None:
+def test_what_is_exported_is_read_as_requests(table: ServedTable, tmp_path: Path) -> None:
     import json
 
     path = tmp_path / "bench.json"
@@ -166,7 +166,7 @@ def test_what_is_exported_is_read_as_requests(table: Served, tmp_path: Path) -> 
     assert first["inter_token_latency"]["unit"] == "ms"
 
 
-def test_what_other_tools_measured_is_a_table_too(table: Served, tmp_path: Path) -> None:
+def test_what_other_tools_measured_is_a_table_too(table: ServedTable, tmp_path: Path) -> None:
     import json
 
     measured = replace(table, info=table.info.model_copy(update={"source": "measured"}))
@@ -201,8 +201,8 @@ def test_measured_times_that_cannot_be_are_refused(tmp_path: Path, change: dict[
     assert (caught.value.file, caught.value.field) == (str(path), field)
 
 
-def test_a_simulated_table_survives_a_file(table: Served, tmp_path: Path) -> None:
-    from helmsman.schemas.served import read_served
+def test_a_simulated_table_survives_a_file(table: ServedTable, tmp_path: Path) -> None:
+    from helmsman.schemas.served_table import read_served
 
     stream = BytesIO()
     write_served(table, stream)

@@ -11,10 +11,10 @@ from serving_oracle import INFO, flat, serve, simple_cost
 from helmsman.scheduler.cost import Line
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.requests import Requests
-from helmsman.schemas.served import Served
-from helmsman.simulator.serving.in_system import present
+from helmsman.schemas.served_table import ServedTable
 from helmsman.simulator.serving.report import report
-from helmsman.simulator.serving.requests.asking import asking
+from helmsman.simulator.serving.requests.request_source import open_source
+from helmsman.simulator.serving.requests_in_system import present
 from helmsman.simulator.serving.run import Setup
 from helmsman.simulator.serving.run import serve as serve_fast
 
@@ -28,7 +28,7 @@ def random_question(seed: int) -> tuple[Requests, Limits]:
     """A hundred requests of three priorities, some of which leave, and a cache that may be crowded."""
     random = np.random.default_rng(seed)
     lengths = f"input={random.integers(20, 400)},output={random.integers(2, 90)},lengths=exponential"
-    found = asking(f"synthetic:n=100,{lengths}").requests(seed, float(random.choice([0.5, 5.0, 30.0])))
+    found = open_source(f"synthetic:n=100,{lengths}").requests(seed, float(random.choice([0.5, 5.0, 30.0])))
     leaving = np.where(random.random(100) < 0.2, found.arrival_s + 3.0 * random.random(100), np.inf)
     limits = Limits(
         gpu_tokens=int(random.choice([1000, 2000, 6000])),
@@ -40,7 +40,7 @@ def random_question(seed: int) -> tuple[Requests, Limits]:
     return replace(found, priority=random.integers(0, 3, 100), cancel_s=leaving), limits
 
 
-def check_same(found: Served, expected: Served) -> None:
+def check_same(found: ServedTable, expected: ServedTable) -> None:
     for name in TIMES:
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-9, nan_ok=True), name
     for name in COUNTS:
@@ -67,12 +67,12 @@ def test_many_workloads_are_served_as_one_iteration_at_a_time() -> None:
         check_same(serve_fast(requests, Setup(COST, COST, limits, "gpu-only", GPU_ONLY), INFO).served, expected)
 
 
-def queue(lengths: str, load: float, count: int) -> Served:
+def queue(lengths: str, load: float, count: int) -> ServedTable:
     """One server of a request at a time: prompts of 1000 tokens on average take a second, and one token is all."""
     none = flat(0.0)
     cost = replace(COST, layers=1, linear=Line((0.0, 1e6), (0.0, 1e3)), gpu_attention=none, ends=none)
     limits = Limits(gpu_tokens=10**7, cpu_tokens=0, batch_tokens=10**6, sequences=1)
-    requests = asking(f"synthetic:n={count},input=1000,output=1,lengths={lengths}").requests(5, load)
+    requests = open_source(f"synthetic:n={count},input=1000,output=1,lengths={lengths}").requests(5, load)
     ones = replace(requests, output_tokens=np.ones(count, np.int64))
     return serve_fast(ones, Setup(cost, cost, limits, "gpu-only", GPU_ONLY), INFO).served
 

@@ -8,7 +8,7 @@ from helmsman.service.load.prompts import Prompt
 
 
 @dataclass(frozen=True)
-class Asking:
+class RequestForm:
     """`chat`: conversations of one message instead of completions. `plain`: only OpenAI's own fields; otherwise answers
     are as long as asked (`ignore_eos`) and chunks say which tokens they have (`return_token_ids`), as with vLLM."""
 

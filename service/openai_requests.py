@@ -106,7 +106,7 @@ def _prompt(prompt: Any) -> str | tuple[int, ...]:
     return tuple(prompt)
 
 
-class CompletionAsked(GenerationRequest):
+class CompletionRequest(GenerationRequest):
     """`POST /v1/completions`: a prompt as text or token ids."""
 
     prompt: Annotated[Any, BeforeValidator(_prompt)]
@@ -129,7 +129,7 @@ class TextPart(Frozen):
     text: str
 
 
-class Spoken(Frozen):
+class ChatMessage(Frozen):
     """A message of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
@@ -143,10 +143,10 @@ class Spoken(Frozen):
         return {"role": "system" if self.role == "developer" else self.role, "content": content}
 
 
-class ChatAsked(GenerationRequest):
+class ChatRequest(GenerationRequest):
     """`POST /v1/chat/completions`: a conversation to go on with."""
 
-    messages: Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=10_000)]
+    messages: Annotated[tuple[ChatMessage, ...], Field(min_length=1, max_length=10_000)]
     max_completion_tokens: Count | None = None
 
     logprobs: Annotated[Any, _only("log probabilities are", False)] = None

@@ -5,8 +5,8 @@ import pytest
 from lowered import graphs, question
 from plain_clock import makespan
 
-from helmsman.analysis.expected import Expected, expect
-from helmsman.analysis.simulated import Simulated, from_spans
+from helmsman.analysis.expected_pass import ExpectedPass, expect
+from helmsman.analysis.simulated_pass import SimulatedPass, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -64,7 +64,7 @@ def test_what_is_expected_is_what_the_plan_predicts() -> None:
     graph = graphs(asked, asked.layout(asked.finalists[0][0]))[1]
     price = asked.costs.price
     estimates = {task.id: price(task) for task in graph.tasks}
-    expected = Expected(graph, asked.costs, estimates, Simulated({}, 0.0, 0.0), asked.costs.between())
+    expected = ExpectedPass(graph, asked.costs, estimates, SimulatedPass({}, 0.0, 0.0), asked.costs.between())
     predicted = predict_phase(graph, asked.costs).seconds.mid
     assert expected.schedule(lambda _, estimate: estimate.mid) == pytest.approx(predicted, rel=1e-9)
     assert makespan(graph, lambda task: price(task).mid) < 0.99 * predicted
@@ -88,9 +88,9 @@ def test_passes_whose_tasks_run_in_turn_are_replayed_once(
         runs.append(1)
         return replay(*arguments)
 
-    monkeypatch.setattr("helmsman.analysis.expected.lower", counted_lower)
+    monkeypatch.setattr("helmsman.analysis.expected_pass.lower", counted_lower)
     monkeypatch.setattr("helmsman.analysis.steps.lower", counted_lower)
-    monkeypatch.setattr("helmsman.analysis.simulated.replay", counted_replay)
+    monkeypatch.setattr("helmsman.analysis.simulated_pass.replay", counted_replay)
     varied = plan.model_copy(update=VARIANTS[name])
     expect(varied, varied.workload, CostModel(plan.hardware), range(13))
     assert (len(lowered), len(runs)) == (3, replayed)

@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from helmsman.analysis.check import check
-from helmsman.analysis.probed import at_probed_rates
+from helmsman.analysis.probed_hardware import at_probed_rates
 from helmsman.hwdb.fit import figure
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower

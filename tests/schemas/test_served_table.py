@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.served import CANCELLED, FINISHED, Gaps, Served, ServedInfo, read_served, write_served
+from helmsman.schemas.served_table import CANCELLED, FINISHED, Gaps, ServedInfo, ServedTable, read_served, write_served
 
 INFO = ServedInfo(source="simulated", plan_sha256="0" * 64, policy="neo", requests="a.csv", options={"chunk": 512})
 
 
-def served(count: int = 40) -> Served:
+def served(count: int = 40) -> ServedTable:
     """Requests that take a second longer each; every third was cancelled before it began."""
     row = np.arange(count)
     gone = row % 3 == 2
@@ -31,17 +31,17 @@ def served(count: int = 40) -> Served:
     start = np.concatenate([[0], np.cumsum(row % 4)])
     runs = np.arange(start[-1])
     gaps = Gaps(start, 0.01 + 0.001 * runs, 1e-5 * runs, 1 + runs % 7, 1 + runs % 3, runs % 2 == 0)
-    return Served(INFO, **times, **counts, **others, status=np.where(gone, CANCELLED, FINISHED), gaps=gaps)
+    return ServedTable(INFO, **times, **counts, **others, status=np.where(gone, CANCELLED, FINISHED), gaps=gaps)
 
 
-def written(content: Served) -> bytes:
+def written(content: ServedTable) -> bytes:
     stream = BytesIO()
     write_served(content, stream)
     return stream.getvalue()
 
 
-def same(a: Served, b: Served) -> bool:
-    columns = [name for name in Served.__dataclass_fields__ if name not in ("info", "gaps")]
+def same(a: ServedTable, b: ServedTable) -> bool:
+    columns = [name for name in ServedTable.__dataclass_fields__ if name not in ("info", "gaps")]
     alike = [np.array_equal(getattr(a, name), getattr(b, name), equal_nan=name.endswith("_s")) for name in columns]
     gaps = [np.array_equal(getattr(a.gaps, name), getattr(b.gaps, name)) for name in Gaps.__dataclass_fields__]
     return a.info == b.info and all(alike) and all(gaps)
@@ -120,7 +120,8 @@ def test_a_small_file_of_very_many_equal_values_is_refused(tmp_path: Path) -> No
     path.write_bytes(written(replace(whole, gaps=gaps)))
     assert path.stat().st_size < 2**20
     del gaps, whole
-    code = "import sys, resource; from pathlib import Path\nfrom helmsman.schemas.served import read_served as read\n"
+    code = "import sys, resource; from pathlib import Path\n"
+    code += "from helmsman.schemas.served_table import read_served as read\n"
     code += "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
     code += "try: read(Path(sys.argv[1]))\n"
     code += "except Exception as error: print(type(error).__name__, error)\n"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helmsman.analysis.simulated import Simulated, Simulator, from_spans
+from helmsman.analysis.simulated_pass import SimulatedPass, Simulator, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
@@ -23,13 +23,13 @@ from helmsman.timing.pools import Pools
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedPass:
     """One pass: its tasks, `estimates` by task id of what prices them, its simulation, and the time between tasks."""
 
     graph: TaskGraph
     costs: CostModel
     estimates: dict[str, Estimate]
-    simulated: Simulated
+    simulated: SimulatedPass
     between: Handovers
 
     def schedule(self, seconds: Callable[[Task, Estimate], float], machine: Hardware | None = None) -> float:
@@ -78,7 +78,7 @@ def workload_of(plan: Plan, measured: Trace, file: str) -> Workload:
     return workload
 
 
-def check_tasks(spans: Iterable[Span], expected: Mapping[int, Expected], file: str) -> None:
+def check_tasks(spans: Iterable[Span], expected: Mapping[int, ExpectedPass], file: str) -> None:
     """Every pass executes every task of the plan once, and nothing else. Raises BadInputError."""
     counts = Counter((span.run, span.iteration, span.task) for span in spans)
     passes = dict.fromkeys((run, iteration) for run, iteration, _ in counts)
@@ -99,7 +99,7 @@ def expect(
     iterations: Sequence[int],
     simulated: Sequence[Span] = (),
     progress: Progress = iter,
-) -> dict[int, Expected]:
+) -> dict[int, ExpectedPass]:
     """The expectation of each of `iterations` (the first are prefill); those not in `simulated` are replayed.
 
     `progress` sees the iterations go by."""
@@ -128,10 +128,10 @@ def _expected(
     estimates: dict[str, Estimate],
     simulator: Simulator,
     given: Sequence[Span] | None,
-) -> Expected:
+) -> ExpectedPass:
     if given is None:
         simulated = simulator.simulate(graph, lambda task: estimates[task.id].mid)
     else:
         held = sum(simulator.between.thread.seconds(task, estimates[task.id].mid) for task in graph.tasks)
         simulated = from_spans(given, simulator.between.begins(graph), held)
-    return Expected(graph, costs, estimates, simulated, simulator.between)
+    return ExpectedPass(graph, costs, estimates, simulated, simulator.between)

@@ -1,4 +1,4 @@
-"""`Apart` reads large bodies and turns long texts into tokens, in a process of its own.
+"""`BodyProcess` reads large bodies and turns long texts into tokens, in a process of its own.
 
 Both hold Python's lock as long as they take (a body of 1 MiB 0.4 s, a text of 1 MiB more than a second), and engine and
 event loop need that lock for every token. The process starts with the first call, takes one call at a time, gives way
@@ -38,7 +38,7 @@ _SHOWN = 80
 """Characters of a wrong value that come back."""
 
 
-class Apart(HelperProcess[BaseProcess]):
+class BodyProcess(HelperProcess[BaseProcess]):
     """That process. Used in one event loop; `text`: the tokenizer of what is served, if it has one."""
 
     def __init__(self, text: Text | None) -> None:

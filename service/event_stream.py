@@ -6,7 +6,7 @@ from aiohttp import web
 
 from helmsman.service.answers import RequestAnswer
 from helmsman.service.refusals import RefusedError, StalledError
-from helmsman.service.running import RunningRequest
+from helmsman.service.running_request import RunningRequest
 
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 

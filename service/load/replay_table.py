@@ -3,19 +3,19 @@
 import numpy as np
 
 from helmsman.schemas.requests import Requests
-from helmsman.schemas.served import STATUSES, Gaps, Served, ServedInfo
-from helmsman.service.load.client import Observed
-from helmsman.service.load.replay import Replayed
+from helmsman.schemas.served_table import STATUSES, Gaps, ServedInfo, ServedTable
+from helmsman.service.load.client import RequestRecord
+from helmsman.service.load.replay import ReplayResult
 
 
-def measured(requests: Requests, replayed: Replayed, info: ServedInfo) -> Served:
+def table_of_replay(requests: Requests, replayed: ReplayResult, info: ServedInfo) -> ServedTable:
     """One row a request. Times count from second 0 of the requests; when one was scheduled a client cannot see.
 
     A request counts from when it should have been sent, so that a client that is late hides nothing."""
     start, observed = replayed.start, replayed.observed
     count = len(requests)
     nothing = np.zeros(count, np.int64)
-    return Served(
+    return ServedTable(
         info=info,
         request=np.arange(count),
         arrival_s=requests.arrival_s,
@@ -34,21 +34,21 @@ def measured(requests: Requests, replayed: Replayed, info: ServedInfo) -> Served
     )
 
 
-def _finish(observed: Observed) -> float:
+def _finish(observed: RequestRecord) -> float:
     """The last token; of those who did not finish, when they left."""
     return observed.moments[-1] if _status(observed) == "finished" else observed.ended
 
 
-def _status(observed: Observed) -> str:
+def _status(observed: RequestRecord) -> str:
     """An answer without a token is none."""
     return "failed" if observed.status == "finished" and not observed.moments else observed.status
 
 
-def _prompt(observed: Observed, requests: Requests) -> int:
+def _prompt(observed: RequestRecord, requests: Requests) -> int:
     return int(requests.prompt_tokens[observed.row]) if observed.prompt_tokens is None else observed.prompt_tokens
 
 
-def _gaps(observed: tuple[Observed, ...]) -> Gaps:
+def _gaps(observed: tuple[RequestRecord, ...]) -> Gaps:
     """Every gap as a run of its own."""
     gaps = [np.diff(record.moments) for record in observed]
     start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)

@@ -13,7 +13,7 @@ from helmsman.timing.interference import Slowed
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulatedPass:
     """Seconds of each task by id; `extent`: from the end of the pass before to its own end; `idle`: of it, without work
     before the last task ended; `launching`: of it, after that, while the thread of the host still works that launches
     for all devices (`timing.host_thread`).
@@ -37,19 +37,19 @@ class Simulator:
         self.hardware, self.slowed, self.between = hardware, slowed, between
         self._in_turn = False
 
-    def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> Simulated:
+    def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> SimulatedPass:
         """The simulation of `graph`, whose tasks take `seconds` alone on their lanes."""
         begins = self.between.begins(graph)
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
-            return Simulated(durations, begins + sum(durations.values()), begins, in_turn=True)
+            return SimulatedPass(durations, begins + sum(durations.values()), begins, in_turn=True)
         done = replay(graph, seconds, self.hardware, self.slowed, self.between)
         times = list(zip(done.start, done.end, strict=True))
         self._in_turn = all(after[0] == before[1] for before, after in pairwise(times))
         return _simulated((task.id for task in graph.tasks), times, begins, done.makespan, self._in_turn)
 
 
-def from_spans(spans: Sequence[Span], begins: float, held: float) -> Simulated:
+def from_spans(spans: Sequence[Span], begins: float, held: float) -> SimulatedPass:
     """The simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before ended and
     kept the thread that launches for all devices busy for `held` seconds."""
     return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins, held)
@@ -66,9 +66,9 @@ def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
 
 def _simulated(
     tasks: Iterable[str], times: Sequence[tuple[float, float]], begins: float, least: float, in_turn: bool = False
-) -> Simulated:
+) -> SimulatedPass:
     """`least`: seconds that the pass takes at least from the start of its first task."""
     first, last = min(start for start, _ in times), max(end for _, end in times)
     durations = {task: end - start for task, (start, end) in zip(tasks, times, strict=True)}
     begun, launching = first - begins, max(0.0, least - (last - first))
-    return Simulated(durations, last - begun + launching, idle(times, begun), launching, in_turn)
+    return SimulatedPass(durations, last - begun + launching, idle(times, begun), launching, in_turn)

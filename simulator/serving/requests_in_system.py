@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from helmsman.schemas.requests import Floats, Ints
-from helmsman.schemas.served import Served
+from helmsman.schemas.served_table import ServedTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class CountOverTime:
         return self.integral() / float(self.at_s[-1] - self.at_s[0])
 
 
-def present(served: Served) -> CountOverTime:
+def present(served: ServedTable) -> CountOverTime:
     """From arrival to the end; those that were rejected or failed were never there."""
     return _steps(served.arrival_s, served.finish_s)
 
 
-def running(served: Served) -> CountOverTime:
+def running(served: ServedTable) -> CountOverTime:
     """From the first pass that they took part in to the end, pauses included."""
     return _steps(served.started_s, served.finish_s)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from helmsman.service.load.bounded import headers_of, read_bounded
+from helmsman.service.load.bounded_reads import headers_of, read_bounded
 from helmsman.service.load.pass_prices import PassSeconds, parse_passes, price_notes
 from helmsman.service.load.processors import ProcessorUse, on_this_machine, parse_use, use_notes
 
@@ -15,14 +15,14 @@ _LIMIT = 2**22
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerCounters:
     """The counters of a server at one moment; `processors` is None and `passes` empty for servers other than Helm's."""
 
     processors: ProcessorUse | None
     passes: PassSeconds
 
 
-async def told(url: str, key: str | None = None) -> Told:
+async def read_counters(url: str, key: str | None = None) -> ServerCounters:
     """Ask the server at `url`."""
     try:
         async with (
@@ -33,10 +33,10 @@ async def told(url: str, key: str | None = None) -> Told:
     except (ClientError, OSError, TimeoutError, ValueError):
         text = ""
     client = time.process_time() if on_this_machine(url) else 0.0
-    return Told(parse_use(text, client), parse_passes(text))
+    return ServerCounters(parse_use(text, client), parse_passes(text))
 
 
-def notes_between(before: Told, after: Told) -> dict[str, float]:
+def notes_between(before: ServerCounters, after: ServerCounters) -> dict[str, float]:
     """Notes of a table of served requests: what others took of the processors, and what passes took beside their
     price."""
     return use_notes(before.processors, after.processors) | price_notes(before.passes, after.passes)

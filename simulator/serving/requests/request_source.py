@@ -41,17 +41,17 @@ class RequestSource:
         wanted = self.rate if rate is None else rate
         if isinstance(self.source, Requests):
             return arrive(_with_lengths(self.source, lengths), wanted, self.arrivals, seed)
-        asked = replace(
+        synthetic = replace(
             self.source,
             input=lengths.prompt or self.source.input,
             output=lengths.output or self.source.output,
             arrivals=self.arrivals or self.source.arrivals,
             rate=self.source.rate if wanted is None else wanted,
         )
-        return make_synthetic(asked, seed)
+        return make_synthetic(synthetic, seed)
 
 
-def asking(
+def open_source(
     source: str,
     rate: float | None = None,
     arrivals: Arrivals | None = None,

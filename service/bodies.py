@@ -10,7 +10,7 @@ from aiohttp import web
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import parse_document
-from helmsman.service.apart import Apart
+from helmsman.service.body_process import BodyProcess
 from helmsman.service.refusals import RefusedError, refused
 
 DocumentT = TypeVar("DocumentT", bound=Document)
@@ -24,7 +24,7 @@ class BodyLimits:
     """Bytes of one body, bytes that have come of all that are being read, bytes of those of one client (by address; at
     least those of one body), and the seconds that one may take to arrive."""
 
-    each: int = 2**20
+    body: int = 2**20
     together: int = 2**26
     client: int = 2**24
     seconds: float = 30.0
@@ -34,8 +34,8 @@ class Bodies:
     """Reads requests, and knows how many bytes of bodies are held while they are: those that came, not those that were
     announced, which cost nothing and may never come."""
 
-    def __init__(self, limits: BodyLimits, apart: Apart) -> None:
-        self._limits, self._apart = limits, apart
+    def __init__(self, limits: BodyLimits, helper: BodyProcess) -> None:
+        self._limits, self._helper = limits, helper
         self._of: Counter[str] = Counter()
 
     @property
@@ -48,7 +48,7 @@ class Bodies:
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise RefusedError(415, "invalid_request", "compressed bodies are not taken; send plain JSON")
         length = request.content_length
-        if length is not None and length > self._limits.each:
+        if length is not None and length > self._limits.body:
             raise self._too_large()
         client, body = request.remote or "", bytearray()
         try:
@@ -66,7 +66,7 @@ class Bodies:
                 async for piece in request.content.iter_any():
                     body += piece
                     self._of[client] += len(piece)
-                    if len(body) > self._limits.each:
+                    if len(body) > self._limits.body:
                         raise self._too_large()
                     self._check_held(client)
         except TimeoutError:
@@ -74,7 +74,7 @@ class Bodies:
             raise RefusedError(408, "slow_body", message) from None
 
     def _check_held(self, client: str) -> None:
-        most = max(self._limits.client, self._limits.each)
+        most = max(self._limits.client, self._limits.body)
         if self.held > self._limits.together or self._of[client] > most:
             raise RefusedError(429, "bodies", "too many large requests at once; come again", retry_s=1)
 
@@ -82,10 +82,10 @@ class Bodies:
         try:
             if len(body) <= _AT_ONCE:
                 return parse_document(cls, body, "request")
-            return await self._apart.parse(cls, body)
+            return await self._helper.parse(cls, body)
         except BadInputError as error:
             raise refused(error) from None
 
     def _too_large(self) -> RefusedError:
-        message = f"the body is larger than the limit of {self._limits.each} bytes"
+        message = f"the body is larger than the limit of {self._limits.body} bytes"
         return RefusedError(413, "too_large", message)

@@ -7,8 +7,8 @@ import numpy as np
 from helmsman.analysis.served_noise import batch_noise
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.served import FAILED, FINISHED, OVER_PRICE, PASS_PARTS, REJECTED, Served
 from helmsman.schemas.served_comparison import Compared, ServedComparison, Verdict
+from helmsman.schemas.served_table import FAILED, FINISHED, OVER_PRICE, PASS_PARTS, REJECTED, ServedTable
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.schemas.units import format_seconds
 from helmsman.simulator.serving.report import report
@@ -22,8 +22,8 @@ _PARTS = {"device": "the device with the weights", "host": "attention on the hos
 
 def compare_served(
     plan_sha256: str,
-    simulated: Served,
-    measured: Served,
+    simulated: ServedTable,
+    measured: ServedTable,
     tolerance: float,
     judged: Collection[str] = JUDGED,
     files: tuple[str, str] = ("simulated", "measured"),
@@ -67,25 +67,25 @@ def compare_served(
     )
 
 
-def _lost(simulated: Served, measured: Served) -> int:
+def _lost(simulated: ServedTable, measured: ServedTable) -> int:
     """Requests that failed or were refused, and finished in simulation."""
     gone = np.isin(measured.status, (FAILED, REJECTED)) & (simulated.status == FINISHED)
     return int(np.count_nonzero(gone))
 
 
-def _over_price(measured: Served) -> dict[str, float]:
+def _over_price(measured: ServedTable) -> dict[str, float]:
     """Return, by part of the server's passes, the ratio of measured seconds to predicted ones; parts that the server
     did not tell are left out."""
     ratios = {part: _noted(measured, part + OVER_PRICE) for part in PASS_PARTS}
     return {part: ratio for part, ratio in ratios.items() if ratio is not None}
 
 
-def _noted(measured: Served, name: str) -> float | None:
+def _noted(measured: ServedTable, name: str) -> float | None:
     value = measured.info.notes.get(name)
     return float(value) if isinstance(value, int | float) else None
 
 
-def _check_same(simulated: Served, measured: Served, file: str) -> None:
+def _check_same(simulated: ServedTable, measured: ServedTable, file: str) -> None:
     remedy = "replay and simulate the same --requests with the same --rate, --limit and --seed"
     if len(simulated) != len(measured):
         message = f"other requests than the {len(simulated)} simulated"

@@ -7,7 +7,7 @@ from helmsman.executor.text import Text
 from helmsman.service.answers import Usage
 from helmsman.service.delivery import Delivery, Mailbox, TimedTokens
 from helmsman.service.generation import Generator
-from helmsman.service.jobs import Wanted
+from helmsman.service.jobs import TextJob
 from helmsman.service.metrics import Metrics, RequestOutcome
 from helmsman.service.refusals import RefusedError
 from helmsman.service.replies import Finish, Piece, Reply
@@ -17,7 +17,7 @@ class RunningRequest:
     """Made when it arrives, and read by one reader."""
 
     def __init__(
-        self, engine: Generator, wanted: Wanted, text: Text | None, mailbox: Mailbox, metrics: Metrics
+        self, engine: Generator, wanted: TextJob, text: Text | None, mailbox: Mailbox, metrics: Metrics
     ) -> None:
         self._engine, self._wanted, self._metrics = engine, wanted, metrics
         self.delivery = Delivery(mailbox)

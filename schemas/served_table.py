@@ -64,7 +64,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedTable:
     """n requests by arrival. Times are seconds of one clock, nan where it did not come to that: `started_s` (first
     scheduled), `first_token_s`, `finish_s` (the last token; of others when they left). `output_tokens` were asked for,
     `produced` came, `cpu_tokens` of them with attention on the host; `status` is a place in STATUSES; `preemptions`
@@ -91,7 +91,7 @@ class Served:
 
 
 _FLOATS = ("arrival_s", "started_s", "first_token_s", "finish_s")
-_COLUMNS = tuple(f.name for f in fields(Served) if f.name not in ("info", "gaps"))
+_COLUMNS = tuple(f.name for f in fields(ServedTable) if f.name not in ("info", "gaps"))
 _GAPS = tuple(f.name for f in fields(Gaps) if f.name != "start")
 
 
@@ -109,7 +109,7 @@ def arrow_schema() -> "pa.Schema":
     return pa.schema([*columns, *lists])
 
 
-def write_served(served: Served, stream: IO[bytes]) -> None:
+def write_served(served: ServedTable, stream: IO[bytes]) -> None:
     """Write Parquet with page checksums to an open binary stream."""
     import pyarrow as pa
 
@@ -123,7 +123,7 @@ def write_served(served: Served, stream: IO[bytes]) -> None:
     write_table(KIND, table, served.info.to_json(indent=None).encode(), _parts(served), stream)
 
 
-def read_served(path: Path) -> Served:
+def read_served(path: Path) -> ServedTable:
     """Read and verify a table: nothing that was altered on its way is returned.
 
     Raises BadInputError for a missing or corrupt file, another schema, or rows that cannot be."""
@@ -134,7 +134,7 @@ def read_served(path: Path) -> Served:
     return check_served(_with_info(served, parse_document(ServedInfo, info, str(path))), path)
 
 
-def _taken(stored: StoredTable) -> Served:
+def _taken(stored: StoredTable) -> ServedTable:
     """The columns of a file, without its document."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -146,17 +146,17 @@ def _taken(stored: StoredTable) -> Served:
     start = np.concatenate([[0], np.cumsum(pc.list_value_length(lists["steps"]).to_numpy(zero_copy_only=False))])
     values = {name: column.flatten().to_numpy(zero_copy_only=False) for name, column in lists.items()}
     gaps = Gaps(start=start.astype(np.int64), **values)
-    return Served(info=_NO_INFO, gaps=gaps, **{name: column.to_numpy() for name, column in columns.items()})
+    return ServedTable(info=_NO_INFO, gaps=gaps, **{name: column.to_numpy() for name, column in columns.items()})
 
 
 _NO_INFO = ServedInfo(source="measured", policy="none", requests="none")
 
 
-def _with_info(served: Served, info: ServedInfo) -> Served:
-    return Served(info, *(getattr(served, f.name) for f in fields(Served)[1:]))
+def _with_info(served: ServedTable, info: ServedInfo) -> ServedTable:
+    return ServedTable(info, *(getattr(served, f.name) for f in fields(ServedTable)[1:]))
 
 
-def _parts(served: Served) -> Iterator[bytes]:
+def _parts(served: ServedTable) -> Iterator[bytes]:
     """Every value as bytes, column by column."""
     for name in _COLUMNS:
         yield getattr(served, name).tobytes()
@@ -164,7 +164,7 @@ def _parts(served: Served) -> Iterator[bytes]:
         yield getattr(served.gaps, field.name).tobytes()
 
 
-def check_served(served: Served, path: Path) -> Served:
+def check_served(served: ServedTable, path: Path) -> ServedTable:
     """The same table. Raises BadInputError at the first row that cannot be."""
     if len(served) and int(served.status.min()) < 0:
         _refuse(path, int(np.argmin(served.status)), "unknown status", None)
