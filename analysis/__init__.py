@@ -1,1 +1,1 @@
-"""What compares and questions plans and traces."""
+"""Comparing and questioning plans and traces."""

@@ -35,7 +35,7 @@ _OTHERS = "others_cpu_share."
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """The terms, the totals, and the verdict on those that are judged: |scaled error| <= tolerance.
 
     `others`: the largest share of processor time that other processes took during a run, if it was recorded;
@@ -108,7 +108,7 @@ def check(
     tolerance: float,
     files: tuple[str, str] = ("measured", "simulated"),
     progress: Progress = iter,
-) -> Checked:
+) -> CheckResult:
     """Compare; without `simulated` the plan is replayed; `files` names the two Traces in errors.
 
     Raises BadInputError for Traces of another plan or kind, of other tasks, or without a decode step."""
@@ -133,7 +133,7 @@ def check(
 
 def _compare(
     passes: Sequence[MeasuredPass], scaling: Scaling, probed: CostModel, measured: Trace, tolerance: float
-) -> Checked:
+) -> CheckResult:
     """`probed`: prices at the rates that probes read beside the runs."""
     steps = [one for one in passes if one.phase == "decode"]
     middle = sorted(steps, key=lambda one: one.expected.graph.iteration.context)[len(steps) // 2]
@@ -146,7 +146,7 @@ def _compare(
         for key, sample in one.terms().items():
             terms.setdefault(key, []).append(sample)
     prompted = prompt_groups(passes)
-    return Checked(
+    return CheckResult(
         terms=tuple(make_row(key, samples) for key, samples in terms.items()),
         step=step,
         ttft=ttft,

@@ -16,7 +16,7 @@ _ORDER = ("fits", "does-not-fit", "does-not-apply")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a strategy answered: its plan, or the error that says why it has none; `unused`: devices of the machine that
+    """The answer of a strategy: its plan, or the error that says why it has none; `unused`: devices of the machine that
     it cannot use, and why."""
 
     strategy: str
@@ -69,7 +69,7 @@ def nearest(rows: Iterable[Row]) -> Row | None:
 
 
 def misused(answers: Iterable[Answer], options: Iterable[str]) -> UsageError | None:
-    """What the last of the strategies that have one of the `options` says against it, if all of them do."""
+    """Return what the last of the strategies that have one of the `options` says against it, if all of them do."""
     every = tuple(answers)
     for option in options:
         refusals = list(_refusals(every, option))

@@ -9,13 +9,13 @@ from helmsman.schemas.plan import Interval
 from helmsman.schemas.units import format_bytes, format_seconds
 
 BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttft": "TTFT", "throughput": "request"}
-"""What an objective makes least, in words."""
+"""The quantity that an objective makes least, in words."""
 
 _HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "request")
 
 
 def table(comparison: Comparison) -> str:
-    """What `helm-plan --strategy all` prints."""
+    """Return the text that `helm-plan --strategy all` prints."""
     parts = [list(_title(comparison)), list(_plans(comparison)), list(_unused(comparison.rows))]
     parts += [list(_failures(comparison.rows)), list(_ignored(comparison.rows))]
     parts.append(list(_front(comparison)))
@@ -43,7 +43,7 @@ def short_label(strategy: str, label: str) -> str:
 
 
 def why_not(row: Row) -> str:
-    """What a strategy lacks, or why it has no plan, in a few words."""
+    """Say in a few words what a strategy lacks, or why it has no plan."""
     if row.lacks:
         return "lacks " + " and ".join(f"{format_bytes(size)} in {memory}" for memory, size in row.lacks.items())
     return row.reason or ""

@@ -1,4 +1,4 @@
-"""What a plan leads to expect of every pass in a Trace: the price of each task, and its simulation."""
+"""The expectations that a plan has of every pass in a Trace: the price of each task, and its simulation."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,7 +8,7 @@ from helmsman.schemas.units import format_seconds
 
 _SHOWN = 4
 _NOTHING = 1e-3
-"""What changes the speed by a smaller share when there is twice as much of it is not worth a line."""
+"""The share of the speed below which a change is not worth a line, when there is twice as much of something."""
 
 UNSEEN = 3e-3
 """The search does not look for what is so little better, as a share."""
@@ -17,7 +17,7 @@ _TOKENS = {"request": "output tokens/s of a request", "prompt pass": "prompt tok
 
 
 def table(explanation: Explanation) -> str:
-    """What `helm-plan --explain` prints after the plan."""
+    """Return the text that `helm-plan --explain` prints after the plan."""
     parts = [list(_binding(explanation)), list(_prices(explanation)), list(_undone(explanation))]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from helmsman.analysis.attribution import Difference
-from helmsman.analysis.check import Checked
+from helmsman.analysis.check import CheckResult
 from helmsman.analysis.rows import TermRow
 from helmsman.hwdb.machine_line import facts_of, record_line
 from helmsman.schemas.figures import DISTURBED
@@ -17,7 +17,7 @@ _NAMES = {"step": "decode step", "request": "request"}
 """Of the totals that are judged, for people."""
 
 
-def document(plan: Plan, checked: Checked) -> dict[str, Any]:
+def document(plan: Plan, checked: CheckResult) -> dict[str, Any]:
     """Seconds and signed errors of every term and total; null where nothing was predicted."""
     return {
         "plan": plan.label,
@@ -52,8 +52,8 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
     }
 
 
-def table(plan: Plan, checked: Checked) -> str:
-    """What `helm-check` prints."""
+def table(plan: Plan, checked: CheckResult) -> str:
+    """Return the text that `helm-check` prints."""
     totals = [row for row in (checked.step, checked.ttft, checked.request) if row is not None]
     header = f"{'phase':<9}{'term':<12}{'resource':<12}" + "".join(
         f"{name:>11}" for name in ("predicted", "simulated", "measured", "error", "scaled", "noise")
@@ -62,7 +62,7 @@ def table(plan: Plan, checked: Checked) -> str:
     return "\n".join([_title(plan, checked), "", *lines, *_remarks(plan, checked), f"verdict      {verdict(checked)}"])
 
 
-def verdict(checked: Checked) -> str:
+def verdict(checked: CheckResult) -> str:
     """One line: the scaled errors of what is judged against the tolerance, and what they are made of where they are
     beyond it."""
     errors = ", ".join(
@@ -72,7 +72,7 @@ def verdict(checked: Checked) -> str:
     return f"scaled error of {errors}, {word} {checked.tolerance:.1%}{_reasons(checked)}"
 
 
-def _reasons(checked: Checked) -> str:
+def _reasons(checked: CheckResult) -> str:
     """Why something is beyond the tolerance, and why that is not judged."""
     made = ""
     if checked.step in checked.beyond:
@@ -101,7 +101,7 @@ def _ordered(rows: Sequence[TermRow]) -> list[TermRow]:
     return sorted(rows, key=lambda row: (row.phase, -row.measured, row.op, row.resource))
 
 
-def _title(plan: Plan, checked: Checked) -> str:
+def _title(plan: Plan, checked: CheckResult) -> str:
     return (
         f"{plan.model.name} on {plan.hardware.name}: {plan.label}, {checked.runs} runs; seconds are medians "
         "of one pass, errors (measured - predicted) / predicted"
@@ -119,7 +119,7 @@ def _percent(error: float | None) -> str:
     return "-" if error is None else f"{error:+.1%}"
 
 
-def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
+def _remarks(plan: Plan, checked: CheckResult) -> Iterator[str]:
     decode = plan.predicted.decode
     profiled, ran = facts_of(plan.hardware), checked.machine
     yield f"machine      {record_line(plan.hardware)}"

@@ -14,7 +14,7 @@ from helmsman.schemas.units import format_seconds
 from helmsman.simulator.serving.report import report
 
 JUDGED = ("throughput", "ttft", "tpot", "e2e")
-"""What a verdict may depend on, by name."""
+"""The figures that a verdict may depend on, by name."""
 _SAME_S = 1e-6
 _PARTS = {"device": "the device with the weights", "host": "attention on the host"}
 """Parts of passes in words."""
@@ -130,7 +130,7 @@ def _within(figure: Compared, tolerance: float) -> bool:
 
 
 def served_table(comparison: ServedComparison) -> str:
-    """What `helm-check --served` prints."""
+    """Return the text that `helm-check --served` prints."""
     finished, asked = comparison.simulated_requests.finished, comparison.simulated_requests.asked
     lines = [
         f"{'policy':<13}simulated {comparison.simulated.policy}, served {comparison.measured.policy}",

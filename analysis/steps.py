@@ -23,7 +23,7 @@ class DecodeSteps:
     costs: CostModel
 
     def graph(self, step: int) -> TaskGraph:
-        """What `lower` gives for `step` of every batch that a pass advances, for step 1 or later."""
+        """Return what `lower` gives for `step` of every batch that a pass advances, for step 1 or later."""
         if windows(self.plan):
             return lower(self.plan, self._passes.step(step))
         grown = zip(self._first.tasks, self._growth, strict=True)

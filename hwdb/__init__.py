@@ -1,1 +1,1 @@
-"""What is known about machines and models: the catalogue, loading, fitting."""
+"""Knowledge about machines and models: the catalogue, loading, fitting."""

@@ -109,7 +109,7 @@ def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[
 
 
 def _as_sold(name: str, row: dict[str, Any]) -> Iterator[str]:
-    """What a name comes to without what shops add: the memory that a GPU has, or the F of a processor without
+    """Return what a name comes to without what shops add: the memory that a GPU has, or the F of a processor without
     graphics, as in `RTX 4060 8GB` and `i5-12400F`."""
     sized = _SOLD_SIZE.search(name)
     if sized and "capacity" in row and round(row["capacity"] / 2**30) == int(sized[1]):

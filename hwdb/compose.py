@@ -26,7 +26,8 @@ _CPU_FLOPS = "cpu-flops"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all sockets.
+    """The parts that a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all
+    sockets.
 
     `peer`: bytes/s a direction between every two GPUs, which else go through host memory. `nodes`: NUMA nodes that
     share RAM, channels and sockets evenly, the GPUs divided among them; `between` them: bytes/s a direction."""

@@ -16,17 +16,21 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 _MAX_ALIGNMENT = 2**16
 _MAX_DIMENSIONS = 4
-_MAX_KEY, _MAX_TENSOR_NAME = 2**16 - 1, 64  # the format's own limits
+_MAX_KEY = 2**16 - 1  # the format's own limits, in bytes
+_MAX_TENSOR_NAME = 64
 _DAMAGED = "the file is damaged: write or download it again"
 
-_STRING, _ARRAY = 8, 9
+_STRING = 8
+_ARRAY = 9
 _SCALARS: dict[int, struct.Struct] = {
     kind: struct.Struct(f"<{letter}")
     for kind, letter in ((0, "B"), (1, "b"), (2, "H"), (3, "h"), (4, "I"), (5, "i"), (6, "f"), (7, "B"), (10, "Q"),
                          (11, "q"), (12, "d"))
 }  # fmt: skip
-_FLOAT32, _BOOL = 6, 7
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_FLOAT32 = 6
+_BOOL = 7
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class TensorPlace:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What precedes the data of a GGUF file."""
+    """The header that precedes the data of a GGUF file."""
 
     file: str
     metadata: Mapping[str, Value]

@@ -24,7 +24,9 @@ _IN_BLOCK: dict[Family, tuple[str, ...]] = {
     "qwen3": (*_SEPARATE, "attn_q_norm", "attn_k_norm"),
     "phi3": _FUSED,
 }
-_MAX_LAYERS, _MAX_HEADS, _MAX_CONTEXT = 1024, 4096, 2**28
+_MAX_LAYERS = 1024
+_MAX_HEADS = 4096
+_MAX_CONTEXT = 2**28
 _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 

@@ -9,11 +9,14 @@ from helmsman.hwdb.gguf_header import Header, shortest
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Rope
 
-_FACTORS, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+_FACTORS = "rope_freqs.weight"
+_LONG = "rope_factors_long.weight"
+_SHORT = "rope_factors_short.weight"
 ROPE_TENSORS = (_FACTORS, _LONG, _SHORT)
 _MAX_CONTEXT = 2**28
 _DEFAULT_THETA = 10000.0
-_LOW, _HIGH = 1.0, 4.0  # the frequency factors of every Llama 3 that was published
+_LOW = 1.0
+_HIGH = 4.0  # the frequency factors of every Llama 3 that was published
 _F32_TOLERANCE = 1e-5
 
 Content = Callable[[str], bytes]

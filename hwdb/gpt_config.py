@@ -9,9 +9,12 @@ from helmsman.hwdb.config_fields import Fields
 from helmsman.hwdb.rope_config import rope
 from helmsman.schemas.model import LearnedPositions
 
-_MAX_LAYERS, _MAX_HEADS, _MAX_CONTEXT = 1024, 4096, 2**28
+_MAX_LAYERS = 1024
+_MAX_HEADS = 4096
+_MAX_CONTEXT = 2**28
 _NORM_EPS = 1e-5
-_GPT2_EOS, _NEOX_EOS = (50256,), (2,)
+_GPT2_EOS = (50256,)
+_NEOX_EOS = (2,)
 _PLAIN: dict[str, Any] = {"gated": False, "norm": "layer", "ffn_bias": True}
 
 

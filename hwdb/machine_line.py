@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.units import format_rate
 
-CPU, CORES, ISA, READ = "machine.cpu", "machine.cores", "machine.isa", "machine.read_bytes_s"
+CPU = "machine.cpu"
+CORES = "machine.cores"
+ISA = "machine.isa"
+READ = "machine.read_bytes_s"
 """Notes of a Trace; the last with the threads behind a dot."""
 
 Notes = Mapping[str, str | int | float]

@@ -21,7 +21,9 @@ _ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 _DTYPES: dict[str, Format] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
-_MAX_LAYERS, _MAX_HEADS, _MAX_CONTEXT = 1024, 4096, 2**28
+_MAX_LAYERS = 1024
+_MAX_HEADS = 4096
+_MAX_CONTEXT = 2**28
 
 # Documented defaults of the families' config classes (transformers 5.23), for keys that may be absent.
 _NORM_EPS: dict[Family, float] = {

@@ -80,7 +80,8 @@ class Fetches:
         return arrived
 
     def _behind(self, link: Link) -> Deps:
-        """What is streamed ahead leaves in order: one process issues the copies of a link (PARK-52)."""
+        """Return the task behind which a stream leaves; those sent ahead leave in order: one process issues the copies
+        of a link (PARK-52)."""
         ahead = self.plan.schedule.overlap == "next-layer" and link.name in self.latest
         return (self.latest[link.name],) if ahead else ()
 

@@ -85,7 +85,8 @@ def kept_bytes(model: Model, workload: Workload) -> int:
 
 
 def _kept(model: Model, workload: Workload) -> int:
-    """What is kept in f32 whatever the format of the weights: tables of rotations or positions, norms and biases."""
+    """Return the bytes of what is kept in f32 whatever the format of the weights: tables of rotations or positions,
+    norms and biases."""
     return 4 * (_table_values(model, workload.context) + _vector_values(model))
 
 
@@ -116,7 +117,7 @@ def workspace_bytes(
 
 
 def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
-    """The same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
+    """Return the same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
     logits."""
     return 4 * (rows * _row_values(model) + outputs * model.vocab) + _SMALL_BUFFERS
 

@@ -12,10 +12,10 @@ from helmsman.schemas.formats import KeptFormat, KvFormat, rows_size
 from helmsman.schemas.plan import KvRule
 
 CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
-"""What of a cache the parts of attention read."""
+"""The sides of a cache that the parts of attention read."""
 
 CACHE_OF = {"attention": "kv", "scores": "keys", "wv": "values"}
-"""The same in a word: what rules select, and how what comes for them is called."""
+"""The word for these sides: what rules select, and the name of what comes for them."""
 
 BOTH: tuple[Cached, ...] = ("keys", "values")
 
@@ -47,7 +47,7 @@ class CachePiece:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """What a memory holds of one block while a pass is there.
+    """The pieces of one block that a memory holds while a pass is there.
 
     `whole`: room for all keys and values as attention reads them, because some that are used there are not kept so;
     `arriving`: pieces that come as they are kept elsewhere, and are turned or expanded there; `expanded`: pieces that
@@ -84,8 +84,8 @@ def turned(placed: Placed, piece: CachePiece) -> bool:
 
 
 def passing(placed: Placed, layer: int, memory: str) -> Passing:
-    """What `memory` needs for the operations on a block's cache that run there, in either phase; windows are no part of
-    it."""
+    """Return what `memory` needs for the operations on a block's cache that run there, in either phase; windows are no
+    part of it."""
     used = set(_used(placed, layer, memory))
     every = [piece for piece in pieces_of(placed, layer) if piece.rule.cache is None]
     here = [piece for piece in every if any((piece.what, head) in used for head in range(piece.start, piece.stop))]

@@ -200,7 +200,7 @@ class _Builder:
         return self.arrivals.expand(self.arrivals.bring(step.layer, part.device, part.cached, deps, expanding))
 
     def _known(self, step: Step) -> tuple[int, ...]:
-        """What brought the keys and values of known tokens that an operation reads."""
+        """Return what brought the keys and values of known tokens that an operation reads."""
         return self.stored.get(self.out.batch, ()) if step.work.op.name in CACHED else ()
 
     def _bring_known(self, layer: int) -> None:

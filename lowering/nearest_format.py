@@ -1,4 +1,4 @@
-"""What stands for a quantised format that a record does not know: what was measured in the nearest one."""
+"""Substitutes for a quantised format that a record does not know: what was measured in the nearest one."""
 
 from collections.abc import Iterable
 from math import log

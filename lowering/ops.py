@@ -14,7 +14,7 @@ Axis = Literal["rows", "heads"]
 Kind = Literal["lookup", "norm", "linear", "append", "attention", "scores", "softmax", "wv"]
 
 DIVIDED = ("scores", "softmax", "wv")
-"""What attention is made of, when its parts have places of their own (Fig 2a of Park & Egger)."""
+"""The operations that attention is made of, when its parts have places of their own (Fig 2a of Park & Egger)."""
 
 LINEAR_OPS = ("q", "k", "v", "o", "gate", "up", "down")
 """The linear layers of a block; `gate` only where the model has one."""
@@ -65,7 +65,7 @@ class Operation:
 
     @property
     def axis(self) -> Axis:
-        """What `extent` counts."""
+        """Return the axis that `extent` counts."""
         return "heads" if self.kind in DIVIDED else "rows"
 
     @property

@@ -30,7 +30,7 @@ class PageMoves:
     def attend(
         self, op: Operation, layer: int, part: OperationPart, window: PageCache, deps: set[int]
     ) -> OperationPart:
-        """What is left of attention once its pages at home have been read, after `deps`, which follow them."""
+        """Return what is left of attention once its pages at home have been read, after `deps`, which follow them."""
         iteration = self.out.iteration
         page, streamed = window.page_tokens, paging_of(window).advance(iteration.past, iteration.tokens).streamed
         positions = sum_of_contexts(iteration)

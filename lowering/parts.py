@@ -155,7 +155,7 @@ def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, st
 def _coming(
     operation: str, payload: Payload, rows: Rows | None, residents: list[Resident], memory: str
 ) -> tuple[Coming, ...]:
-    """What does not live in `memory` as it is used, by what travels together."""
+    """Return what does not live in `memory` as it is used, by what travels together."""
     groups = enumerate(grouped(resident for resident in residents if not resident.used_in(memory)))
     return tuple(Coming(cargo(operation, payload, rows, number or None), group) for number, group in groups)
 

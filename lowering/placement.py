@@ -12,11 +12,11 @@ from helmsman.schemas.workload import Workload
 
 
 class Placed(Rules, Protocol):
-    """What `lower` reads: a Placement, or a Plan."""
+    """The rules, the model and the schedule that `lower` reads: a Placement, or a Plan."""
 
     @property
     def model(self) -> Model:
-        """What is run."""
+        """Return the model that is run."""
 
     @property
     def hardware(self) -> Hardware:

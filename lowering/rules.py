@@ -17,10 +17,10 @@ from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residen
 Cached = Literal["keys", "values"]
 
 PREFIX = "prefix"
-"""What a rule selects by this name alone: keys and values of tokens that were known before the prompt pass."""
+"""The name by which alone a rule selects keys and values of tokens that were known before the prompt pass."""
 
 _MEMBERS = {"scores": "attention", "softmax": "attention", "wv": "attention", "keys": "kv", "values": "kv"}
-"""What a name is a part of: a rule for the whole covers it."""
+"""The operation that a name is a part of: a rule for the whole covers it."""
 
 
 _PATTERNS = "*"
@@ -126,7 +126,8 @@ def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
 
 
 def _as_read(piece: Slice[Residence], tensor: Tensor) -> Slice[Residence]:
-    """What is never quantised keeps its values, and rows of tables are looked up as they are stored."""
+    """Return a piece as it is read: what is never quantised keeps its values, and rows of tables are looked up as they
+    are stored."""
     fmt = tensor.kept_in(piece.rule.format)
     if fmt == piece.rule.format and not piece.rule.expands:
         return piece
@@ -208,7 +209,7 @@ def _covering(
     axis: Axis,
     phase: Phase | None = None,
 ) -> tuple[Slice[RuleT], ...]:
-    """What `_searched` finds `among` some rules, or found before in a block that is alike."""
+    """Return what `_searched` finds `among` some rules, or found before in a block that is alike."""
     if not isinstance(rules, KnownRules):
         return _searched(_reaching(among, layer), where, name, layer, extent, axis, phase)
     first = layer if layer is None else rules.first_alike[layer]

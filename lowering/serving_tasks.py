@@ -26,11 +26,14 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import size_of
 
 PRE_PROJECTION = ("norm1", "q", "k", "v", "append")
-"""What a linear stage does of the block whose attention follows, after the rest of the block before (NEO-09)."""
+"""The operations that a linear stage does of the block whose attention follows, after the rest of the block before
+(NEO-09)."""
 
-HOST_ATTENTION, DECODE_ATTENTION = "attention.host", "attention.decode"
-"""Attention of decodes on the host, and on the accelerator, to caches of requests: these are short and far apart, so
-that each costs something beside its bytes."""
+HOST_ATTENTION = "attention.host"
+"""Attention of decodes on the host."""
+DECODE_ATTENTION = "attention.decode"
+"""Attention of decodes on the accelerator to caches of requests: these are short and far apart, so that each costs
+something beside its bytes."""
 
 Amount = tuple[int, int, int, int]
 """Of attention: tokens, positions that they attend to, tokens whose keys and values are read, and sequences."""

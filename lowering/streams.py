@@ -69,7 +69,7 @@ class Hop:
 
 
 def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, lookup_rows: int = 0) -> list[Resident]:
-    """What an operation's rows start <= r < stop read; `lookup_rows`: so many rows of a table instead."""
+    """Return what an operation's rows start <= r < stop read; `lookup_rows`: so many rows of a table instead."""
     weights = []
     for tensor in tensors:
         columns = tensor.elements // tensor.shape[0]

@@ -43,7 +43,7 @@ def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
 
 
 def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[Step, ...]]:
-    """What each batch does in its turn: from where a layer's work goes to another device up to there in the next.
+    """Yield what each batch does in its turn: from where a layer's work goes to another device up to there in the next.
 
     So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
     a layer for every batch first would be up to a third slower. With barriers a turn is a stage."""

@@ -27,7 +27,7 @@ REORDERED: dict[str, tuple[str, ...]] = {
     "v": ("attention",),
     "o": ("v", "input"),
 }
-"""What reordered operations read, where it differs."""
+"""The values that reordered operations read, where they differ."""
 
 
 def attending(use: CacheUse, iteration: Iteration) -> Iteration:

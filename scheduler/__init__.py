@@ -1,1 +1,1 @@
-"""What advances next: torch-free policies that the simulator and the executor share."""
+"""Deciding what advances next: torch-free policies that the simulator and the executor share."""

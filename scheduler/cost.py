@@ -29,7 +29,7 @@ class Line:
         return self.y[left] + (at - self.x[left]) * slope
 
     def scaled(self, factor: float) -> "Line":
-        """The same function `factor` times as high."""
+        """Return the same function `factor` times as high."""
         return Line(self.x, tuple(factor * value for value in self.y))
 
 
@@ -78,8 +78,8 @@ class IterationCost:
     def scaled(
         self, linear: float = 1.0, gpu_attention: float = 1.0, cpu_attention: float = 1.0, link: float = 1.0
     ) -> "IterationCost":
-        """The same costs where stages take that many times as long: what is believed against what happens (APEX-43),
-        and hosts of another memory bandwidth (`cpu_attention`) or links of another (`link`, both ways).
+        """Return the same costs where stages take that many times as long: what is believed against what happens
+        (APEX-43), and hosts of another memory bandwidth (`cpu_attention`) or links of another (`link`, both ways).
 
         `linear` stands for the ends too, `gpu_attention` for prompts' attention."""
         return replace(

@@ -20,7 +20,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a pass does with one sequence: it adds `written` positions on top of `past` cached ones.
+    """The advance of one sequence in a pass: it adds `written` positions on top of `past` cached ones.
 
     `streamed`: pages at home that attention reads; `resident`: the rest of what it reads, at most two runs of the ring;
     `evicted`: pages whose rows are copied home during the pass, and may be overwritten from the next one on."""

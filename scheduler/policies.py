@@ -91,7 +91,7 @@ class Number:
 
 
 Option = WordChoice | Flag | WholeNumber | Number
-"""What each is without being said, and what it means."""
+"""An option of a policy: its default, and its meaning."""
 
 
 @dataclass(frozen=True, slots=True)

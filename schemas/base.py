@@ -1,4 +1,4 @@
-"""What all documents share: frozen, strict, closed, finite; and the bounded number types."""
+"""The base of all documents: frozen, strict, closed, finite; and the bounded number types."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -36,7 +36,7 @@ class Document(Frozen):
         return self.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same content as JSON-ready Python values."""
+        """Return the same content as JSON-ready Python values."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -46,7 +46,8 @@ def version(identifier: str) -> Any:
 
 
 def mistake(message: str, remedy: str, field: str | None = None, value: Any = None) -> PydanticCustomError:
-    """What a validator raises: `field` lies within the object validated, `value` is what was found there."""
+    """Return the error that a validator raises: `field` lies within the object validated, `value` is what was found
+    there."""
     context = {"message": message, "remedy": remedy, "field": field, "value": value}
     return PydanticCustomError("mistake", "{message}", context)
 

@@ -1,4 +1,4 @@
-"""What attention keeps and reads of past tokens: workload variants of decode steps (PARK-66, 70)."""
+"""The past tokens that attention keeps and reads: workload variants of decode steps (PARK-66, 70)."""
 
 from typing import Annotated, Literal
 

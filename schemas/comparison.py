@@ -13,7 +13,7 @@ from helmsman.schemas.workload import Workload
 Verdict = Literal["fits", "does-not-fit", "does-not-apply"]
 
 Limit = Literal["ttft", "tpot"]
-"""What a plan may be limited in: `ttft` and `step` of its speed."""
+"""The metric that a plan may be limited in: `ttft` and `step` of its speed."""
 
 Words = Annotated[str, Field(min_length=1, max_length=4000)]
 

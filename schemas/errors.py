@@ -40,12 +40,12 @@ class HelmError(Exception):
         return _one_line(f"{place + ': ' if place else ''}{_cut(self.message)}{got}{remedy}")
 
     def at(self, file: str) -> "HelmError":
-        """The same error, naming `file` if it named none; returns itself so it can be raised."""
+        """Name `file` if the error names none; returns itself so it can be raised."""
         self.file = self.file or file
         return self
 
     def after_report(self) -> "HelmError":
-        """The same error of a command whose document has been printed; returns itself so it can be raised."""
+        """Say that the document of the command has been printed; returns itself so it can be raised."""
         self.reported = True
         return self
 
@@ -108,7 +108,7 @@ class HardwareUnavailableError(HelmError):
 
 
 def unwritable(error: OSError, file: str, remedy: str = "choose another place") -> HelmError:
-    """What a failed write to `file` is to the user: a full disk, or a place that cannot be written."""
+    """Return the error that a failed write to `file` is to the user: a full disk, or a place that cannot be written."""
     if error.errno in _FULL:
         return HardwareUnavailableError("no room on the disk", file=file, remedy=f"free some space or {remedy}")
     return UsageError(f"cannot be written: {error.strerror}", file=file, remedy=remedy)

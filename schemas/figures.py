@@ -107,4 +107,4 @@ Share = Annotated[Figure, AfterValidator(_share)]
 Delay = Annotated[Figure, AfterValidator(_delay)]
 """Seconds, 0 allowed."""
 Slowing = Annotated[Figure, AfterValidator(_slowing)]
-"""What is added to a duration, as a part of it, 0 allowed."""
+"""A share of a duration that is added to it, 0 allowed."""

@@ -9,15 +9,17 @@ Format = Literal["f32", "f16", "bf16"]
 FORMATS: tuple[Format, ...] = ("f32", "f16", "bf16")
 
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
-"""What attention reads. `q8_0`: a head's row of one token in groups of 32, 8 bits a value and an f16 scale a group."""
+"""The formats that attention reads. `q8_0`: a head's row of one token in groups of 32, 8 bits a value and an f16 scale
+a group."""
 KV_FORMATS: tuple[KvFormat, ...] = (*FORMATS, "q8_0")
 
 KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
-"""What caches are kept in: as attention reads them, or in 4-bit groups that are expanded first (PARK-34)."""
+"""The formats that caches are kept in: as attention reads them, or in 4-bit groups that are expanded first
+(PARK-34)."""
 
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
-"""What weights are kept in, and multiplied as. `q8_0`, `q4_0`, `q4_k`, `q6_k`: GGUF's blocks. `q8`, `q4`: groups of 64
-values of a row with an f16 scale and an f16 minimum (PARK-34)."""
+"""The formats that weights are kept in, and multiplied as. `q8_0`, `q4_0`, `q4_k`, `q6_k`: GGUF's blocks. `q8`, `q4`:
+groups of 64 values of a row with an f16 scale and an f16 minimum (PARK-34)."""
 STORED_FORMATS: tuple[StoredFormat, ...] = (*FORMATS, "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
 
 Blocks = Literal["q8_0", "q4_0", "q4_k", "q6_k"]
@@ -25,13 +27,13 @@ Blocks = Literal["q8_0", "q4_0", "q4_k", "q6_k"]
 BLOCKS: tuple[Blocks, ...] = ("q8_0", "q4_0", "q4_k", "q6_k")
 
 Precision = Literal["f32", "bf16", "int16", "int8"]
-"""What activations are rounded to where they meet a matrix: `bf16` to that format; `int16`, `int8` to whole numbers of
-so many bits under a scale per 32 of a row."""
+"""The numbers that activations are rounded to where they meet a matrix: `bf16` to that format; `int16`, `int8` to whole
+numbers of so many bits under a scale per 32 of a row."""
 PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "int16", "int8")
 
 FileFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m"]
-"""What checkpoints are written in. `q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and q8_0 for rows
-that are whole blocks of neither."""
+"""The formats that checkpoints are written in. `q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and
+q8_0 for rows that are whole blocks of neither."""
 FILE_FORMATS: tuple[FileFormat, ...] = (*FORMATS, *BLOCKS, "q4_k_m")
 
 _BYTES: dict[StoredFormat, int] = {"f32": 4, "f16": 2, "bf16": 2}

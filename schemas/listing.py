@@ -1,4 +1,4 @@
-"""What may be named: models, machines, parts, strategies, policies and formats, each with a line about it."""
+"""The names that there are: models, machines, parts, strategies, policies and formats, each with a line about it."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""What a plan is to be best at."""
+"""The objective that a plan is to be best at."""
 
 from typing import Literal, get_args
 

@@ -89,7 +89,7 @@ class OperationTable(Document):
 
     @property
     def name(self) -> str:
-        """What it is called among a record's sources and figures."""
+        """Return the name that it has among a record's sources and figures."""
         return table_name(self.key or f"{self.batch}x{self.context}")
 
     def row(self, op: str) -> OperationRow | None:
@@ -98,7 +98,7 @@ class OperationTable(Document):
 
 
 def table_name(key: str) -> str:
-    """What a table with this key is called."""
+    """Return the name of a table with this key."""
     return f"table {key[:16]}"
 
 

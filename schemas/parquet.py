@@ -32,7 +32,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """What a file holds, not yet verified."""
+    """The content of a file, not yet verified."""
 
     table: "pa.Table"
     metadata: dict[bytes, bytes]

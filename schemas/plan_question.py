@@ -13,7 +13,7 @@ Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x
 """A name, or the path of a file or a folder."""
 
 Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f]*$")] | bool | int | float | None
-"""What an option of a strategy may be."""
+"""The value that an option of a strategy may have."""
 
 
 class ComposedMachine(Frozen):

@@ -200,4 +200,4 @@ _REMEDIES = {
     "union_tag_invalid": "use one of {expected_tags}",
     "union_tag_not_found": "add the field {discriminator}",
 }
-"""What to do about each of pydantic's error types that a document can meet; braces name parts of its context."""
+"""The remedy for each of pydantic's error types that a document can meet; braces name parts of its context."""

@@ -1,4 +1,4 @@
-"""What occurs twice among names, found in time that grows with their number alone: documents may have millions."""
+"""The first of names that occurs twice, in time that grows with their number alone: documents may have millions."""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar

@@ -78,7 +78,7 @@ def make_requests(
 
 
 def check_requests(requests: Requests, place: Place) -> Requests:
-    """The same requests. Raises BadInputError naming line, column and value of the first that cannot be."""
+    """Return the same requests. Raises BadInputError naming line, column and value of the first that cannot be."""
     if not len(requests):
         raise BadInputError("no requests", file=place.file, remedy="add at least one row")
     if len(requests) > MAX_REQUESTS:
@@ -131,7 +131,7 @@ def _check_hashes(requests: Requests, place: Place) -> None:
 
 
 def sort_requests(requests: Requests) -> Requests:
-    """The same requests by arrival; ties stay in the order of their rows."""
+    """Return the same requests by arrival; ties stay in the order of their rows."""
     order = np.argsort(requests.arrival_s, kind="stable")
     return take_requests(requests, order)
 

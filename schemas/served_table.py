@@ -165,7 +165,7 @@ def _parts(served: ServedTable) -> Iterator[bytes]:
 
 
 def check_served(served: ServedTable, path: Path) -> ServedTable:
-    """The same table. Raises BadInputError at the first row that cannot be."""
+    """Return the same table. Raises BadInputError at the first row that cannot be."""
     if len(served) and int(served.status.min()) < 0:
         _refuse(path, int(np.argmin(served.status)), "unknown status", None)
     times = [getattr(served, name) for name in _FLOATS]

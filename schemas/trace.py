@@ -25,7 +25,7 @@ SourceKind = Literal["predicted", "simulated", "measured"]
 KIND = Kind(b"helm.trace", "Helm trace", "use a file written by --trace", "write the trace again")
 MAX_ROWS = 5_000_000
 Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
-"""What a probe reads: bytes/s that something moved, FLOP/s, or a share."""
+"""The rate or share that a probe reads: bytes/s that something moved, FLOP/s, or a share."""
 LEAST_RATE = 1.0
 """The least bytes/s or FLOP/s of a probe: ratios of smaller rates would overflow."""
 

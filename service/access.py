@@ -38,7 +38,7 @@ class Access:
 
     @property
     def middleware(self) -> Any:
-        """What lets requests in, or refuses them before their bodies are read."""
+        """Return the middleware that lets requests in, or refuses them before their bodies are read."""
 
         @web.middleware
         async def admit(request: web.Request, handler: _Handler) -> web.StreamResponse:

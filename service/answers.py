@@ -47,7 +47,7 @@ class RequestAnswer:
         return json.dumps(self._document(choice, "") | {"usage": usage.body}).encode()
 
     def chunk(self, piece: Piece, usage: Usage, *, first: bool) -> bytes:
-        """What some tokens add; the first says who speaks, too: apart, it would look like a token."""
+        """Return the event of some tokens; the first says who speaks, too: apart, it would look like a token."""
         role = {"role": "assistant"} if first else {}
         said = {"delta": role | {"content": piece.text}} if self.chat else {"text": piece.text}
         choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
@@ -59,13 +59,13 @@ class RequestAnswer:
         return _event(body)
 
     def closing(self, usage: Usage) -> bytes:
-        """What ends a stream: the usage where it is asked for."""
+        """Return the events that end a stream: the usage where it is asked for."""
         if not self._usage:
             return DONE
         return _event(self._document(None, ".chunk") | {"usage": usage.body}) + DONE
 
     def failing(self, problem: RefusedError) -> bytes:
-        """What ends a stream that cannot go on."""
+        """Return the events that end a stream that cannot go on."""
         return _event(problem.body) + DONE
 
     def _document(self, choice: dict[str, Any] | None, suffix: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class Connections:
 
     @property
     def middleware(self) -> Any:
-        """What notes which connections have a request."""
+        """Return the middleware that notes which connections have a request."""
 
         @web.middleware
         async def note(request: web.Request, handler: _Handler) -> web.StreamResponse:

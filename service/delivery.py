@@ -42,7 +42,7 @@ class Mailbox:
 
 
 class Delivery:
-    """What has come for one request and is not yet written: at most the tokens that were promised to it.
+    """The tokens that have come for one request and are not yet written: at most the tokens that were promised to it.
 
     `ended`: why nothing follows; `early`: whether the engine may still be at it."""
 

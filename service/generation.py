@@ -1,4 +1,4 @@
-"""What the service needs from what generates tokens: submit, cancel, load, faults, a canary."""
+"""The interface that the service needs of what generates tokens: submit, cancel, load, faults, a canary."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class EngineCapacity:
-    """What an engine can hold: tokens of one sequence (`context`), of keys and values by home (`homes`: gpu, cpu;
+    """The room of an engine: tokens of one sequence (`context`), of keys and values by home (`homes`: gpu, cpu;
     a sequence is in one of them) in blocks of `block`, and `sequences` that run at once."""
 
     context: int
@@ -90,12 +90,12 @@ class Generator(Protocol):
 
     @property
     def capacity(self) -> EngineCapacity:
-        """What it can hold."""
+        """Return what it can hold."""
         ...
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with a device; None while nothing is."""
+        """Return what is wrong with a device; None while nothing is."""
         ...
 
     def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> SubmittedJob:
@@ -103,7 +103,7 @@ class Generator(Protocol):
         ...
 
     def load(self) -> Load:
-        """What it is doing."""
+        """Return what it is doing."""
         ...
 
     def check(self) -> None:

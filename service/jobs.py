@@ -1,4 +1,4 @@
-"""What a request asks of the engine: its prompt in tokens, what ends it, and whether that can ever fit."""
+"""The job that a request is for the engine: its prompt in tokens, what ends it, and whether that can ever fit."""
 
 import asyncio
 import secrets
@@ -42,7 +42,7 @@ class TextJob:
 async def completion(
     request: CompletionRequest, served: ServedModel, capacity: EngineCapacity, helper: BodyProcess
 ) -> TextJob:
-    """What a completion asks. Raises RefusedError."""
+    """Return the job of a completion. Raises RefusedError."""
     if isinstance(request.prompt, str):
         prompt = await _tokens(served, request.prompt, helper, special=True)
         return _wanted(request, prompt, request.stops, served, capacity)
@@ -56,7 +56,7 @@ async def completion(
 
 
 async def chat(request: ChatRequest, served: ServedModel, capacity: EngineCapacity, helper: BodyProcess) -> TextJob:
-    """What a conversation asks. Raises RefusedError."""
+    """Return the job of a conversation. Raises RefusedError."""
     template = served.template
     if template is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; use /v1/completions with token ids")

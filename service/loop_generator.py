@@ -24,7 +24,7 @@ class LoopGenerator:
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with a device; None while nothing is."""
+        """Return what is wrong with a device; None while nothing is."""
         return None if self.loop.state.healthy else "a pass failed"
 
     def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> SubmittedJob:
@@ -38,7 +38,7 @@ class LoopGenerator:
         return SubmittedJob(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
 
     def load(self) -> Load:
-        """What the loop is doing."""
+        """Return what the loop is doing."""
         state = self.loop.state
         counts = state.preemptions, state.looked_up, state.reused
         passes = dict(zip(PASS_PARTS, zip(state.priced, state.took, strict=True), strict=True))

@@ -1,4 +1,4 @@
-"""What `/metrics` says, under vLLM's names and those of OpenTelemetry's conventions for generative AI.
+"""The metrics of `/metrics`, under vLLM's names and those of OpenTelemetry's conventions for generative AI.
 
 OpenTelemetry's names are written as its Prometheus exporters do: dots become underscores, the unit is appended. Both
 conventions state buckets (opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics; vllm/v1/metrics/loggers.py)."""
@@ -120,7 +120,7 @@ class Metrics:
 
 
 class _LoadCollector(Collector):
-    """What the engine is doing when it is asked."""
+    """Collects what the engine is doing when it is asked."""
 
     def __init__(self, model: str, load: Callable[[], Load]) -> None:
         self._model, self._load = model, load

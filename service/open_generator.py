@@ -1,4 +1,4 @@
-"""What `helm-serve` serves with: the plan's engine under a policy, on this machine."""
+"""The generator that `helm-serve` serves with: the plan's engine under a policy, on this machine."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -52,7 +52,7 @@ def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Gene
 
 
 def capacity_of(limits: Limits, policy: str) -> EngineCapacity:
-    """What a replica holds under a policy, as requests see it."""
+    """Return what a replica holds under a policy, as requests see it."""
     tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
     homes: dict[str, int] = {home: tokens[home] for home in policy_options(policy).homes}
     return EngineCapacity(limits.context, homes, limits.block, limits.sequences)

@@ -38,7 +38,7 @@ class StreamOptions(Frozen):
 
 
 class GenerationRequest(Document):
-    """What completions and conversations have in common."""
+    """The fields that completions and conversations have in common."""
 
     byte_limit: ClassVar[int] = 2**20
 

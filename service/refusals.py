@@ -1,4 +1,4 @@
-"""What a request is refused with: a status, and OpenAI's error object."""
+"""The error that a request is refused with: a status, and OpenAI's error object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,7 @@ class RefusedError(Exception):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What goes beside the body."""
+        """Return the headers beside the body."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
         return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
@@ -54,7 +54,7 @@ def error_body(status: int, message: str, code: str, param: str | None = None) -
 
 
 def refused(error: HelmError) -> RefusedError:
-    """What is wrong with a request, in its own terms."""
+    """Return the refusal that says what is wrong with a request, in its own terms."""
     got = "" if error.value is None else f" (got {str(error.value)[:80]!r})"
     place = f"{error.field}: " if error.field else ""
     remedy = f"; {error.remedy}" if error.remedy else ""

@@ -13,7 +13,7 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What some tokens add; `finish` where nothing follows."""
+    """The text that some tokens add; `finish` where nothing follows."""
 
     text: str
     tokens: tuple[int, ...]
@@ -29,7 +29,7 @@ class Reply:
         self.count = 0
 
     def push(self, tokens: Sequence[int], ended: Ended | None) -> Piece:
-        """What `tokens` add, and where `ended` is stop or length, the rest."""
+        """Return what `tokens` add, and where `ended` is stop or length, the rest."""
         taken, shown = [], []
         for token in tokens:
             taken.append(token)

@@ -107,7 +107,7 @@ async def _whole(run: RunningRequest) -> Piece:
 
 
 def _refusals(service: Service) -> Any:
-    """What makes every refusal an answer in OpenAI's shape, and counts those of requests."""
+    """Return the middleware that makes every refusal an answer in OpenAI's shape, and counts those of requests."""
 
     @web.middleware
     async def refuse(request: web.Request, handler: _Handler) -> web.StreamResponse:
@@ -123,7 +123,7 @@ def _refusals(service: Service) -> Any:
 
 
 async def _bounded(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """What a request asks for beyond what this process has is its own error, not the server's."""
+    """Answer a request; what it asks for beyond what this process has is its own error, not the server's."""
     try:
         return await handler(request)
     except MemoryError:

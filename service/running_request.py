@@ -48,7 +48,8 @@ class RunningRequest:
         return Usage(len(self._wanted.job.prompt), self.reply.count, self._submitted.cached())
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """What arrives, up to and with the piece that finishes. Raises RefusedError where nothing more will come."""
+        """Yield the pieces that arrive, up to and with the piece that finishes. Raises RefusedError where nothing more
+        will come."""
         while self._finish is None:
             arrived = await self.delivery.arrived()
             self._measure(arrived)
@@ -60,7 +61,7 @@ class RunningRequest:
                 raise _interrupted(self.delivery)
 
     def outcome(self) -> RequestOutcome:
-        """What came of it."""
+        """Return what came of the request."""
         started, first = self._started, self._first
         return RequestOutcome(
             reason=self._finish or ("error" if self.delivery.ended in ("failed", "refused") else "abort"),

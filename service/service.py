@@ -1,4 +1,4 @@
-"""What all requests share: the engine and its model, who is let in, what is running, and how it goes."""
+"""The state that all requests share: the engine and its model, who is let in, what is running, and how it goes."""
 
 import asyncio
 import time

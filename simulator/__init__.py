@@ -1,1 +1,1 @@
-"""What replays plans: an event engine with shared resources, and the replay of a task graph."""
+"""Replaying plans: an event engine with shared resources, and the replay of a task graph."""

@@ -1,4 +1,4 @@
-"""What works at the same time: transfers to accelerators, processors, accelerators (PARK-06, 64)."""
+"""The time in which several work at once: transfers to accelerators, processors, accelerators (PARK-06, 64)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ always among far fewer; results are those of the whole graph if none starts whil
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a replay adds up to.
+    """The sums of a replay.
 
     `busy`, `moved`: seconds each lane worked and the bytes it moved or streamed; `overlap`: seconds during which two or
     more lanes worked; `shares`: what worked together; `tasks`: how many there were."""
@@ -39,7 +39,7 @@ class Summary:
     tasks: int
 
     def later(self, seconds: float) -> Self:
-        """The same after `seconds` in which nothing works."""
+        """Return the sums after `seconds` in which nothing works."""
         shares = self.shares.plus(OverlapShares(idle=seconds))
         return replace(self, makespan=self.makespan + seconds, shares=shares)
 

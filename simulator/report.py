@@ -36,7 +36,7 @@ def document(plan: Plan, stream: Stream, waits: Synchronisation) -> dict[str, An
 
 
 def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
-    """What `helm-sim` prints."""
+    """Return the text that `helm-sim` prints."""
     return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
 
 
@@ -124,7 +124,7 @@ def _lanes(stream: Stream) -> Iterator[str]:
 
 
 def _shares(phase: StreamPhase) -> Iterator[str]:
-    """What worked together in decode, where transfers to an accelerator did (PARK-64)."""
+    """Yield the shares of what worked together in decode, where transfers to an accelerator did (PARK-64)."""
     shares = phase.shares
     if not (shares.h2d or shares.h2d_cpu or shares.h2d_gpu or shares.all) or not phase.seconds:
         return

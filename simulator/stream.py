@@ -27,7 +27,7 @@ _Total = Callable[[Iterable[float]], float]
 
 @dataclass(frozen=True, slots=True)
 class LaneUse:
-    """What one resource did in a phase: seconds at work, seconds idle, bytes it moved or streamed."""
+    """The use of one resource in a phase: seconds at work, seconds idle, bytes it moved or streamed."""
 
     resource: str
     busy: float

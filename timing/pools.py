@@ -27,7 +27,8 @@ from helmsman.timing.host_thread import HostThread
 THREAD = "host thread"
 """The pool of seconds of the thread that launches for all devices, a second a second (`timing.host_thread`)."""
 
-_LINK, _LANES = "link ", "lanes "
+_LINK = "link "
+_LANES = "lanes "
 """Before the name of a link's pool and of its lanes': memories and links may have equal names."""
 
 
@@ -38,7 +39,7 @@ Uses = Mapping[str, int]
 
 
 def median_of(figure: Figure) -> float:
-    """What is expected of a figure."""
+    """Return the seconds or bytes/s that are expected of a figure."""
     return figure.value
 
 
@@ -110,11 +111,11 @@ class Pools:
         return f"{pool.removeprefix(_LINK).removeprefix(_LANES)} bandwidth"
 
     def of_link(self, name: str) -> tuple[str, ...]:
-        """What a transfer of a link draws on beside memories."""
+        """Return the pools that a transfer of a link draws on beside memories."""
         return self._link[name]
 
     def of_memory(self, name: str) -> str:
-        """What a memory's bytes draw on."""
+        """Return the pools that a memory's bytes draw on."""
         return self._root[name]
 
     def _uses_of(self, memories: Iterable[str]) -> dict[str, int]:
@@ -158,7 +159,7 @@ class Pools:
 
 
 def _link_pools(hardware: Hardware, link: Link) -> tuple[str, ...]:
-    """What a transfer of `link` draws on beside memories."""
+    """Return the pools that a transfer of `link` draws on beside memories."""
     owner = _owner(hardware, link)
     return (_LINK + owner.name,) if owner.carries is None else (_LINK + link.name, _LANES + owner.name)
 

@@ -149,7 +149,7 @@ class _Places:
         return (self._link_row(self.links[owner], name.payload) if owner in self.links else "link"), owner
 
     def title(self, kind: str, owner: str, rows: Sequence[tuple[str, str]]) -> str:
-        """What a row is called; with the name of the device or link where there are several of the kind."""
+        """Return the name of a row; with the name of the device or link where there are several of the kind."""
         if kind == "storage":
             return f"Storage ({self.links[owner].source_memory})"
         title = "Decompression" if kind == "decompress" else kind

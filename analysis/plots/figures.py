@@ -75,7 +75,7 @@ def served_figure(outcome: "Outcome", serving_report: "ServingReport") -> "Figur
 
 
 def sweep_figure(serving_sweep: "ServingSweep") -> "Figure":
-    """What a sweep found."""
+    """Draw the points of a sweep."""
     from helmsman.analysis.plots.serving_curves import describe, draw_sweep
 
     return draw_sweep(serving_sweep, describe(serving_sweep.points[0].report))

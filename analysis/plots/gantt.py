@@ -34,7 +34,9 @@ COLOURS = dict(zip(GROUPS, (YELLOW, SKY, BLUE, PURPLE, ORANGE, RED, GREEN, GREY)
 _WIDTH = 13.0
 _TRACK = 0.52
 """Inches of a track: two lines of small text."""
-_TOP, _BOTTOM, _RIGHT = 0.78, 0.88, 0.2
+_TOP = 0.78
+_BOTTOM = 0.88
+_RIGHT = 0.2
 
 
 @dataclass(frozen=True, slots=True)

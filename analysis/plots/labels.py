@@ -22,7 +22,7 @@ Size = Callable[[str, int], tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class LabelRoom:
-    """What labels of a track may fill: pixels per second, pixels high, seconds of the chart."""
+    """The room that labels of a track may fill: pixels per second, pixels high, seconds of the chart."""
 
     scale: float
     height: float
@@ -147,7 +147,8 @@ def _apart(block: ChartSpan, after: ChartSpan, room: LabelRoom) -> bool:
 
 
 def _names(run: Sequence[ChartSpan]) -> Iterator[str]:
-    """What a run of narrow blocks of one layer is, in their order, and of which batch if of one; then in short."""
+    """Return what a run of narrow blocks of one layer is, in their order, and of which batch if of one; then in
+    short."""
     names = list(dict.fromkeys(block.name for block in run))
     batches = {block.batch for block in run}
     extras = [f"b{batch}" for batch in batches if batch is not None and len(batches) == 1]

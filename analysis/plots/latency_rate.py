@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH, _HEIGHT = 11.5, 7.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.85, 2.0, 0.85, 0.6
+_WIDTH = 11.5
+_HEIGHT = 7.0
+_LEFT = 0.85
+_RIGHT = 2.0
+_TOP = 0.85
+_BOTTOM = 0.6
 _COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED)
 _MARKERS = "osD^vP"
 _FRONT = "#F0E442"

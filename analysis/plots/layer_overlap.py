@@ -19,9 +19,18 @@ _COMPUTED: dict[LayerKind, str] = {"embedding": GREY, "attention": BLUE, "ffn": 
 _WORDS = {"prefill": "prompts", "decode": "decode steps", "ffn": "FFN"}
 
 _WIDTH = 13.0
-_LEFT, _RIGHT, _TOP, _LEGEND = 0.85, 0.25, 0.95, 0.45
-_BARS, _RATIO, _INNER, _FOOT = 2.3, 0.85, 0.1, 0.75
-"""Inches of the seconds of a pass, of the ratios below them, between the two, and below both."""
+_LEFT = 0.85
+_RIGHT = 0.25
+_TOP = 0.95
+_LEGEND = 0.45
+_BARS = 2.3
+"""Inches of the seconds of a pass."""
+_RATIO = 0.85
+"""Inches of the ratios below them."""
+_INNER = 0.1
+"""Inches between seconds and ratios."""
+_FOOT = 0.75
+"""Inches below both."""
 _INSIDE = 0.85
 """Of the scale of ratios, up to which numbers are written: beyond they would meet those of the seconds."""
 _MOST = 30.0
@@ -147,7 +156,7 @@ def _ticks(pairs: Sequence[_Pair]) -> Iterator[tuple[int, str]]:
 
 
 def _legend(figure: "Figure", passes: Sequence[PassLayers]) -> None:
-    """What is loaded anywhere, and what computes."""
+    """Explain the colours of what is loaded anywhere, and of what computes."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

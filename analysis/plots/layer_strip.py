@@ -38,13 +38,25 @@ _COLOURS = {
 }
 """By kind of memory; further memories of a kind are lighter."""
 
-_WIDTH, _LEFT, _RIGHT = 13.0, 0.95, 0.25
-_ROW, _WIDEST = 0.25, 0.55
-"""Inches of a row, and of a block where there are few."""
-_TOP, _BETWEEN, _TICKS, _LEGEND = 0.72, 0.38, 0.45, 0.3
-"""Inches above strips, between them, below each, and of a line of the legend."""
-_END, _GAP = 0.34, 0.08
-"""Inches of embedding and head, and beside them."""
+_WIDTH = 13.0
+_LEFT = 0.95
+_RIGHT = 0.25
+_ROW = 0.25
+"""Inches of a row."""
+_WIDEST = 0.55
+"""Inches of a block where there are few."""
+_TOP = 0.72
+"""Inches above strips."""
+_BETWEEN = 0.38
+"""Inches between strips."""
+_TICKS = 0.45
+"""Inches below a strip."""
+_LEGEND = 0.3
+"""Inches of a line of the legend."""
+_END = 0.34
+"""Inches of embedding and head."""
+_GAP = 0.08
+"""Inches beside embedding and head."""
 _KEYS = 3
 """Entries in a line of the legend."""
 _WORDS = {"prefill": "prompts", "decode": "decode steps"}

@@ -17,8 +17,15 @@ ImageFormat = Literal["svg", "png"]
 FORMATS: dict[str, ImageFormat] = {".svg": "svg", ".png": "png"}
 DPI = 150
 
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
-BLUE, RED, PURPLE, GREY, INK = "#0072B2", "#D55E00", "#CC79A7", "#999999", "#222222"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+RED = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#999999"
+INK = "#222222"
 """Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with every kind of colour vision."""
 
 

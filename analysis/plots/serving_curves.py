@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, RED, GREY)
 MARKERS = "osD^vPx"
-_HEIGHT, _EACH = 4.6, 4.7
-_TOP, _BOTTOM, _LEFT, _RIGHT = 0.95, 0.95, 0.95, 0.15
+_HEIGHT = 4.6
+_EACH = 4.7
+_TOP = 0.95
+_BOTTOM = 0.95
+_LEFT = 0.95
+_RIGHT = 0.15
 _ACROSS = {
     "rate": "arrivals, requests/s",
     "output": "output tokens",
@@ -39,7 +43,7 @@ _ACROSS = {
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What is drawn over the swept values; None where a run has none."""
+    """One quantity drawn over the swept values; None where a run has none."""
 
     up: str
     value: Callable[[SweepPoint], float | None]

@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 Run = tuple[str, ServedTable]
 """A run and its name."""
 
-_WIDTH, _HEIGHT = 11.5, 7.2
-_LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN = 0.8, 0.25, 0.95, 0.6, 0.85
+_WIDTH = 11.5
+_HEIGHT = 7.2
+_LEFT = 0.8
+_RIGHT = 0.25
+_TOP = 0.95
+_BOTTOM = 0.6
+_BETWEEN = 0.85
 _MOST = 4000
 """Points of a line: more than a picture has pixels across, so none is missed."""
 _LATENCIES = ((ttft, "TTFT, s"), (tpot, "TPOT, s"), (per_token, "E2E / output tokens, s"))

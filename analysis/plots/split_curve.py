@@ -41,7 +41,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class SplitCurve:
-    """What a search of operation splits found, for drawing.
+    """The outcome of a search of operation splits, for drawing.
 
     `units`: their names, in order; `lines`: single splits with the host before, and with the accelerator before;
     `totals`: (i, j, seconds) of every range searched; `chosen`: (i, j) of the plan, and its seconds."""

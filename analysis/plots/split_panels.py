@@ -21,15 +21,19 @@ _LANES = (
 )
 """Attribute, name, colour, line and marker of each lane; lanes differ in more than colour."""
 
-_WIDE, _SIDE = 7.4, 5.4
-_TOP, _PANEL, _FOOT, _LEGEND = 1.0, 2.35, 1.4, 0.4
-"""Inches: panels are so wide and high, and the map so long on each side; above, below each panel, and the legend."""
+_WIDE = 7.4
+_SIDE = 5.4
+_TOP = 1.0
+_PANEL = 2.35
+_FOOT = 1.4
+_LEGEND = 0.4
+"""Inches: the width of panels, the side of the map, above panels, their height, below each, and the legend."""
 _NEAR = 0.15
 """Inches between names on an axis."""
 _FEW = 30
 """Points of a line that are marked one by one."""
 _SPAN = 3.0
-"""What is slower than so many times the plan is off the scale."""
+"""The number of times the plan's seconds beyond which a point is off the scale."""
 
 
 def draw_split_curve(curve: SplitCurve) -> "Figure":

@@ -20,13 +20,19 @@ Place = tuple[float, Row]
 """Inches from the top to the middle of a strategy."""
 
 _WIDTH = 12.0
-_PLAN, _NONE = 0.46, 0.29
-"""Inches of a strategy: with its plan below its name, and without a plan."""
-_TOP, _BOTTOM, _GAP = 0.85, 0.62, 0.32
+_PLAN = 0.46
+"""Inches of a strategy with its plan below its name."""
+_NONE = 0.29
+"""Inches of a strategy without a plan."""
+_TOP = 0.85
+_BOTTOM = 0.62
+_GAP = 0.32
 _SPAN = 10.0
-"""What takes so many times as long as the best leaves the scale."""
-_LONGEST, _WORDS = 66, 110
-"""Letters that are shown of a plan's label, of why there is none."""
+"""The number of times the best one's seconds at which a bar leaves the scale."""
+_LONGEST = 66
+"""The number of letters that are shown of a plan's label at most."""
+_WORDS = 110
+"""The number of letters that are shown of why there is no plan at most."""
 _FADED = "#777777"
 
 

@@ -107,7 +107,7 @@ def _note(event: bytes, moment: float, observed: RequestRecord) -> None:
 
 
 def _data(event: bytes) -> Iterator[bytes]:
-    """What an event carries; comments and other fields are left out."""
+    """Return the data that an event carries; comments and other fields are left out."""
     return (line[len(_DATA) :].strip() for line in event.split(b"\n") if line.startswith(_DATA))
 
 

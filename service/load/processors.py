@@ -1,4 +1,5 @@
-"""What others took of a server's processors while it was measured, from what its `/metrics` say before and after."""
+"""The share that others took of a server's processors while it was measured, from what its `/metrics` say before and
+after."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -6,9 +7,11 @@ from urllib.parse import urlsplit
 
 from helmsman.executor.interference import CpuTimes, others_share
 
-OTHERS, WAITED = "others_cpu_share", "thread_wait_share"
-"""Notes of a table of served requests: share of the machine's processor time that others used; seconds that the
-server's threads waited for a processor, all together, over all processor time."""
+OTHERS = "others_cpu_share"
+"""Note of a table of served requests: the share of the machine's processor time that others used."""
+WAITED = "thread_wait_share"
+"""Note of a table of served requests: the seconds that the server's threads waited for a processor, all together, over
+all processor time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def on_this_machine(url: str) -> bool:
 
 
 def use_notes(before: ProcessorUse | None, after: ProcessorUse | None) -> dict[str, float]:
-    """What others took between two moments, for the notes of a table; nothing where the server does not tell."""
+    """Return what others took between two moments, for the notes of a table; nothing where the server does not tell."""
     if before is None or after is None:
         return {}
     others = others_share(before.times, after.times)

@@ -17,7 +17,7 @@ _LEAD_S = 0.05
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What was observed, by row; `start`: the moment of second 0 of the requests' times."""
+    """The records of all requests, by row; `start`: the moment of second 0 of the requests' times."""
 
     start: float
     observed: tuple[RequestRecord, ...]

@@ -1,4 +1,4 @@
-"""What a replay observed, as the table that simulations are written as."""
+"""The records of a replay as the table that simulations are written as."""
 
 import numpy as np
 

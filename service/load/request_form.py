@@ -1,4 +1,4 @@
-"""What is sent for a request: which path, which fields."""
+"""The form of a request that is sent: which path, which fields."""
 
 from dataclasses import dataclass
 from typing import Any

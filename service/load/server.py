@@ -24,7 +24,8 @@ class ServerDescription:
 
 
 async def describe(url: str, key: str | None = None) -> ServerDescription:
-    """What answers at `url`. Raises UsageError for what is no URL, HardwareUnavailableError where nothing answers."""
+    """Describe the server at `url`. Raises UsageError for what is no URL, HardwareUnavailableError where nothing
+    answers."""
     try:
         async with (
             ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=headers_of(key)) as session,

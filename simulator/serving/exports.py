@@ -16,7 +16,8 @@ _NS = 1e9
 
 
 def vllm_bench(served: ServedTable, report: ServingReport) -> dict[str, Any]:
-    """What `vllm bench serve --save-result --save-detailed` writes, times in its units (single requests: seconds)."""
+    """Return the document that `vllm bench serve --save-result --save-detailed` writes, times in its units (single
+    requests: seconds)."""
     rate, latency, counts = report.throughput, report.latency, report.counts
     document: dict[str, Any] = {
         "backend": "helm",

@@ -1,4 +1,5 @@
-"""What each request waited for, as columns, as vLLM's bench serve and the papers define it (docs/serving.md)."""
+"""The seconds that each request waited, as columns, as vLLM's bench serve and the papers define it
+(docs/serving.md)."""
 
 import numpy as np
 from numpy.typing import NDArray

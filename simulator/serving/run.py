@@ -16,12 +16,12 @@ from helmsman.schemas.served_table import Gaps, ServedInfo, ServedTable
 from helmsman.schemas.serving import Activity, Busy, Cache
 
 Found = Mapping[str, Any]
-"""What the core gives: numpy arrays by name."""
+"""The columns that the core returns: numpy arrays by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What serves: `cost` is what passes take, `believed` what the policy takes them to (APEX-43).
+    """The setting of a run: `cost` is what passes take, `believed` what the policy takes them to (APEX-43).
 
     `policy`, `options`: checked names and values. `reference`: one pass at a time instead of whole runs of them.
     Raises InfeasibleError where none of the caches that the policy uses has room for a block."""
@@ -56,7 +56,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of every request, and what the replicas did."""
+    """The fate of every request, and the replicas' activity."""
 
     served: ServedTable
     activity: Activity
@@ -146,7 +146,7 @@ def _occupancy(columns: Found, setup: Setup) -> Occupancy:
 
 
 def _share(columns: Found, at: Floats, name: str, tokens: int) -> Floats | None:
-    """What all replicas hold at some times, each as it was sampled last, over all that they have room for."""
+    """Return what all replicas hold at some times, each as it was sampled last, over all that they have room for."""
     if not tokens:
         return None
     held = np.zeros(len(at))

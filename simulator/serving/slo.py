@@ -1,4 +1,4 @@
-"""What `--slo` says: limits of what requests wait for, by metric or by a benchmark's name."""
+"""The limits of `--slo`: those of what requests wait for, by metric or by a benchmark's name."""
 
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.serving import Slo

@@ -16,7 +16,7 @@ _EXAMPLE = "write rate=0.5:8:0.5, output=50:800:50, input=500,1000 or cpu-bandwi
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is swept, and over which values: requests a second, tokens, or multiples of the host's bandwidth."""
+    """The quantity that is swept, and its values: requests a second, tokens, or multiples of the host's bandwidth."""
 
     over: Over
     values: tuple[float, ...]

@@ -20,7 +20,7 @@ _HEAD = f"{'':<21}{'mean':>10}{'p50':>10}{'p90':>10}{'p99':>10}{'max':>10}"
 
 
 def report_text(serving_report: ServingReport) -> str:
-    """What `helm-sim --requests` prints."""
+    """Return the text that `helm-sim --requests` prints."""
     return "\n".join(
         [
             *_requests(serving_report),

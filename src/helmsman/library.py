@@ -1,4 +1,4 @@
-"""What Helm does, as functions: each takes names or documents, and returns documents.
+"""Helm as functions: each takes names or documents, and returns documents.
 
 Errors are `HelmError`: UsageError for what makes no sense, BadInputError for a document or file that cannot be
 accepted, InfeasibleError, with the smallest change that would do, where nothing fits."""

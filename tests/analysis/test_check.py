@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from helmsman.analysis.attribution import BETWEEN, critical_path
-from helmsman.analysis.check import Checked, check
+from helmsman.analysis.check import CheckResult, check
 from helmsman.analysis.report import document, table, verdict
 from helmsman.analysis.rows import TermRow
 from helmsman.analysis.scaling import Scaling
@@ -29,11 +29,11 @@ def figure(value: float) -> Figure:
     return Figure(value=value, p10=value, p90=value, source="test")
 
 
-def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, tolerance: float = 0.08) -> Checked:
+def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, tolerance: float = 0.08) -> CheckResult:
     return check(plan, cost_model(plan), measured, simulated, tolerance)
 
 
-def row(found: Checked, phase: str, op: str, resource: str) -> TermRow:
+def row(found: CheckResult, phase: str, op: str, resource: str) -> TermRow:
     return next(r for r in found.terms if (r.phase, r.op, r.resource) == (phase, op, resource))
 
 

@@ -1,4 +1,4 @@
-"""What an iteration takes, from the work in it: the closed forms of each kind of schedule.
+"""The seconds of an iteration, from the work in it: the closed forms of each kind of schedule.
 
 The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences. An
 iteration of a pipeline of accelerators is a round, whose micro-batches have equal parts of the work (APEX-39)."""

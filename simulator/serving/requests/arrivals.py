@@ -57,7 +57,7 @@ def _gaps(arrivals: Arrivals, count: int, random: np.random.Generator) -> Floats
 
 
 def arrive(requests: Requests, rate: float | None, arrivals: Arrivals | None, seed: int) -> Requests:
-    """The same requests, arriving by a process or at a rate.
+    """Return the same requests, arriving by a process or at a rate.
 
     Without a process those that have times keep their pattern, stretched to the rate, and others arrive as a Poisson
     process. Without a rate a process has that of the times. Who leaves does so as long after its arrival as before.

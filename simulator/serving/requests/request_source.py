@@ -71,7 +71,7 @@ def open_source(
 
 
 def _with_lengths(requests: Requests, lengths: Lengths) -> Requests:
-    """The same arrivals, all of one length; other prompts have no known prefixes."""
+    """Return the same arrivals, all of one length; other prompts have no known prefixes."""
     outputs = requests.output_tokens if lengths.output is None else _alike(requests, lengths.output)
     if lengths.prompt is None:
         return replace(requests, output_tokens=outputs)

@@ -66,7 +66,7 @@ def read_csv(path: Path, types: "Mapping[str, pa.DataType]") -> "pa.Table":
 
 
 def _csv_problem(text: str, path: Path, header: tuple[str, ...]) -> BadInputError:
-    """What Arrow says, by line and column."""
+    """Return the error that Arrow reports, by line and column."""
     if match := _CELL.search(text):
         column, row, kind, value = match.groups()
         place = f"line {row}, {header[int(column)]}" if row else header[int(column)]

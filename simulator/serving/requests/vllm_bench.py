@@ -1,4 +1,4 @@
-"""What `vllm bench serve --save-result --save-detailed` wrote: lengths of requests, and when they were sent."""
+"""Reads what `vllm bench serve --save-result --save-detailed` wrote: lengths of requests, and when they were sent."""
 
 from dataclasses import dataclass
 from pathlib import Path

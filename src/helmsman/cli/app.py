@@ -64,8 +64,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run_loop(work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-    """What the coroutine of `work` returns, in an event loop of its own. Signals that end the command cancel it: an
-    exception that their handler raised would be one of a callback there, and lost."""
+    """Return what the coroutine of `work` returns, in an event loop of its own. Signals that end the command cancel it:
+    an exception that their handler raised would be one of a callback there, and lost."""
     import asyncio
 
     before = {number: signal.getsignal(number) for number in ENDING}
@@ -129,7 +129,7 @@ def _outcome(
     execute: Callable[[argparse.Namespace], int],
     arguments: list[str],
 ) -> int:
-    """What `run_command` returns; `parser` says what is wrong where `make` does not make another."""
+    """Return what `run_command` returns; `parser` says what is wrong where `make` does not make another."""
     try:
         _check_zero_bytes(arguments)
         parser = make(arguments)

@@ -1,4 +1,4 @@
-"""What --batch and --batches may say."""
+"""The values of --batch and --batches."""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -8,16 +8,17 @@ from helmsman.schemas.errors import UsageError
 if TYPE_CHECKING:
     from helmsman.planner.request import BatchChoice
 
-MAX, BEST = "max", "best"
+MAX = "max"
+BEST = "best"
 
 
 def batch_size(text: str) -> int | str:
-    """What --batch names: a number, `max` or `best`. Raises UsageError."""
+    """Return the batch that --batch names: a number, `max` or `best`. Raises UsageError."""
     return text if text in (MAX, BEST) else _number("--batch", text, f"{MAX} or {BEST}")
 
 
 def batch_count(text: str) -> int | str:
-    """What --batches names: a number or `best`. Raises UsageError."""
+    """Return the number that --batches names: a number or `best`. Raises UsageError."""
     return text if text == BEST else _number("--batches", text, BEST)
 
 

@@ -148,7 +148,7 @@ def _check_answered(args: argparse.Namespace, replayed: "ReplayResult") -> None:
 
 
 def _warn(args: argparse.Namespace, served: "ServedTable", replayed: "ReplayResult") -> None:
-    """What went wrong first, if something did, and whether the client kept up."""
+    """Say what went wrong first, if something did, and whether the client kept up."""
     error = next((record.error for record in replayed.observed if record.error), None)
     if error is not None:
         print(f"helm-bench-serve: warning: the first that failed or was refused: {error[:200]}", file=sys.stderr)

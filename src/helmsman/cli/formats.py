@@ -4,8 +4,10 @@ import argparse
 
 from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS
 
-NATIVE, MIX = "native", "q4_k_m"
-"""The formats of weights that stand for those of a GGUF file, and for a mixture."""
+NATIVE = "native"
+"""The format of weights that stands for those of a GGUF file."""
+MIX = "q4_k_m"
+"""The format of weights that stands for a mixture."""
 _OTHER_NAMES = {"fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
 
 
@@ -25,6 +27,6 @@ def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -
 
 
 def format_named(text: str) -> str:
-    """What a format is called here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
+    """Return the name that a format has here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
     name = text.lower()
     return _OTHER_NAMES.get(name, name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from helmsman.schemas.model import Model
 
 MOSTLY: dict[FileFormat, FileFormat] = {"q4_k_m": "q4_k"}
-"""What most matrices are in where files mix formats."""
+"""The format of most matrices where files mix formats."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

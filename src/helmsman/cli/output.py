@@ -1,4 +1,4 @@
-"""What commands print and write: text that standard output can take, one JSON document, files that are complete."""
+"""The output of commands: text that standard output can take, one JSON document, files that are complete."""
 
 import argparse
 import json
@@ -13,7 +13,7 @@ from helmsman.schemas.write import whole_file
 
 
 class OutputError(HardwareUnavailableError):
-    """What was to be printed cannot be: standard output is full or broken."""
+    """Raised where a text cannot be printed: standard output is full or broken."""
 
 
 def say(text: str, end: str = "\n") -> None:
@@ -31,7 +31,7 @@ def say(text: str, end: str = "\n") -> None:
 
 
 def discard_output() -> None:
-    """What is buffered goes nowhere, so that the interpreter's own flush at exit does not fail again."""
+    """Let what is buffered go nowhere, so that the interpreter's own flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

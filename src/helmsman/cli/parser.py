@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every option and exit")
 
     def format_help(self) -> str:
-        """What --help prints."""
+        """Return the text that --help prints."""
         if not self.needed_first:
             return super().format_help()
         rest = [action for action in self._actions if action.option_strings and not self._is_first(action)]
@@ -146,7 +146,7 @@ class _HelpAll(_PrintAction):
 
 
 _LISTED = {"model": "models", "hw": "machines", "gpu": "gpus", "cpu": "cpus", "policy": "policies"}
-"""What helm-list calls the names that options take, by the option's name."""
+"""The kinds of helm-list that name what options take, by the option's name."""
 
 
 class _Completion(_PrintAction):

@@ -36,7 +36,7 @@ _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
     "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
 )  # fmt: skip
-"""What everybody needs of the options."""
+"""The options that everybody needs."""
 _OTHERS = (
     "more:\n  helm-plan --help-all                   every option\n"
     "  helm-plan --strategy op-split --help   those of one strategy\n"
@@ -142,7 +142,7 @@ took 4 % of its time."""
 
 
 def _prepare() -> None:
-    """What suits a process that plans and ends: products of small matrices gain nothing from threads that wait for
+    """Set what suits a process that plans and ends: products of small matrices gain nothing from threads that wait for
     them, unless the user says otherwise, and hardly anything is garbage."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
@@ -184,7 +184,7 @@ def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
 
 
 def _reasons(decision: "Decision") -> tuple[str, str]:
-    """What --explain prints with --json, and after the table."""
+    """Return the texts that --explain prints with --json, and after the table."""
     from helmsman.analysis.explanation_table import table
 
     assert decision.explained is not None, "strategies that cannot say refuse the option"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LARGEST = 10**6
 _DEFAULTS = {"batch": 1, "context": None, "format": "f16", "kv_format": "f16", "storage": None, "again": False}
-"""What is asked beside the model."""
+"""The defaults of a question beside the model."""
 
 
 def add_table_arguments(parser: Parser) -> None:
@@ -35,7 +35,8 @@ def add_table_arguments(parser: Parser) -> None:
 
 
 def question(args: argparse.Namespace) -> "LayerQuestion | None":
-    """What the arguments ask, None without --model. Raises UsageError, and what a bad model raises."""
+    """Return the question that the arguments ask, None without --model. Raises UsageError, and what a bad model
+    raises."""
     if args.model is None:
         given = [name for name, default in _DEFAULTS.items() if getattr(args, name) != default]
         if given:

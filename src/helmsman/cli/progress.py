@@ -7,7 +7,7 @@ from typing import Any
 
 
 def bars() -> Any:
-    """What makes the bars of all commands: without tqdm's thread, which looks whether a bar stands still, and warns
+    """Return the class of all commands' bars: without tqdm's thread, which looks whether a bar stands still, and warns
     beside a command's one line where the system starts no more threads."""
     from tqdm import tqdm
 

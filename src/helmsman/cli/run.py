@@ -170,7 +170,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
 
 
 def _loader(backend: str) -> "Callable[..., Engine]":
-    """What makes an engine of a plan and a checkpoint."""
+    """Return the function that makes an engine of a plan and a checkpoint."""
     if backend == "torch":
         from helmsman.executor.graph import check_installed
 
@@ -230,12 +230,12 @@ class _Printer:
         self._stream = None if text is None else StoppedStream(text, stops)
 
     def on_token(self, chosen: "NDArray[np.int32]") -> None:
-        """What a pass has chosen."""
+        """Print what a pass has chosen."""
         if self._stream is not None:
             say(self._stream.push(int(chosen[0])), end="")
 
     def finish(self) -> None:
-        """What was held back as the beginning of a stop."""
+        """Print what was held back as the beginning of a stop."""
         if self._stream is not None:
             say(self._stream.rest(), end="")
 

@@ -26,7 +26,7 @@ def add_sampling_arguments(parser: Parser) -> None:
 
 
 def sampling_of(args: argparse.Namespace) -> "Sampling":
-    """What the arguments ask for. Raises UsageError for what makes no sense."""
+    """Return the sampling that the arguments ask for. Raises UsageError for what makes no sense."""
     from helmsman.executor.sampling import Sampling
 
     if not 0 <= args.seed < 2**64:

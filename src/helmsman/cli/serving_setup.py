@@ -1,4 +1,4 @@
-"""What arguments say about serving, as the question that the library answers."""
+"""The arguments about serving, as the question that the library answers."""
 
 import argparse
 from math import isfinite

@@ -24,8 +24,8 @@ ALL = "all"
 
 
 class _Names:
-    """What --strategy takes: Helm's own methods, and those of other packages, which are looked for only where a name is
-    none of Helm's."""
+    """The names that --strategy takes: Helm's own methods, and those of other packages, which are looked for only where
+    a name is none of Helm's."""
 
     def __iter__(self) -> Iterator[str]:
         return iter((RECOMMENDED, *OWN, ALL))
@@ -96,7 +96,7 @@ def flag_of(name: str) -> str:
 
 
 def _foreign(flag: str, strategy: str) -> UsageError | None:
-    """What a flag of another strategy is: a mistake, not ignored; None for one that no strategy has."""
+    """Return the error for a flag of another strategy, which is not ignored; None for one that no strategy has."""
     options = (option.name for name in (RECOMMENDED, *OWN) for option, _ in _offered(method(name)))
     if flag not in map(flag_of, options):
         return None
