@@ -76,7 +76,7 @@ def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
 
 
 def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
-    """Costs and limits of the plan's replicas, and the policy.
+    """Return costs and limits of the plan's replicas, and the policy.
 
     Raises UsageError for policies and options that there are not, InfeasibleError without room for caches."""
     words = {True: "yes", False: "no"}
@@ -172,7 +172,7 @@ def with_policy(setup: Setup, policy: str, field: Literal["policy", "relative_to
 
 
 def _options(policy: str, given: dict[str, str]) -> dict[str, str | int | float | bool]:
-    """All options of a policy. Raises UsageError, about `policy` or `policy_options`."""
+    """Return all options of a policy. Raises UsageError, about `policy` or `policy_options`."""
     try:
         return checked_options(policy, given)
     except UsageError as error:

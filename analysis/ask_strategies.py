@@ -65,7 +65,7 @@ class _Questions:
         self.request, self.strategies, self.given = request, strategies, given
 
     def answer(self, name: str) -> Answer:
-        """The answer of a strategy."""
+        """Return the answer of a strategy."""
         self.request.tell(name)
         prices = ("no_corrections", "l3_blend", "slo")
         own = (*offered(method(name).options), *prices)
@@ -92,7 +92,7 @@ class _Questions:
 
 
 def _limits(given: Given) -> dict[Limit, float]:
-    """Seconds by what is limited."""
+    """Return seconds by what is limited."""
     text = given.get("slo")
     named: dict[str, Limit] = {"prefill": "ttft", "decode": "tpot"}
     return {named[phase]: seconds for phase, seconds in limits_of(None if text is None else str(text)).items()}

@@ -48,7 +48,7 @@ class Difference:
 
     @property
     def shown(self) -> tuple[Contribution, ...]:
-        """The few parts that make up most of it."""
+        """Return the few parts that make up most of it."""
         left, few = self.seconds, 0
         while few < min(MAX_SHOWN, len(self.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(self.seconds):
             left -= self.parts[few].seconds
@@ -57,7 +57,8 @@ class Difference:
 
 
 def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
-    """The mean difference over steps, each a group of one pass, or over prompts, each all prompt passes of a run.
+    """Return the mean difference over steps, each a group of one pass, or over prompts, each all prompt passes of a
+    run.
 
     The mean over the groups in the middle half of all differences: one that was held up says nothing of the rest."""
     middle = _middle_half(sorted(groups, key=_excess))
@@ -71,7 +72,7 @@ def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
 
 
 def prompt_groups(passes: Sequence[MeasuredPass]) -> list[list[MeasuredPass]]:
-    """The passes over the prompt of every run that begins in the Trace."""
+    """Return the passes over the prompt of every run that begins in the Trace."""
     runs: dict[int, list[MeasuredPass]] = {}
     for one in passes:
         if one.phase == "prefill":

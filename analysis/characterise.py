@@ -42,7 +42,7 @@ def characterise(
     lengths: Sequence[tuple[int, int]] = LENGTHS,
     fmt: Format = "f16",
 ) -> Iterator[Character]:
-    """Every model with every batch and length it has positions for, weights and cache in `fmt`."""
+    """Yield every model with every batch and length it has positions for, weights and cache in `fmt`."""
     for model in models:
         for prompt, output in lengths:
             if prompt + output <= model.longest_context:
@@ -50,7 +50,7 @@ def characterise(
 
 
 def character(model: Model, batch: int, prompt: int, output: int, fmt: Format = "f16") -> Character:
-    """The last decode step of `batch` sequences of `prompt` + `output` tokens."""
+    """Return the last decode step of `batch` sequences of `prompt` + `output` tokens."""
     work = Workload(prompt_tokens=prompt, output_tokens=output, batch=batch, context=prompt + output)
     step = decode(work, output - 1)
     ops = operations(model, step, Formats(fmt, fmt, fmt))

@@ -61,17 +61,17 @@ class CheckResult:
 
     @property
     def judged(self) -> tuple[TermRow, ...]:
-        """The rows that the verdict judges: the decode step and, where prompts were run, the request."""
+        """Return the rows that the verdict judges: the decode step and, where prompts were run, the request."""
         return (self.step,) if self.request is None else (self.step, self.request)
 
     @property
     def beyond(self) -> tuple[TermRow, ...]:
-        """The judged rows whose scaled error is beyond the tolerance."""
+        """Return the judged rows whose scaled error is beyond the tolerance."""
         return tuple(row for row in self.judged if not _is_within(row, self.tolerance))
 
     @property
     def missed(self) -> tuple[TermRow, ...]:
-        """The rows beyond the tolerance whose scaled error is beyond twice the noise of the runs, too."""
+        """Return the rows beyond the tolerance whose scaled error is beyond twice the noise of the runs, too."""
         return tuple(row for row in self.beyond if not _is_within(row, _NOISES * row.noise))
 
     @property
@@ -164,20 +164,20 @@ def _compare(
 
 
 def _interval(row: TermRow, passes: Sequence[MeasuredPass], probed: CostModel) -> Interval:
-    """The interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
+    """Return the interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
     intervals = [pass_interval(one.expected.graph, probed) for one in passes]
     ends = {end: sum(getattr(interval, end) for interval in intervals) for end in ENDS}
     return Interval(**{end: row.scaled * seconds / ends["mid"] for end, seconds in ends.items()})
 
 
 def others_of(measured: Trace) -> float | None:
-    """The largest share of processor time that other processes took during a run, if it was recorded."""
+    """Return the largest share of processor time that other processes took during a run, if it was recorded."""
     return max(_noted(measured, _OTHERS), default=None)
 
 
 def disturbance_of(measured: Trace) -> float:
-    """The median over runs of the share of the time that others took; of Traces of before it was noted, of the others'
-    share of processor time."""
+    """Return the median over runs of the share of the time that others took; of Traces of before it was noted, of the
+    others' share of processor time."""
     shares = _noted(measured, _DISTURBANCE) or _noted(measured, _OTHERS)
     return median(shares) if shares else 0.0
 

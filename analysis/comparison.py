@@ -26,7 +26,7 @@ class Answer:
 
 
 def answer(strategy: str, ask: Callable[[], Decision], ignored: tuple[str, ...] = ()) -> Answer:
-    """The answer of one strategy. What is neither InfeasibleError nor UsageError is raised."""
+    """Return the answer of one strategy. What is neither InfeasibleError nor UsageError is raised."""
     try:
         decision = ask()
     except (InfeasibleError, UsageError) as error:
@@ -38,8 +38,8 @@ def answer(strategy: str, ask: Callable[[], Decision], ignored: tuple[str, ...] 
 def ranked(
     answers: Iterable[Answer], objective: Objective, limits: Mapping[Limit, float] | None = None
 ) -> tuple[Row, ...]:
-    """Rows of the answers: plans that keep the `limits` (seconds) by `objective`, then others by it, then what does not
-    fit, nearest first, then what does not apply."""
+    """Return rows of the answers: plans that keep the `limits` (seconds) by `objective`, then others by it, then what
+    does not fit, nearest first, then what does not apply."""
     rows = [_limited(_row(answer), limits or {}) for answer in answers]
     times = [(bool(row.misses), seconds(row.planned, objective)) for row in rows if row.planned is not None]
     _, best = min(times, default=(False, 0.0))
@@ -57,13 +57,13 @@ def _limited(row: Row, limits: Mapping[Limit, float]) -> Row:
 
 
 def missed(planned: Planned, limits: Mapping[Limit, float]) -> tuple[Limit, ...]:
-    """The `limits` (seconds) over which a plan is."""
+    """Return the `limits` (seconds) over which a plan is."""
     took: dict[Limit, float] = {"ttft": planned.speed.ttft.mid, "tpot": planned.speed.step.mid}
     return tuple(name for name, limit in limits.items() if took[name] > limit)
 
 
 def nearest(rows: Iterable[Row]) -> Row | None:
-    """Of the strategies that do not fit, the one that lacks least."""
+    """Return the one of the strategies that do not fit that lacks least."""
     lacking = [row for row in rows if row.verdict == "does-not-fit"]
     return min(lacking, key=lambda row: sum(row.lacks.values()), default=None)
 
@@ -102,7 +102,7 @@ def _row(answer: Answer) -> Row:
 
 
 def _reason(error: InfeasibleError | UsageError) -> str:
-    """The message, with the option that it is about."""
+    """Return the message, with the option that it is about."""
     named = error.field is not None and error.field != "strategy"
     return f"`{error.field}`: {error.message}" if named else error.message
 

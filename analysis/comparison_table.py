@@ -23,7 +23,7 @@ def table(comparison: Comparison) -> str:
 
 
 def question_line(comparison: Comparison, batch: str | None = None) -> str:
-    """The question in one line; `batch`: of several batches, which."""
+    """Return the question in one line; `batch`: of several batches, which."""
     work = comparison.workload
     return (
         f"{comparison.model} on {comparison.hardware}: {work.prompt_tokens} + {work.output_tokens} tokens, "
@@ -38,7 +38,7 @@ def _option(given: tuple[str, str | int | float | bool]) -> str:
 
 
 def short_label(strategy: str, label: str) -> str:
-    """A plan's label without the strategy's name at its beginning."""
+    """Return a plan's label without the strategy's name at its beginning."""
     return label.removeprefix(strategy).strip() or label
 
 
@@ -50,7 +50,7 @@ def why_not(row: Row) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Lines of equal columns; the first `left` of them begin together, the others end together."""
+    """Yield lines of equal columns; the first `left` of them begin together, the others end together."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     for row in rows:
         cells = (cell.ljust(wide) if place < left else cell.rjust(wide) for place, (cell, wide) in _cells(row, widths))

@@ -46,7 +46,7 @@ class Disturbance:
 
 
 def disturbance_of(plan: Plan) -> Disturbance | None:
-    """The disturbance of a plan; None where no figure was disturbed that it rests on."""
+    """Return the disturbance of a plan; None where no figure was disturbed that it rests on."""
     named = list(figures_behind(plan))
     if not named:
         return None
@@ -57,9 +57,9 @@ def disturbance_of(plan: Plan) -> Disturbance | None:
 
 
 def figures_behind(plan: Plan) -> Iterator[tuple[str, Figure]]:
-    """The disturbed figures of its record that a plan rests on, by name: of the devices and links that it uses, of what
-    these share with others of the memories they read, of its time between passes, of the operation tables that price
-    it."""
+    """Yield the disturbed figures of its record that a plan rests on, by name: of the devices and links that it uses,
+    of what these share with others of the memories they read, of its time between passes, of the operation tables that
+    price it."""
     disturbed = list(disturbed_figures(plan.hardware))
     used = _UsedParts(plan) if disturbed else None
     for owner, what, figure in disturbed:
@@ -93,7 +93,7 @@ class _UsedParts:
         return owner in (self.end if what == BETWEEN_PASSES else self.owners)
 
     def _known(self, last: Iterable[str]) -> Iterator[str]:
-        """The devices whose time between passes stands for that of the `last` ones of passes."""
+        """Yield the devices whose time between passes stands for that of the `last` ones of passes."""
         between = self._hardware.between_passes
         if between is not None:
             behind = [between.after(device) for device in last]
@@ -101,7 +101,8 @@ class _UsedParts:
 
 
 def with_evidence(plan: Plan, disturbance: Disturbance) -> Plan:
-    """The plan with the ends of the narrower interval among its evidence, after the disturbed figures themselves."""
+    """Return the plan with the ends of the narrower interval among its evidence, after the disturbed figures
+    themselves."""
     source = "predicted: the same plan, if only samples made the spread of disturbed figures"
     ends = (("low", disturbance.quiet.low), ("high", disturbance.quiet.high))
     added = (Evidence(what=f"decode s undisturbed, {end}", value=seconds, source=source) for end, seconds in ends)
@@ -109,7 +110,7 @@ def with_evidence(plan: Plan, disturbance: Disturbance) -> Plan:
 
 
 def disturbance_line(disturbance: Disturbance) -> str:
-    """The line of helm-plan's answer that names the disturbed figures, the wider interval and the remedy."""
+    """Return the line of helm-plan's answer that names the disturbed figures, the wider interval and the remedy."""
     names = ", ".join(disturbance.figures[:2]) + (", .." if len(disturbance.figures) > 2 else "")
     low, high = format_seconds(disturbance.quiet.low), format_seconds(disturbance.quiet.high)
     return (
@@ -120,13 +121,13 @@ def disturbance_line(disturbance: Disturbance) -> str:
 
 
 def disturbed_record(hardware: Hardware) -> str | None:
-    """A warning about a record that has disturbed figures, for every command that reads one."""
+    """Return a warning about a record that has disturbed figures, for every command that reads one."""
     shares = [figure.disturbed or 0.0 for _, _, figure in disturbed_figures(hardware)]
     return _warning(hardware, shares) or unmarked_record(hardware)
 
 
 def disturbed_plan(plan: Plan) -> str | None:
-    """A warning about a plan that rests on disturbed figures, for every command that reads one."""
+    """Return a warning about a plan that rests on disturbed figures, for every command that reads one."""
     shares = [figure.disturbed or 0.0 for _, figure in figures_behind(plan)]
     return _warning(plan.hardware, shares) or unmarked_record(plan.hardware)
 
@@ -140,7 +141,7 @@ def _warning(hardware: Hardware, shares: list[float]) -> str | None:
 
 
 def unmarked_record(hardware: Hardware) -> str | None:
-    """A warning about a record that was measured beside others before profiles marked what that disturbed."""
+    """Return a warning about a record that was measured beside others before profiles marked what that disturbed."""
     marked = {reading.conditions.get(TABLE) for reading in hardware.readings if reading.what == LEFT}
     shares = [
         reading.figure.value

@@ -33,8 +33,8 @@ class ExpectedPass:
     between: Handovers
 
     def schedule(self, seconds: Callable[[Task, Estimate], float], machine: Hardware | None = None) -> float:
-        """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction; on `machine`, if
-        its memories are not those of the record."""
+        """Return seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction; on
+        `machine`, if its memories are not those of the record."""
         begins = self.between.begins(self.graph)
         if self.simulated.in_turn:
             return begins + sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
@@ -63,7 +63,7 @@ def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> No
 
 
 def workload_of(plan: Plan, measured: Trace, file: str) -> Workload:
-    """The plan's workload with the prompt that was really run, as the Trace's notes say.
+    """Return the plan's workload with the prompt that was really run, as the Trace's notes say.
 
     Raises BadInputError when prompt or passes do not fit the plan's context."""
     prompt = measured.info.notes.get("prompt_tokens", plan.workload.prompt_tokens)
@@ -100,7 +100,7 @@ def expect(
     simulated: Sequence[Span] = (),
     progress: Progress = iter,
 ) -> dict[int, ExpectedPass]:
-    """The expectation of each of `iterations` (the first are prefill); those not in `simulated` are replayed.
+    """Return the expectation of each of `iterations` (the first are prefill); those not in `simulated` are replayed.
 
     `progress` sees the iterations go by."""
     given: dict[int, list[Span]] = {}

@@ -42,7 +42,7 @@ def _shares(parts: Sequence[Part]) -> str:
 
 
 def _rates(phase: Phase) -> str:
-    """Rates by their share of the seconds; what is left does not depend on any."""
+    """Return rates by their share of the seconds; what is left does not depend on any."""
     shown = [part for part in phase.rates[:_SHOWN] if part.share >= 0.005]
     rest = 1 - sum(part.share for part in phase.rates)
     constant = f"{rest:.0%} on none (latencies, launches, how rows are shared)" if rest >= 0.005 else ""

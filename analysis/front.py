@@ -13,7 +13,7 @@ Found = tuple[str, int, Planned]
 
 
 def batches(strategy: str, ask: Callable[[int], Plan], first: int, most: int) -> Iterator[Found]:
-    """The plans for `first` sequences together, for twice as many and so on while they fit, up to `most`."""
+    """Yield the plans for `first` sequences together, for twice as many and so on while they fit, up to `most`."""
     batch = first
     while batch <= most:
         try:
@@ -25,8 +25,8 @@ def batches(strategy: str, ask: Callable[[int], Plan], first: int, most: int) ->
 
 
 def points(candidates: Iterable[Found], limits: Mapping[Limit, float] | None = None) -> tuple[Point, ...]:
-    """All of them in their order, with the `limits` (seconds) that they miss; those marked that are on the front of
-    what keeps all."""
+    """Return all of them in their order, with the `limits` (seconds) that they miss; those marked that are on the front
+    of what keeps all."""
     every = [(strategy, batch, planned, missed(planned, limits or {})) for strategy, batch, planned in candidates]
     kept = [number for number, (*_, misses) in enumerate(every) if not misses]
     speeds = [every[number][2].speed for number in kept]
@@ -38,13 +38,13 @@ def points(candidates: Iterable[Found], limits: Mapping[Limit, float] | None = N
 
 
 def front(every: Iterable[Point]) -> tuple[Point, ...]:
-    """The points that no other beats, the shortest request first."""
+    """Return the points that no other beats, the shortest request first."""
     return tuple(sorted((point for point in every if point.front), key=lambda point: point.planned.speed.request.mid))
 
 
 def _front(places: list[tuple[float, float]]) -> Iterator[int]:
-    """The numbers of (seconds, rate) for which no other is at least as good in both and better in one; the first of
-    equals."""
+    """Yield the numbers of (seconds, rate) for which no other is at least as good in both and better in one; the first
+    of equals."""
     highest = 0.0
     for number in sorted(range(len(places)), key=lambda number: (places[number][0], -places[number][1])):
         if places[number][1] > highest:

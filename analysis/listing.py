@@ -19,7 +19,7 @@ _VALUES = 1 << 16
 
 
 def listing(kind: Kind) -> Listing:
-    """All names of a kind. Raises UsageError for a kind that there is not."""
+    """Return all names of a kind. Raises UsageError for a kind that there is not."""
     if kind not in KINDS:
         raise UsageError("no such kind", field="kind", value=kind, remedy=f"use {', '.join(KINDS)}")
     entries = tuple(Entry(name=name, about=about) for name, about in KINDS[kind]())

@@ -29,7 +29,7 @@ class MeasuredPass:
         return self.expected.graph.iteration.phase
 
     def total(self) -> Sample:
-        """The whole pass, from the end of the one before to its own end: what a user waits."""
+        """Return the whole pass, from the end of the one before to its own end: what a user waits."""
         return Sample(
             run=self.run,
             tasks=len(self.expected.graph.tasks),
@@ -42,8 +42,8 @@ class MeasuredPass:
         )
 
     def terms(self) -> dict[Key, Sample]:
-        """A term for each (phase, operation kind, resource); `idle`: what no task accounts for; and, where the thread
-        that launches for all devices is expected to work longer than they do, by how much (`host thread`)."""
+        """Return a term for each (phase, operation kind, resource); `idle`: what no task accounts for; and, where the
+        thread that launches for all devices is expected to work longer than they do, by how much (`host thread`)."""
         measured = {span.task: span.end_s - span.start_s for span in self.spans}
         groups: dict[Key, list[tuple[float, ...]]] = {}
         for task in self.expected.graph.tasks:
@@ -65,7 +65,7 @@ class MeasuredPass:
 
 
 def passes_of(spans: Iterable[Span], expected: Mapping[int, ExpectedPass], scaling: Scaling) -> list[MeasuredPass]:
-    """Every (run, iteration) of a Trace, runs one after the other.
+    """Return every (run, iteration) of a Trace, runs one after the other.
 
     A decode step whose predecessor is not in the Trace begins with its first task."""
     groups: dict[tuple[int, int], list[Span]] = {}
@@ -79,13 +79,13 @@ def passes_of(spans: Iterable[Span], expected: Mapping[int, ExpectedPass], scali
 
 
 def prompts(passes: Iterable[MeasuredPass]) -> list[Sample]:
-    """The prompt passes of every run that begins in the Trace, added up to one sample a run."""
+    """Return the prompt passes of every run that begins in the Trace, added up to one sample a run."""
     return requests(one for one in passes if one.phase == "prefill")
 
 
 def requests(passes: Iterable[MeasuredPass]) -> list[Sample]:
-    """The request of every run that begins in the Trace: its prompt passes and decode steps, added up to one sample a
-    run."""
+    """Return the request of every run that begins in the Trace: its prompt passes and decode steps, added up to one
+    sample a run."""
     runs: dict[int, list[MeasuredPass]] = {}
     for one in passes:
         runs.setdefault(one.run, []).append(one)

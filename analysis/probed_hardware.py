@@ -32,7 +32,7 @@ class _Speed:
     p90: float | None
 
     def of(self, figure: Figure) -> Figure:
-        """The figure at this speed; with its own relative spread where that of the probes is not known."""
+        """Return the figure at this speed; with its own relative spread where that of the probes is not known."""
         if self.p10 is None or self.p90 is None:
             return scaled_figure(figure, self.value)
         value = self.value * figure.value
@@ -41,8 +41,8 @@ class _Speed:
 
 
 def at_probed_rates(hardware: Hardware, probes: Iterable[Probe]) -> Hardware:
-    """The record with every rate that `probes` read, and the spread of theirs; the rest, and what nothing probed, as it
-    was profiled."""
+    """Return the record with every rate that `probes` read, and the spread of theirs; the rest, and what nothing
+    probed, as it was profiled."""
     speeds = dict(_speeds(hardware, probes))
     if not speeds:
         return hardware

@@ -18,7 +18,7 @@ _NAMES = {"step": "decode step", "request": "request"}
 
 
 def document(plan: Plan, checked: CheckResult) -> dict[str, Any]:
-    """Seconds and signed errors of every term and total; null where nothing was predicted."""
+    """Return seconds and signed errors of every term and total; null where nothing was predicted."""
     return {
         "plan": plan.label,
         "plan_sha256": digest(plan),
@@ -63,8 +63,8 @@ def table(plan: Plan, checked: CheckResult) -> str:
 
 
 def verdict(checked: CheckResult) -> str:
-    """One line: the scaled errors of what is judged against the tolerance, and what they are made of where they are
-    beyond it."""
+    """Return one line: the scaled errors of what is judged against the tolerance, and what they are made of where they
+    are beyond it."""
     errors = ", ".join(
         f"{_NAMES[row.op]} {_percent(row.scaled_error)} (noise {row.noise:.1%})" for row in checked.judged
     )

@@ -44,7 +44,7 @@ class TermRow:
 
 
 def make_row(key: Key, samples: Sequence[Sample]) -> TermRow:
-    """The medians of `samples`, which come in order of runs."""
+    """Return the medians of `samples`, which come in order of runs."""
     raw = [sample.measured / sample.predicted for sample in samples if sample.predicted > 0.0]
     scaled: dict[int, list[float]] = {}
     for sample in samples:

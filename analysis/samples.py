@@ -14,6 +14,6 @@ def spread(values: Sequence[float]) -> float:
 
 
 def pair_difference(values: Sequence[float]) -> float | None:
-    """A against A: the median relative difference of neighbouring repetitions; None for one value."""
+    """Return a against A: the median relative difference of neighbouring repetitions; None for one value."""
     pairs = [abs(b / a - 1.0) for a, b in pairwise(values) if a]
     return median(pairs) if pairs else None

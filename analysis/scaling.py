@@ -34,7 +34,7 @@ class Scaling:
         self._slower = {key: 1.0 / median(values) for key, values in seen.items()}
 
     def seconds(self, run: int, task: Task, estimate: Estimate) -> float:
-        """The median prediction of `task` at the speeds of `run`; unchanged where nothing was probed.
+        """Return the median prediction of `task` at the speeds of `run`; unchanged where nothing was probed.
 
         Only `estimate.memory` and `estimate.compute` are: seconds that are bytes over a bandwidth, or FLOPs over a
         rate."""
@@ -44,8 +44,8 @@ class Scaling:
         return estimate.mid + moving + computing
 
     def machine(self, run: int) -> Hardware:
-        """The machine on which several users of a memory reach what they did in `run`; as recorded where that was not
-        probed."""
+        """Return the machine on which several users of a memory reach what they did in `run`; as recorded where that
+        was not probed."""
         now = {f"{what} {name}": 1.0 / slower for (what, name, of), slower in self._slower.items() if of == run}
         return replaced(self._hardware, now)
 

@@ -68,7 +68,7 @@ def compare_served(
 
 
 def _lost(simulated: ServedTable, measured: ServedTable) -> int:
-    """Requests that failed or were refused, and finished in simulation."""
+    """Return requests that failed or were refused, and finished in simulation."""
     gone = np.isin(measured.status, (FAILED, REJECTED)) & (simulated.status == FINISHED)
     return int(np.count_nonzero(gone))
 
@@ -172,7 +172,7 @@ def _cell(what: str, value: float | None) -> str:
 
 
 def served_verdict(served_comparison: ServedComparison) -> str:
-    """One line: requests that were lost, what is beyond the tolerance, and whether that means anything."""
+    """Return one line: requests that were lost, what is beyond the tolerance, and whether that means anything."""
     if served_comparison.verdict == "disturbed":
         share = served_comparison.others_cpu_share or 0.0
         return f"DISTURBED, not judged: others used {share:.0%} of the processors; {_told_errors(served_comparison)}"

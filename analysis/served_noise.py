@@ -21,7 +21,8 @@ FEWEST = 4
 
 
 def batch_noise(simulated: ServedTable, measured: ServedTable) -> dict[str, float]:
-    """The standard error of each figure's relative error, by the names of `analysis.served`; nothing for short runs."""
+    """Return the standard error of each figure's relative error, by the names of `analysis.served_comparison`; nothing
+    for short runs."""
     if len(measured) < BATCHES * FEWEST:
         return {}
     order = np.argsort(simulated.arrival_s, kind="stable")

@@ -38,7 +38,7 @@ class Simulator:
         self._in_turn = False
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> SimulatedPass:
-        """The simulation of `graph`, whose tasks take `seconds` alone on their lanes."""
+        """Return the simulation of `graph`, whose tasks take `seconds` alone on their lanes."""
         begins = self.between.begins(graph)
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
@@ -50,13 +50,13 @@ class Simulator:
 
 
 def from_spans(spans: Sequence[Span], begins: float, held: float) -> SimulatedPass:
-    """The simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before ended and
-    kept the thread that launches for all devices busy for `held` seconds."""
+    """Return the simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before
+    ended and kept the thread that launches for all devices busy for `held` seconds."""
     return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins, held)
 
 
 def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
-    """Seconds from `begun` to the last end during which nothing runs; `times`: (start, end) of what runs."""
+    """Return seconds from `begun` to the last end during which nothing runs; `times`: (start, end) of what runs."""
     total, reached = 0.0, begun
     for start, end in sorted(times):
         total += max(0.0, start - reached)

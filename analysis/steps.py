@@ -30,7 +30,7 @@ class DecodeSteps:
         return TaskGraph(self._passes.step(step), tuple(_grow(task, more, step) for task, more in grown))
 
     def estimates(self, graph: TaskGraph) -> dict[str, Estimate]:
-        """The price of each task of a `graph` made here, by id."""
+        """Return the price of each task of a `graph` made here, by id."""
         if windows(self.plan):
             return {task.id: self.costs.price(task) for task in graph.tasks}
         known = zip(graph.tasks, self._constant, strict=True)
@@ -46,13 +46,13 @@ class DecodeSteps:
 
     @cached_property
     def _growth(self) -> list[tuple[int, int]]:
-        """Bytes and FLOPs that each task gains from one step to the next."""
+        """Return bytes and FLOPs that each task gains from one step to the next."""
         pairs = zip(self._first.tasks, lower(self.plan, self._passes.step(2)).tasks, strict=True)
         return [(second.bytes - first.bytes, second.flops - first.flops) for first, second in pairs]
 
     @cached_property
     def _constant(self) -> list[Estimate | None]:
-        """The prices of the tasks that do not grow."""
+        """Return the prices of the tasks that do not grow."""
         tasks = zip(self._first.tasks, self._growth, strict=True)
         return [None if any(growth) else self.costs.price(task) for task, growth in tasks]
 

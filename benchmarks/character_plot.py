@@ -16,7 +16,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 
 def draw_characters(characters: Sequence[Character]) -> "Figure":
-    """Both axes logarithmic: Gbytes of cache across, GFLOP of a step up."""
+    """Draw with both axes logarithmic: Gbytes of cache across, GFLOP of a step up."""
     figure = new_figure(9.0, 6.0)
     axes = figure.add_axes((0.1, 0.11, 0.61, 0.75))
     models = list(dict.fromkeys(one.model for one in characters))

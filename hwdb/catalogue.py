@@ -70,12 +70,12 @@ class Cpu:
 
 
 def read_catalogue(name: str) -> Any:
-    """The content of one of the package's own device tables."""
+    """Return the content of one of the package's own device tables."""
     return json.loads((DEVICES / f"{name}.json").read_bytes())
 
 
 def find_gpu(name: str) -> tuple[Gpu, Source]:
-    """The GPU called `name` and its source. Raises UsageError with close matches."""
+    """Return the GPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("gpus")
     row = dict(_find(name, table["gpus"], "gpu", "GPU"))
     row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
@@ -84,7 +84,7 @@ def find_gpu(name: str) -> tuple[Gpu, Source]:
 
 
 def find_cpu(name: str) -> tuple[Cpu, Source]:
-    """The CPU called `name` and its source. Raises UsageError with close matches."""
+    """Return the CPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("cpus")
     row = dict(_find(name, table["cpus"], "cpu", "CPU"))
     row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
@@ -124,6 +124,6 @@ def _ends(name: str, form: str) -> bool:
 
 
 def _runs(name: str) -> set[str]:
-    """Every run of words of `name`: people write `7950X` or `i7-13700H` for the full name."""
+    """Return every run of words of `name`: people write `7950X` or `i7-13700H` for the full name."""
     words = re.findall(r"[a-z0-9+]+", name.lower())
     return {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}

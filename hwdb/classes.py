@@ -25,7 +25,7 @@ class DeviceClass:
 
 
 def find_class(name: str) -> DeviceClass:
-    """The class called `name`; KeyError is a fault of the catalogue."""
+    """Return the class called `name`; KeyError is a fault of the catalogue."""
     table = read_catalogue("classes")
     row = table["classes"][name]
     launch, overhead = _optional(row, "launch"), _optional(row, "overhead")

@@ -47,7 +47,7 @@ class Parts:
 
 
 def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float | None = None) -> Hardware:
-    """A machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
+    """Return a machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
     `gpu` None: the CPU alone; `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
     each GPU, None: the best both ends can do. `peer`: as in `Parts`. Raises UsageError."""
@@ -72,7 +72,7 @@ def _counted(text: str, field: str) -> tuple[int, str]:
 
 
 def assemble(parts: Parts) -> Hardware:
-    """The machine made of `parts`. Raises UsageError for unknown devices and links, or parts that do not fit."""
+    """Return the machine made of `parts`. Raises UsageError for unknown devices and links, or parts that do not fit."""
     if not GIB <= parts.ram <= MAX_RAM:
         remedy = "write a size such as 64GB"
         raise UsageError("RAM must be between 1 GiB and 64 TiB", field="ram", value=parts.ram, remedy=remedy)
@@ -94,7 +94,7 @@ def assemble(parts: Parts) -> Hardware:
 
 
 def override(hardware: Hardware, vram_available: int | None, ram_available: int | None) -> Hardware:
-    """The machine with other bytes available (E-HELM-07): every accelerator's memory and the host's.
+    """Return the machine with other bytes available (E-HELM-07): every accelerator's memory and the host's.
 
     Raises UsageError beyond a memory's capacity, when there is no GPU, and for both on one unified memory."""
     host = hardware.devices[0].memory
@@ -181,7 +181,7 @@ def _video_memory(gpu: Gpu, name: str, read: Figure) -> Memory:
 
 
 def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: Source) -> Hardware:
-    """A chip whose CPU and GPU read one memory."""
+    """Return a chip whose CPU and GPU read one memory."""
     known = find_class(gpu.device_class)
     read = scaled(gpu.bandwidth, known.sustained)
     memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu.bandwidth)
@@ -207,7 +207,7 @@ def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figu
 
 
 def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> _Built:
-    """The CPU and its memory, of every NUMA node; `unified`: bytes/s of the memory it shares with a GPU."""
+    """Return the CPU and its memory, of every NUMA node; `unified`: bytes/s of the memory it shares with a GPU."""
     known = find_class(cpu.device_class)
     kind = parts.memory or cpu.memory
     channels = (parts.channels or cpu.channels * parts.sockets) // parts.nodes

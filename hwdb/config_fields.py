@@ -25,7 +25,7 @@ class Fields:
         return self.content.get(key) is not None
 
     def integer(self, key: str, default: int | None = None, low: int = 1, high: int = MAX_DIMENSION) -> int:
-        """A whole number in [low, high]; required unless there is a default. Raises BadInputError."""
+        """Return a whole number in [low, high]; required unless there is a default. Raises BadInputError."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.wrong(key, "a whole number is expected", f"write one from {low} to {high}")
@@ -34,7 +34,7 @@ class Fields:
         return value
 
     def real(self, key: str, default: float | None = None, high: float = 1e24) -> float:
-        """A finite number in (0, high]; required unless there is a default. Raises BadInputError."""
+        """Return a finite number in (0, high]; required unless there is a default. Raises BadInputError."""
         value = self._value(key, default)
         if not is_number(value):
             raise self.wrong(key, "a number is expected", "write a finite number without quotes")
@@ -50,7 +50,7 @@ class Fields:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A non-empty string; required unless there is a default. Raises BadInputError."""
+        """Return a non-empty string; required unless there is a default. Raises BadInputError."""
         value = self._value(key, default)
         if not isinstance(value, str) or not value:
             raise self.wrong(key, "a text is expected", "write it in quotes")
@@ -66,7 +66,7 @@ class Fields:
         return tuple(float(item) for item in value)
 
     def integers(self, key: str) -> tuple[int, ...]:
-        """One non-negative whole number or a list of them; empty when absent. Raises BadInputError."""
+        """Return one non-negative whole number or a list of them; empty when absent. Raises BadInputError."""
         value = self.content.get(key)
         items = value if isinstance(value, list) else [] if value is None else [value]
         for item in items:
@@ -77,7 +77,7 @@ class Fields:
         return tuple(items)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings; empty when absent. Raises BadInputError."""
+        """Return a list of strings; empty when absent. Raises BadInputError."""
         value = self.content.get(key)
         if value is None:
             return ()
@@ -86,14 +86,14 @@ class Fields:
         return tuple(value)
 
     def inner(self, key: str) -> "Fields":
-        """The JSON object under `key`. Raises BadInputError."""
+        """Return the JSON object under `key`. Raises BadInputError."""
         value = self._value(key, None)
         if not isinstance(value, Mapping):
             raise self.wrong(key, "a JSON object is expected", "correct the value")
         return Fields(value, self.file, f"{self.within}{key}.")
 
     def wrong(self, key: str, message: str, remedy: str) -> BadInputError:
-        """The error that says what is wrong with `key`."""
+        """Return the error that says what is wrong with `key`."""
         return BadInputError(
             message, file=self.file, field=self.within + key, value=self.content.get(key), remedy=remedy
         )

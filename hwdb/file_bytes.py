@@ -27,7 +27,7 @@ class FileBytes:
         self._close()
 
     def read(self, start: int, stop: int, field: str) -> bytes:
-        """Bytes [start, stop), which are for `field`. Raises BadInputError where the file does not have them."""
+        """Return bytes [start, stop), which are for `field`. Raises BadInputError where the file does not have them."""
         content = bytearray(stop - start)
         self.read_into(memoryview(content), start, field)
         return bytes(content)

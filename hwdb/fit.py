@@ -11,7 +11,7 @@ Z90 = 1.2815515655446004
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile with linear interpolation between order statistics (Hyndman-Fan 7)."""
+    """Return the q-quantile with linear interpolation between order statistics (Hyndman-Fan 7)."""
     ordered = sorted(values)
     place = q * (len(ordered) - 1)
     below = int(place)
@@ -51,12 +51,12 @@ def settled(values: Sequence[float], source: str, independent: int | None = None
 
 
 def exact(value: float, source: str) -> Figure:
-    """A configured or counted number: no spread, no samples."""
+    """Return a configured or counted number: no spread, no samples."""
     return Figure(value=value, p10=value, p90=value, source=source)
 
 
 def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
-    """An efficiency curve from the samples of its share at each `at`.
+    """Return an efficiency curve from the samples of its share at each `at`.
 
     With the spread of single samples, although a pass has many: it has them between other work, which none had (a wait
     for the slower thread behind every second product took 2 us of 20 to 40). Samples beyond what a share may be, beside

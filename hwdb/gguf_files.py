@@ -29,7 +29,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def gguf_files(path: Path) -> tuple[Path, ...]:
-    """All files of the model at `path`, which is one of them or their directory, in order.
+    """Return all files of the model at `path`, which is one of them or their directory, in order.
 
     Raises BadInputError for a missing part and for a directory with several models."""
     if path.is_dir():
@@ -47,7 +47,7 @@ def gguf_files(path: Path) -> tuple[Path, ...]:
 
 
 def load_gguf_model(path: Path) -> Model:
-    """The model of the GGUF file, or of the directory of GGUF files, at `path`.
+    """Return the model of the GGUF file, or of the directory of GGUF files, at `path`.
 
     Headers are read, and the rotary factors that some files keep as tensors. Raises BadInputError."""
     with ExitStack() as opened:
@@ -55,7 +55,7 @@ def load_gguf_model(path: Path) -> Model:
 
 
 def gguf_places(path: Path) -> dict[str, TensorPlace]:
-    """The tensors of the GGUF file, or of the directory of GGUF files, at `path`. Raises BadInputError."""
+    """Return the tensors of the GGUF file, or of the directory of GGUF files, at `path`. Raises BadInputError."""
     result: dict[str, TensorPlace] = {}
     for part in gguf_files(path):
         with closing(GgufFile(part)) as file:
@@ -97,7 +97,7 @@ def _beginning(file: FileBytes) -> tuple[bytes, Header]:
 
 
 def model_of(parts: Sequence[GgufFile]) -> Model:
-    """The model whose tensors `parts` hold; the first has its metadata. Raises BadInputError."""
+    """Return the model whose tensors `parts` hold; the first has its metadata. Raises BadInputError."""
 
     def content(name: str) -> bytes:
         part = next(part for part in parts if name in part.header.tensors)
@@ -108,7 +108,8 @@ def model_of(parts: Sequence[GgufFile]) -> Model:
 
 
 def joined(headers: list[Header]) -> Header:
-    """The first part's metadata with the tensors of all parts. Raises BadInputError where two have one tensor."""
+    """Return the first part's metadata with the tensors of all parts. Raises BadInputError where two have one
+    tensor."""
     tensors = dict(headers[0].tensors)
     for header in headers[1:]:
         twice = next((name for name in header.tensors if name in tensors), None)
@@ -120,7 +121,7 @@ def joined(headers: list[Header]) -> Header:
 
 
 def _only(folder: Path) -> Path:
-    """The first file of the directory's one model."""
+    """Return the first file of the directory's one model."""
     paths = sorted(folder.glob(f"*{SUFFIX}"))
     models = {(split[1], split[3]) if (split := _SPLIT.fullmatch(path.name)) else path.name for path in paths}
     if len(models) != 1:

@@ -70,7 +70,7 @@ class BeyondError(Exception):
 
 
 def read_header(data: bytes, file: str, size: int | None = None) -> Header:
-    """The header of a file of `size` bytes that begins with `data`, which is all of it where no size is given.
+    """Return the header of a file of `size` bytes that begins with `data`, which is all of it where no size is given.
 
     Raises BadInputError naming what is truncated, inconsistent or unknown, BeyondError where more of the file is
     needed."""
@@ -93,7 +93,7 @@ def read_header(data: bytes, file: str, size: int | None = None) -> Header:
 
 
 def strings(data: bytes, array: Array, file: str, field: str) -> Iterator[str]:
-    """The texts of an array that `read_header` found in `data`. Raises BadInputError for other values."""
+    """Yield the texts of an array that `read_header` found in `data`. Raises BadInputError for other values."""
     cursor = _Cursor(data, file, array.start)
     if array.kind != _STRING:
         raise cursor.wrong(field, "an array of texts is expected")
@@ -102,7 +102,7 @@ def strings(data: bytes, array: Array, file: str, field: str) -> Iterator[str]:
 
 
 def integers(data: bytes, array: Array, file: str, field: str) -> tuple[int, ...]:
-    """The whole numbers of such an array. Raises BadInputError for other values."""
+    """Return the whole numbers of such an array. Raises BadInputError for other values."""
     scalar = _SCALARS.get(array.kind)
     if scalar is None or scalar.format[-1] in "fd":
         raise _Cursor(data, file).wrong(field, "an array of whole numbers is expected")
@@ -224,7 +224,7 @@ def _alignment(cursor: _Cursor, metadata: Mapping[str, Value]) -> int:
 def _placed(
     cursor: _Cursor, infos: Mapping[str, tuple[BlockType, tuple[int, ...], int]], alignment: int
 ) -> dict[str, TensorPlace]:
-    """The places of all tensors, none beyond the file and none over another."""
+    """Return the places of all tensors, none beyond the file and none over another."""
     base = -(-cursor.at // alignment) * alignment
     tensors = {}
     for name, (info, shape, offset) in infos.items():
@@ -244,7 +244,8 @@ def _placed(
 
 
 def shortest(value: float) -> float:
-    """The number with the fewest digits that rounds to the same f32: 1e-6 was written as such, not as 9.99999997e-7."""
+    """Return the number with the fewest digits that rounds to the same f32: 1e-6 was written as such, not as
+    9.99999997e-7."""
     packed = struct.pack("<f", value)
     for digits in range(1, 10):
         text = float(f"{value:.{digits}g}")

@@ -31,7 +31,7 @@ _END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
 
 def model_from_gguf(header: Header, content: Content, name: str) -> Model:
-    """The model that `header` describes; of the `content` of tensors only rotary factors are read.
+    """Return the model that `header` describes; of the `content` of tensors only rotary factors are read.
 
     `name` is used where the file says none. Raises BadInputError for what is missing, out of range or not covered."""
     family, fields = _family(header)
@@ -118,7 +118,7 @@ def _kv_heads(fields: Fields, heads: int) -> int:
 
 
 def _vocab(header: Header, hidden: int) -> int:
-    """Rows of the embedding: files may leave the number out of their metadata."""
+    """Return rows of the embedding: files may leave the number out of their metadata."""
     name = "token_embd.weight"
     place = header.tensors.get(name)
     if place is None:
@@ -130,7 +130,7 @@ def _vocab(header: Header, hidden: int) -> int:
 
 
 def _native_format(tensors: Mapping[str, TensorPlace]) -> Format:
-    """The format that most values of matrices have; f16 where nothing multiplies it as it is."""
+    """Return the format that most values of matrices have; f16 where nothing multiplies it as it is."""
     values: Counter[str] = Counter()
     for place in tensors.values():
         if len(place.shape) == 2:
@@ -140,7 +140,7 @@ def _native_format(tensors: Mapping[str, TensorPlace]) -> Format:
 
 
 def _ends(header: Header, vocab: int) -> tuple[int, ...]:
-    """The tokens that end a text or a turn."""
+    """Return the tokens that end a text or a turn."""
     keys = [f"tokenizer.ggml.{key}" for key in _END_KEYS]
     tokens = [header.metadata[key] for key in keys if key in header.metadata]
     return tuple(dict.fromkeys(token for token in tokens if type(token) is int and 0 <= token < vocab))

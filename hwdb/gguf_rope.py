@@ -28,7 +28,7 @@ Scaling = LinearScaling | Llama3Scaling | LongRope
 def gguf_rope(
     header: Header, content: Content, fields: Fields, family: Family, head_dim: int, max_context: int
 ) -> Rope:
-    """The rotary embedding of a model; raises BadInputError naming a kind that is not covered."""
+    """Return the rotary embedding of a model; raises BadInputError naming a kind that is not covered."""
     dim = fields.integer("rope.dimension_count", head_dim, high=head_dim)
     if dim % 2 or (dim != head_dim and family != "phi3"):
         raise fields.wrong("rope.dimension_count", f"must be {head_dim} in the family {family}", "choose another model")
@@ -69,7 +69,7 @@ def longrope_magnitude(scaling: LongRope, max_context: int) -> float:
 
 
 def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:
-    """The parameters whose factors per frequency these are: converters keep the factors alone.
+    """Return the parameters whose factors per frequency these are: converters keep the factors alone.
 
     The largest is the scaling's own. One between it and 1 tells the original context, given the bounds that every
     Llama 3 has; then all must be what these parameters give."""
@@ -104,7 +104,7 @@ def llama3_factors(scaling: Llama3Scaling, theta: float, dim: int) -> tuple[floa
 
 
 def _values(header: Header, content: Content, name: str, count: int) -> tuple[float, ...]:
-    """The numbers of a small f32 tensor."""
+    """Return the numbers of a small f32 tensor."""
     place = header.tensors.get(name)
     if place is None or place.type.name != "f32" or place.shape != (count,):
         actual = None if place is None else f"{place.type.name} {list(place.shape)}"

@@ -12,7 +12,7 @@ class BlockType:
     bytes: int
 
     def size(self, elements: int) -> int:
-        """Bytes of `elements` values, which are whole blocks."""
+        """Return bytes of `elements` values, which are whole blocks."""
         return elements // self.values * self.bytes
 
 

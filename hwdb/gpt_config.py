@@ -19,7 +19,7 @@ _PLAIN: dict[str, Any] = {"gated": False, "norm": "layer", "ffn_bias": True}
 
 
 def gpt2_shape(fields: Fields) -> dict[str, Any]:
-    """The dimensions of a GPT-2, as fields of a Model. Raises BadInputError."""
+    """Return the dimensions of a GPT-2, as fields of a Model. Raises BadInputError."""
     hidden, heads = fields.integer("n_embd"), fields.integer("n_head", high=_MAX_HEADS)
     return {
         **_PLAIN,
@@ -38,7 +38,7 @@ def gpt2_shape(fields: Fields) -> dict[str, Any]:
 
 
 def gpt_neox_shape(fields: Fields) -> dict[str, Any]:
-    """The dimensions of a GPT-NeoX (Pythia), as fields of a Model. Raises BadInputError."""
+    """Return the dimensions of a GPT-NeoX (Pythia), as fields of a Model. Raises BadInputError."""
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads", high=_MAX_HEADS)
     shape = _heads(fields, "num_attention_heads", hidden, heads)
     max_context = fields.integer("max_position_embeddings", high=_MAX_CONTEXT)

@@ -22,7 +22,7 @@ def raw_rate(name: str) -> float:
 
 
 def default_link(gpu: Gpu, cpu: Cpu, gpus: int = 1) -> str:
-    """The slower generation and the narrower width of GPU and host, as a link name.
+    """Return the slower generation and the narrower width of GPU and host, as a link name.
 
     `gpus` divide the lanes of a desktop or laptop processor, which has those of one slot; a server's slots have their
     own."""
@@ -36,7 +36,7 @@ def default_link(gpu: Gpu, cpu: Cpu, gpus: int = 1) -> str:
 
 
 def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Link, Link]:
-    """Both directions between the memories `host` and `memory`: lanes `h2d` and `d2h`, with `suffix`."""
+    """Return both directions between the memories `host` and `memory`: lanes `h2d` and `d2h`, with `suffix`."""
     raw = raw_rate(name)
     kind = name.strip().lower().replace(" ", "").replace("-", "").replace(".0", "")
     latency = Figure(value=10e-6, p10=4e-6, p90=40e-6, source="pcie-latency")
@@ -60,7 +60,8 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
 
 
 def far_links(near: Iterable[Link], host: str) -> tuple[Link, ...]:
-    """The links of a GPU to another NUMA node's memory `host`: as fast as to its own (`near`), whose lanes they use."""
+    """Return the links of a GPU to another NUMA node's memory `host`: as fast as to its own (`near`), whose lanes they
+    use."""
     result = []
     for link in near:
         to_gpu = link.name.startswith("h2d")
@@ -71,7 +72,7 @@ def far_links(near: Iterable[Link], host: str) -> tuple[Link, ...]:
 
 
 def node_links(memories: Sequence[str], rate: float) -> tuple[Link, ...]:
-    """Both directions between every two NUMA nodes' memories, `rate` bytes/s by the data sheet."""
+    """Return both directions between every two NUMA nodes' memories, `rate` bytes/s by the data sheet."""
     bandwidth = Figure(value=0.8 * rate, p10=0.5 * rate, p90=0.9 * rate, source="node-share")
     latency = Figure(value=1e-6, p10=2e-7, p90=1e-5, source="node-latency")
     return tuple(
@@ -88,7 +89,7 @@ def node_links(memories: Sequence[str], rate: float) -> tuple[Link, ...]:
 
 
 def peer_link(source: str, target: str, rate: float) -> Link:
-    """One direction between two GPUs, `rate` bytes/s as a user says."""
+    """Return one direction between two GPUs, `rate` bytes/s as a user says."""
     return Link(
         name=f"p2p-{source}-{target}",
         source_memory=source,

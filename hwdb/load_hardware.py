@@ -18,8 +18,8 @@ THIS = "this"
 
 
 def load_hardware(spec: str, cache_dir: Path | None, tell: Callable[[str], None] = lambda _: None) -> Hardware:
-    """The machine `spec` names: a system of the catalogue, a `helm.hardware/1` file, or `this` (newest profile in
-    `cache_dir` that can be read; newer ones that cannot are told).
+    """Return the machine `spec` names: a system of the catalogue, a `helm.hardware/1` file, or `this` (newest profile
+    in `cache_dir` that can be read; newer ones that cannot are told).
 
     Raises UsageError (unknown name), BadInputError (bad file), HardwareUnavailableError (no profile)."""
     if spec == THIS:
@@ -33,12 +33,13 @@ def load_hardware(spec: str, cache_dir: Path | None, tell: Callable[[str], None]
 
 
 def system_names() -> list[str]:
-    """Every system of the catalogue."""
+    """Return every system of the catalogue."""
     return sorted(path.stem for path in SYSTEMS.glob("*.json"))
 
 
 def read_system(path: Path) -> Hardware:
-    """The machine a system file describes: parts from the device tables, then what is known better of this machine."""
+    """Return the machine a system file describes: parts from the device tables, then what is known better of this
+    machine."""
     content = json.loads(path.read_bytes())
     parts = {**content["parts"], "name": path.stem, "ram": parse_bytes(content["parts"]["ram"], "ram")}
     document = assemble(Parts(**parts)).to_dict()
@@ -65,7 +66,7 @@ def _patched(rows: list[Any], patches: list[Any], key: tuple[str, ...]) -> list[
 
 
 def _sources_used(node: Any) -> set[str]:
-    """Every key of `sources` that a number of the document points to."""
+    """Return every key of `sources` that a number of the document points to."""
     if isinstance(node, list):
         return set().union(*(_sources_used(child) for child in node))
     if not isinstance(node, dict):
@@ -75,7 +76,7 @@ def _sources_used(node: Any) -> set[str]:
 
 
 def profiles(cache_dir: Path) -> Iterator[Hardware]:
-    """Every profile that can be read, the newest first."""
+    """Yield every profile that can be read, the newest first."""
     for path in _profiles(cache_dir):
         with suppress(BadInputError):
             yield read_document(Hardware, path)
@@ -89,7 +90,7 @@ def newest_ns(cache_dir: Path) -> int:
 
 
 def _profiles(cache_dir: Path | None) -> list[Path]:
-    """The newest first."""
+    """Return the files of profiles, the newest first."""
     paths = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
     dated = [(path.stat().st_mtime_ns, path.name, path) for path in paths if path.is_file()]  # no link to nothing
     return [path for _, _, path in sorted(dated, reverse=True)]

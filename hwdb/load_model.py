@@ -21,7 +21,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
 
 
 def load_model(spec: str) -> Model:
-    """The model that `spec` names; a catalogue name (in any case) wins over a file of the same name,
+    """Return the model that `spec` names; a catalogue name (in any case) wins over a file of the same name,
     and a file over a hub id such as Qwen/Qwen3-8B, whose model is the catalogue's.
 
     Raises UsageError for an unknown name, BadInputError for a file that cannot be accepted and for a
@@ -44,7 +44,7 @@ def load_model(spec: str) -> Model:
 
 
 def catalogue_names() -> list[str]:
-    """Names of all models in the catalogue that are covered, sorted."""
+    """Return names of all models in the catalogue that are covered, sorted."""
     return sorted((path.stem for path in _entries(_CATALOGUE).values()), key=str.casefold)
 
 
@@ -124,7 +124,7 @@ def _from_path(path: Path) -> Model:
 
 
 def _embedded(plan: dict[str, Any], file: str) -> Model:
-    """The model in a plan; the rest of the plan is not looked at."""
+    """Return the model in a plan; the rest of the plan is not looked at."""
     if not isinstance(plan.get("model"), dict):
         raise BadInputError("missing", file=file, field="model", remedy="add the plan's model")
     try:

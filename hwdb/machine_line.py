@@ -45,7 +45,7 @@ class MachineFacts:
 
 
 def facts_of(hardware: Hardware) -> MachineFacts | None:
-    """The machine on which a record was measured; None for one that was composed from what others say."""
+    """Return the machine on which a record was measured; None for one that was composed from what others say."""
     if hardware.host is None:
         return None
     processors = {device.name for device in hardware.devices if device.kind == "cpu"}
@@ -59,7 +59,7 @@ def facts_of(hardware: Hardware) -> MachineFacts | None:
 
 
 def facts_in(notes: Notes) -> MachineFacts | None:
-    """The machine that wrote a Trace; None where it does not say."""
+    """Return the machine that wrote a Trace; None where it does not say."""
     if CPU not in notes:
         return None
     reads = {int(name.rpartition(".")[2]): float(rate) for name, rate in notes.items() if name.startswith(READ)}
@@ -67,7 +67,7 @@ def facts_in(notes: Notes) -> MachineFacts | None:
 
 
 def record_line(hardware: Hardware) -> str:
-    """The machine of a record, or what its host is said to be."""
+    """Return the machine of a record, or what its host is said to be."""
     facts = facts_of(hardware)
     if facts is not None:
         return str(facts)

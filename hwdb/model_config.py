@@ -36,7 +36,7 @@ _DEFAULT_WINDOW = 4096
 
 
 def model_from_config(config: Mapping[str, Any], name: str, file: str) -> Model:
-    """The model that `config` describes; `file` names the config in errors.
+    """Return the model that `config` describes; `file` names the config in errors.
 
     Raises BadInputError for a dimension that is missing or out of range, and for what is not covered."""
     fields = Fields(config, file)
@@ -157,7 +157,7 @@ def _kv_heads(fields: Fields, family: Family, heads: int) -> int:
 
 
 def _window(fields: Fields, family: Family, layers: int) -> int | None:
-    """The sliding window in tokens, None where the config disables it."""
+    """Return the sliding window in tokens, None where the config disables it."""
     kinds = fields.texts("layer_types")
     unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown:

@@ -31,7 +31,7 @@ def duration_at(figure: Figure, end: End) -> float:
 
 
 def rate_at(figure: Figure, end: End) -> float:
-    """A rate at one end of its interval, bytes/s or FLOP/s."""
+    """Return a rate at one end of its interval, bytes/s or FLOP/s."""
     if end == "mid":
         return figure.value
     outer = figure.p10 if end == "low" else figure.p90
@@ -39,6 +39,6 @@ def rate_at(figure: Figure, end: End) -> float:
 
 
 def mean_of(interval: Interval) -> float:
-    """The mean of what has this 5th percentile, median and 95th, however skewed it is: the extended Pearson-Tukey
-    approximation (Keefer and Bodily 1983)."""
+    """Return the mean of what has this 5th percentile, median and 95th, however skewed it is: the extended
+    Pearson-Tukey approximation (Keefer and Bodily 1983)."""
     return 0.63 * interval.mid + 0.185 * (interval.low + interval.high)

@@ -14,7 +14,7 @@ _NEOX_ROTARY_SHARE = 0.25
 
 
 def rope(fields: Fields, family: Family, head_dim: int, max_context: int) -> Rope:
-    """The rotary embedding of a model; raises BadInputError naming a kind that is not covered."""
+    """Return the rotary embedding of a model; raises BadInputError naming a kind that is not covered."""
     scaling = _scaling_fields(fields)
     dim = _rotary_dim(fields, scaling, family, head_dim)
     return Rope(

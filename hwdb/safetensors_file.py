@@ -37,7 +37,7 @@ class SafetensorsFile:
         self.entries = _read_entries(self.bytes.read, self.bytes.size, str(path))
 
     def checked(self, name: str, expected: tuple[int, ...]) -> TensorEntry:
-        """The entry of `name`, if its type is supported and its shape is `expected`. Raises BadInputError."""
+        """Return the entry of `name`, if its type is supported and its shape is `expected`. Raises BadInputError."""
         entry = self.entries[name]
         if entry.shape != expected:
             raise self._wrong(name, f"shape {list(expected)} expected", list(entry.shape))

@@ -23,7 +23,7 @@ _KNOWN_TYPES = {
 
 
 def covered_family(fields: Fields) -> Family:
-    """The model's family; raises BadInputError that names everything in it which is not covered."""
+    """Return the model's family; raises BadInputError that names everything in it which is not covered."""
     family = fields.text("model_type")
     if family not in get_args(Family):
         _refuse(fields, "model_type", [*_structures(fields), _type_reason(family)])

@@ -37,7 +37,8 @@ class ActivationTransfers:
     own_lane: bool
 
     def reaching(self, name: str, value: Value, layer: int | None, part: OperationPart) -> tuple[int, ...]:
-        """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
+        """Return the tasks after which input `name` of an operation's part is in its memory; adds transfers the first
+        time.
 
         New keys and values that live there as they are used have been sent there; others come all together."""
         if part.at_home and part.memory in value.parts:
@@ -51,7 +52,7 @@ class ActivationTransfers:
     def _carried(
         self, name: str, value: Value, memory: str, layer: int | None, number: int, made: tuple[str, int, float]
     ) -> int:
-        """The task after which part `number` of value `name` is in `memory`."""
+        """Return the task after which part `number` of value `name` is in `memory`."""
         origin, task, share = made
         if origin == memory:
             return task
@@ -69,7 +70,8 @@ class ActivationTransfers:
         fmt: StoredFormat,
         deps: tuple[int, ...],
     ) -> int:
-        """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
+        """Return the last transfer of an activation from memory to memory: the only one, or the second through the
+        host."""
         for hop in self.ways.hops(*ends, size, "pinned"):
             deps = (self.out.transfer(output, layer, hop, fmt, deps, self._lane(hop.link)),)
         return deps[0]

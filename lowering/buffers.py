@@ -22,41 +22,43 @@ _SMALL_BUFFERS = 1 << 20
 
 
 def chunk_tokens(batch: int) -> int:
-    """Tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
+    """Return tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
     return max(1, CHUNK_ROWS // batch)
 
 
 def expanded_values(rows: int, columns: int) -> int:
-    """Values of a quantised matrix that are expanded at a time, where they are before they are read: whole panels."""
+    """Return values of a quantised matrix that are expanded at a time, where they are before they are read: whole
+    panels."""
     panels = min(-(-rows // PANEL), max(1, EXPANDED_VALUES // (PANEL * columns)))
     return panels * PANEL * columns
 
 
 def expansion_bytes(matrices: Iterable[Tensor]) -> int:
-    """Bytes where the f32 values of quantised weights are before they are read, as one operation's take the place of
-    another's."""
+    """Return bytes where the f32 values of quantised weights are before they are read, as one operation's take the
+    place of another's."""
     return 4 * max((expanded_values(*tensor.shape) for tensor in matrices if tensor.quantised), default=0)
 
 
 def expanded_positions(values: int) -> int:
-    """Positions of a cache in 8 bits that are expanded at a time, where the keys of one are so many `values`."""
+    """Return positions of a cache in 8 bits that are expanded at a time, where the keys of one are so many `values`."""
     return max(1, EXPANDED_VALUES // values)
 
 
 def cache_expansion_bytes(model: Model, workload: Workload) -> int:
-    """Bytes where the f32 keys and values of a part of a cache in 8 bits are while it is attended to."""
+    """Return bytes where the f32 keys and values of a part of a cache in 8 bits are while it is attended to."""
     values = workload.batch * model.kv_width
     return 2 * 4 * values * min(workload.context, expanded_positions(values))
 
 
 def gathered_positions(sequences: int, rows: int, values: int) -> int:
-    """Positions of each of `sequences` that are gathered at a time, where the keys of one are so many `values` and so
-    many `rows` of queries see it."""
+    """Return positions of each of `sequences` that are gathered at a time, where the keys of one are so many `values`
+    and so many `rows` of queries see it."""
     return max(1, GATHERED_VALUES // (sequences * max(rows, values)))
 
 
 def gathering_bytes(model: Model, context: int, sequences: int) -> int:
-    """Bytes where gathered keys and values are while they are attended to, and scores with what is made of them."""
+    """Return bytes where gathered keys and values are while they are attended to, and scores with what is made of
+    them."""
     most = context * max(sequences * max(model.heads, model.kv_width), CHUNK_ROWS * model.heads)
     return 5 * 4 * min(GATHERED_VALUES, most)
 
@@ -70,8 +72,8 @@ def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> 
 def buffer_bytes(
     model: Model, workload: Workload, *, divided: bool = False, batches: int = 1, paged: bool = False
 ) -> int:
-    """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
-    through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
+    """Return bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that
+    go through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
     hidden = 4 * workload.batch * workload.new_tokens * model.hidden
     capacity = workload.context
     shape = model, workload.batch, workload.new_tokens
@@ -80,7 +82,7 @@ def buffer_bytes(
 
 
 def kept_bytes(model: Model, workload: Workload) -> int:
-    """Bytes beside weights in a memory whose devices compute nothing, an upper bound: what is kept in f32."""
+    """Return bytes beside weights in a memory whose devices compute nothing, an upper bound: what is kept in f32."""
     return _kept(model, workload) + _SMALL_BUFFERS
 
 
@@ -103,7 +105,7 @@ def _vector_values(model: Model) -> int:
 def workspace_bytes(
     model: Model, batch: int, tokens: int, *, divided: bool = False, capacity: int | None = None, paged: bool = False
 ) -> int:
-    """Bytes of scratch for a pass of `batch` sequences by `tokens`, an upper bound over all stages.
+    """Return bytes of scratch for a pass of `batch` sequences by `tokens`, an upper bound over all stages.
 
     The closed form of `Stage.workspace_size` (f32): the hidden states, normed states or attention outputs,
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.

@@ -36,12 +36,12 @@ class CachePiece:
 
     @property
     def used(self) -> KvFormat:
-        """The format in which attention reads them."""
+        """Return the format in which attention reads them."""
         return self.rule.used
 
     @property
     def appended(self) -> str:
-        """The memory to which new tokens go: home, or the window from which their page goes home later."""
+        """Return the memory to which new tokens go: home, or the window from which their page goes home later."""
         return self.rule.memory if self.rule.cache is None else self.rule.cache.memory
 
 
@@ -59,7 +59,7 @@ class Passing:
 
 
 def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
-    """The keys, then the values of a block, in order of heads."""
+    """Return the keys, then the values of a block, in order of heads."""
     heads = placed.model.kv_heads
     return tuple(
         CachePiece(what, piece.start, piece.stop, piece.rule)
@@ -99,7 +99,7 @@ def passing(placed: Placed, layer: int, memory: str) -> Passing:
 
 
 def _used(placed: Placed, layer: int, memory: str) -> Iterator[tuple[Cached, int]]:
-    """The (keys or values, head) that operations in `memory` read or write."""
+    """Yield the (keys or values, head) that operations in `memory` read or write."""
     memory_of = {device.name: device.memory for device in placed.hardware.devices}
     for phase in PHASES:
         for op, cached in (("append", BOTH), ("scores", CACHED["scores"]), ("wv", CACHED["wv"])):

@@ -36,7 +36,7 @@ _ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
 
 
 def inputs_of(op: str, reordered: bool) -> tuple[str, ...]:
-    """The outputs that `op` reads, where they exist; `reordered`: in a block on cached activations."""
+    """Return the outputs that `op` reads, where they exist; `reordered`: in a block on cached activations."""
     return REORDERED.get(op, _INPUTS[op]) if reordered else _INPUTS[op]
 
 
@@ -47,5 +47,5 @@ def reads_value(op: str, moved: str) -> bool:
 
 
 def names_of(op: str) -> tuple[str, ...]:
-    """The names under which the output of `op` is read."""
+    """Return the names under which the output of `op` is read."""
     return (op, _ALSO[op]) if op in _ALSO else (op,)

@@ -25,14 +25,14 @@ _Streamed = tuple[int, str, str, int]
 
 
 def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
-    """The task graph of one iteration: operations where the rules put them, and the transfers this implies.
+    """Return the task graph of one iteration: operations where the rules put them, and the transfers this implies.
 
     Raises BadInputError when a rule is missing or two memories that must exchange data have no link."""
     return TaskGraph(iteration, tuple(lower_tasks(plan, iteration)))
 
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
-    """The tasks of `lower`, without keeping what has been handed out."""
+    """Yield the tasks of `lower`, without keeping what has been handed out."""
     for tasks in lower_turns(plan, iteration):
         yield from tasks
 
@@ -90,7 +90,7 @@ class _Builder:
         self.pages = PageMoves(self.plan, self.out, self.ways)
 
     def turn(self, steps: tuple[Step, ...]) -> list[Task]:
-        """The tasks of some operations for every batch of the pass."""
+        """Return the tasks of some operations for every batch of the pass."""
         self._forget(steps[0].unit)
         self._close_gate(steps)
         for batch in range(self.iteration.batches):
@@ -154,7 +154,7 @@ class _Builder:
             self._written(step, made)
 
     def _part(self, step: Step, part: OperationPart) -> int:
-        """A part of an operation, after everything it reads has come to its device."""
+        """Return a part of an operation, after everything it reads has come to its device."""
         deps = set(self.gate if step.work.op.name == self.opening else ())
         for name in step.work.inputs:
             value = self.values.get((self.out.batch, name))

@@ -9,8 +9,8 @@ MORE_BITS = ("v", "down")
 
 
 def q4_k_m(model: Model, tensor: Tensor) -> Blocks:
-    """The format of a matrix in `q4_k_m`: 4 bits, 6 where llama.cpp's files of that name have them, and 8 for rows that
-    are no whole blocks of either."""
+    """Return the format of a matrix in `q4_k_m`: 4 bits, 6 where llama.cpp's files of that name have them, and 8 for
+    rows that are no whole blocks of either."""
     chosen: Blocks = "q6_k" if _more_bits(model, tensor) else "q4_k"
     return chosen if tensor.shape[1] % block_of(chosen) == 0 else "q8_0"
 

@@ -22,12 +22,12 @@ FoundT = TypeVar("FoundT", bound=_FormatHolder)
 
 
 def nearest(fmt: StoredFormat, among: Iterable[FoundT]) -> FoundT | None:
-    """That of the format whose values are nearest to those of `fmt` in size; the first of several."""
+    """Return the one whose format has values nearest to those of `fmt` in size; the first of several."""
     return min(among, key=lambda candidate: _distance(fmt, candidate.format), default=None)
 
 
 def assumed(figure: Figure) -> Figure:
-    """A figure that stands for another format than it was measured in."""
+    """Return a figure that stands for another format than it was measured in."""
     return figure.model_copy(update={"source": ASSUMED})
 
 

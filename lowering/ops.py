@@ -70,12 +70,12 @@ class Operation:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes that stream from memory: weights and KV."""
+        """Return bytes that stream from memory: weights and KV."""
         return self.weight_bytes + self.kv_read
 
 
 def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """All operations of the pass, in order of execution, every tensor in `formats.weights`."""
+    """Return all operations of the pass, in order of execution, every tensor in `formats.weights`."""
     blocks = [op for layer in range(model.layers) for op in block_ops(model, layer, iteration, formats)]
     return (
         *embedding_ops(model, iteration, formats),
@@ -85,7 +85,7 @@ def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Op
 
 
 def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """The token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
+    """Return the token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
     tables = embedding_tensors(model)
     tokens = iteration.batch * iteration.tokens
     rows = sum(size_of(tokens * model.hidden, table.kept_in(formats.weights)) for table in tables)
@@ -107,7 +107,7 @@ def output_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Op
 def block_ops(
     model: Model, layer: int, iteration: Iteration, formats: Formats, divided: bool = False
 ) -> tuple[Operation, ...]:
-    """The operations of one block, in order; `divided`: attention as scores, softmax and weighted values."""
+    """Return the operations of one block, in order; `divided`: attention as scores, softmax and weighted values."""
     of: dict[str, list[Tensor]] = {}
     for tensor in block_tensors(model, layer):
         of.setdefault(tensor.op, []).append(tensor)
@@ -221,7 +221,7 @@ def op_extent(model: Model, op: str) -> tuple[Axis, int]:
 
 
 def sum_of_contexts(iteration: Iteration) -> int:
-    """Positions that the pass's tokens of one sequence attend to, added up."""
+    """Return positions that the pass's tokens of one sequence attend to, added up."""
     return iteration.tokens * iteration.past + iteration.tokens * (iteration.tokens + 1) // 2
 
 

@@ -12,12 +12,12 @@ from helmsman.schemas.workload import Workload
 
 
 def window_of(rules: Rules, layer: int) -> PageCache | None:
-    """The window of a block's cache; None where all of it is in one place. Only whole caches have one."""
+    """Return the window of a block's cache; None where all of it is in one place. Only whole caches have one."""
     return kv_rule(rules, layer).cache
 
 
 def windows(placed: Placed) -> tuple[PageCache, ...]:
-    """Every different window of a placement."""
+    """Return every different window of a placement."""
     result = dict.fromkeys(rule.cache for rule in placed.kv if rule.cache is not None)
     return tuple(result)
 
@@ -28,12 +28,13 @@ def paging_of(cache: PageCache) -> Paging:
 
 
 def home_tokens(cache: PageCache | None, context: int) -> int:
-    """Positions of a sequence for which there is room where a cache lives: whole pages of what has a window."""
+    """Return positions of a sequence for which there is room where a cache lives: whole pages of what has a window."""
     return context if cache is None else -(-context // cache.page_tokens) * cache.page_tokens
 
 
 def most_tokens(placed: Placed) -> int | None:
-    """Tokens of each sequence that one pass over a prompt may take; None: all, as nothing has to leave meanwhile."""
+    """Return tokens of each sequence that one pass over a prompt may take; None: all, as nothing has to leave
+    meanwhile."""
     rooms = [paging_of(cache).most_new for cache in windows(placed)]
     return min(chunk_tokens(placed.workload.batch), *rooms) if rooms else None
 
@@ -49,7 +50,7 @@ class Passes:
 
     @property
     def all(self) -> tuple[Iteration, ...]:
-        """Every pass, in order; `index` counts them."""
+        """Return every pass, in order; `index` counts them."""
         return tuple(single_stream(self.workload, self.batches, self.most))
 
     def step(self, number: int) -> Iteration:
@@ -57,11 +58,11 @@ class Passes:
         return decode(self.workload, number, self.batches, len(self.prompt))
 
     def at(self, index: int) -> Iteration:
-        """The pass that is `index` in order."""
+        """Return the pass that is `index` in order."""
         return self.prompt[index] if index < len(self.prompt) else self.step(index - len(self.prompt) + 1)
 
 
 def passes_of(placed: Placed, workload: Workload | None = None) -> Passes:
-    """The passes of `workload`, by default the plan's own."""
+    """Return the passes of `workload`, by default the plan's own."""
     workload, batches, most = workload or placed.workload, batches_together(placed), most_tokens(placed)
     return Passes(workload, batches, most, prompt_passes(workload, batches, most))

@@ -18,6 +18,6 @@ def stored_sizes(placed: Placed, layer: int, sequences: int) -> dict[tuple[str, 
 
 
 def stores(placed: Placed) -> tuple[KvRule, ...]:
-    """The rules of stores, where there are known tokens."""
+    """Return the rules of stores, where there are known tokens."""
     rules = (prefix_rule(placed, layer) for layer in range(placed.model.layers))
     return tuple(rule for rule in rules if rule is not None) if placed.workload.prefix_tokens else ()

@@ -113,7 +113,7 @@ def _reaches(select: Select, layer: int | None) -> bool:
 
 
 def _reaching(among: Sequence[RuleT], layer: int | None) -> Iterator[tuple[int, RuleT]]:
-    """The rules that select anything in a block, numbered."""
+    """Return the rules that select anything in a block, numbered."""
     return ((number, rule) for number, rule in enumerate(among) if _reaches(rule.select, layer))
 
 
@@ -136,12 +136,12 @@ def _as_read(piece: Slice[Residence], tensor: Tensor) -> Slice[Residence]:
 
 @lru_cache(maxsize=256)
 def _with_format(rule: Residence, fmt: StoredFormat) -> Residence:
-    """The rule for what is used as it is stored, in `fmt`."""
+    """Return the rule for what is used as it is stored, in `fmt`."""
     return rule.model_copy(update={"format": fmt, "expanded": None})
 
 
 def residence(rules: Rules, tensor: Tensor) -> Residence:
-    """The rule of a tensor that is not divided: that of its first row."""
+    """Return the rule of a tensor that is not divided: that of its first row."""
     return homes(rules, tensor)[0].rule
 
 
@@ -157,14 +157,15 @@ def prefix_rule(rules: Rules, layer: int) -> KvRule | None:
 
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:
-    """The rule of a cache that is not divided: that of its first key head."""
+    """Return the rule of a cache that is not divided: that of its first key head."""
     return _first(rules.kv, "kv", "keys", layer)
 
 
 def places(
     rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
 ) -> tuple[Slice[ComputeRule], ...]:
-    """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
+    """Return the devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are
+    one."""
     result = _covering(rules, rules.compute, "compute", _leading(op), layer, extent, axis, phase)
     if len(result) == 1:
         return result
@@ -177,7 +178,7 @@ def places(
 
 
 def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
-    """The device of an operation that is not divided: that of its first row."""
+    """Return the device of an operation that is not divided: that of its first row."""
     return _first(rules.compute, "compute", _leading(op), layer, phase).device
 
 
@@ -191,7 +192,7 @@ def _in_phase(rule: _Rule, phase: Phase | None) -> bool:
 
 
 def _first(among: Sequence[RuleT], where: str, name: str, layer: int | None, phase: Phase | None = None) -> RuleT:
-    """The rule that decides about the first row or head."""
+    """Return the rule that decides about the first row or head."""
     for rule in among:
         part = rule.select.part
         if matches(rule.select, name, layer) and _in_phase(rule, phase) and (part is None or part.start == 0):
@@ -229,8 +230,8 @@ def _searched(
     axis: Axis,
     phase: Phase | None,
 ) -> tuple[Slice[RuleT], ...]:
-    """The pieces of 0 <= i < extent with the first rule that covers each, of those that reach into the block. Raises
-    BadInputError for a gap."""
+    """Return the pieces of 0 <= i < extent with the first rule that covers each, of those that reach into the block.
+    Raises BadInputError for a gap."""
     left, pieces = [(0, extent)], list[Slice[RuleT]]()
     for index, rule in among:
         if not left:

@@ -60,7 +60,7 @@ class ServingTasks:
         self.activations = ActivationTransfers(self.plan.activations, self.out, self.ways, own_lane=True)
 
     def made(self, batch: int, name: str) -> tuple[int, ...]:
-        """The tasks that make a value."""
+        """Return the tasks that make a value."""
         return tuple(task for _, task, _ in self.values[batch, name].made)
 
     def swap(self, tokens_out: int, tokens_in: int) -> None:
@@ -152,7 +152,7 @@ class ServingTasks:
         return part, work.op
 
     def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[Work, ...]:
-        """The operations of a block but attention, the same in blocks that no rule tells apart."""
+        """Return the operations of a block but attention, the same in blocks that no rule tells apart."""
         first, seen = self.plan.first_alike[layer], self._see(phase, tokens)
         if (first, tokens, phase) not in self.linear:
             ops = block_ops(self.plan.model, first, seen, self._formats(first))
@@ -186,7 +186,7 @@ class ServingTasks:
         return deps
 
     def _way(self, layer: int) -> tuple[str, str]:
-        """The memories of the accelerator's cache and of the host's."""
+        """Return the memories of the accelerator's cache and of the host's."""
         here, there = kv_rule(self.plan, layer).memory, self.plan.hardware.devices[0].memory
         if here == there:
             message, remedy = "this cache is the host's: nothing can move there", "keep it on an accelerator"
@@ -215,7 +215,8 @@ def _decoding(contexts: tuple[int, ...]) -> Amount:
 
 
 def _there(work: Work) -> tuple[OperationPart, ...]:
-    """The parts of an operation. Raises BadInputError where what they read is not in their memory as it is used."""
+    """Return the parts of an operation. Raises BadInputError where what they read is not in their memory as it is
+    used."""
     for part in work.parts:
         if part.weights or part.cached or part.window:
             where, remedy = "kv" if work.op.kind == "attention" else "residence", "serve a plan that keeps it there"

@@ -14,7 +14,7 @@ FIRST_OPS = frozenset({"embedding", "positions"})
 
 
 def stage_of(plan: Placed, op: str, layer: int | None) -> int:
-    """The number of the stage of an operation, and of what is brought for it."""
+    """Return the number of the stage of an operation, and of what is brought for it."""
     halves = 2 if plan.schedule.stage == "half" else 1
     if layer is not None:
         return 1 + halves * layer + (halves - 1) * (op in FFN_OPS)
@@ -22,6 +22,6 @@ def stage_of(plan: Placed, op: str, layer: int | None) -> int:
 
 
 def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:
-    """The operations of a block, or of an end of the model, by stage."""
+    """Yield the operations of a block, or of an end of the model, by stage."""
     for _, members in groupby(ops, lambda op: stage_of(plan, op.name, op.layer)):
         yield tuple(members)

@@ -17,11 +17,11 @@ class StoredTensor:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows of all parts together, then the columns they share."""
+        """Return rows of all parts together, then the columns they share."""
         return (sum(part.shape[0] for part in self.parts), *self.parts[0].shape[1:])
 
     def first_row(self, tensor: Tensor) -> int:
-        """The row of the file's tensor at which `tensor` begins."""
+        """Return the row of the file's tensor at which `tensor` begins."""
         before = self.parts[: self.parts.index(tensor)]
         return sum(part.shape[0] for part in before)
 
@@ -77,7 +77,7 @@ _GGUF_ENDS = {"embedding": "token_embd", "final_norm": "output_norm", "head": "o
 
 
 def gguf_name(family: Family, tensor: Tensor) -> str:
-    """The name under which a GGUF file stores `tensor`; such files have no family with learned positions."""
+    """Return the name under which a GGUF file stores `tensor`; such files have no family with learned positions."""
     op, part = tensor.name.split(".")
     if tensor.layer is None:
         return f"{_GGUF_ENDS[op]}.{part}"
@@ -85,7 +85,8 @@ def gguf_name(family: Family, tensor: Tensor) -> str:
 
 
 def file_name(family: Family, tensor: Tensor) -> str:
-    """The name under which a checkpoint of `family` stores `tensor` (for phi3: the fused tensor it is part of)."""
+    """Return the name under which a checkpoint of `family` stores `tensor` (for phi3: the fused tensor it is part
+    of)."""
     op, part = tensor.name.split(".")
     if tensor.layer is None:
         return f"{(_OPT_ENDS if family == 'opt' else _LLAMA_ENDS)[op]}.{part}"
@@ -96,7 +97,7 @@ def file_name(family: Family, tensor: Tensor) -> str:
 
 @lru_cache(maxsize=8)
 def stored_tensors(model: Model, name_of: Callable[[Family, Tensor], str] = file_name) -> tuple[StoredTensor, ...]:
-    """All tensors of the model's files in order of use, called as `name_of` says; a tied head is not stored."""
+    """Return all tensors of the model's files in order of use, called as `name_of` says; a tied head is not stored."""
     parts: dict[str, list[Tensor]] = {}
     for tensor in tensors(model):
         if tensor.tied_to is None:

@@ -32,12 +32,12 @@ class Resident:
 
     @property
     def size(self) -> int:
-        """Bytes as stored."""
+        """Return bytes as stored."""
         return self._bytes(self.format)
 
     @property
     def used(self) -> int:
-        """Bytes as used."""
+        """Return bytes as used."""
         return self._bytes(self.used_as)
 
     @property
@@ -87,7 +87,7 @@ def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, l
 def cached_of(
     plan: Placed, iteration: Iteration, cached: Iterable[Cached], layer: int, start: int, stop: int
 ) -> list[Resident]:
-    """The past keys or values of a block's heads start <= h < stop."""
+    """Return the past keys or values of a block's heads start <= h < stop."""
     width = plan.model.head_dim
     result = []
     for piece in pieces_of(plan, layer):
@@ -118,8 +118,8 @@ class MemoryRoutes:
         self._known: dict[tuple[str, str, int, Path], tuple[Hop, ...]] = {}
 
     def hops(self, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
-        """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory, as
-        between two GPUs without a link of their own.
+        """Return the transfers that bring `size` bytes from memory `source` to `target`: one, or two through host
+        memory, as between two GPUs without a link of their own.
 
         Raises BadInputError when no link joins them."""
         key = source, target, size, path
@@ -130,7 +130,7 @@ class MemoryRoutes:
 
 
 def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
-    """The transfers of `MemoryRoutes`, asked once."""
+    """Return the transfers of `MemoryRoutes`, asked once."""
     return MemoryRoutes(plan.hardware).hops(source, target, size, path)
 
 
@@ -149,8 +149,8 @@ def _links(hardware: Hardware, source: str, target: str, path: Path) -> tuple[Li
 
 
 def tokens_home(plan: Placed, phase: Phase) -> str:
-    """The memory in which the tokens of a pass are looked up: that of the device that reads the table, or the host's
-    where the table is elsewhere, because the host gathers its rows."""
+    """Return the memory in which the tokens of a pass are looked up: that of the device that reads the table, or the
+    host's where the table is elsewhere, because the host gathers its rows."""
     memory = plan.hardware.device(places(plan, "embedding", None, phase, 1, "rows")[0].rule.device).memory
     table = residence(plan, embedding_tensors(plan.model)[0])
     return memory if memory in (table.memory, *table.replicas) else plan.hardware.devices[0].memory

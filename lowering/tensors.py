@@ -34,17 +34,17 @@ class Tensor:
         return len(self.shape) > 1 and self.name != POSITIONS
 
     def kept_in(self, fmt: StoredFormat) -> StoredFormat:
-        """Its format where weights are in `fmt`: what is never quantised is f32 where they are."""
+        """Return its format where weights are in `fmt`: what is never quantised is f32 where they are."""
         return fmt if self.quantised or is_plain(fmt) else "f32"
 
     def size(self, fmt: StoredFormat) -> int:
-        """Bytes where weights are in `fmt`."""
+        """Return bytes where weights are in `fmt`."""
         return size_of(self.elements, self.kept_in(fmt))
 
 
 @lru_cache(maxsize=64)
 def tensors(model: Model) -> tuple[Tensor, ...]:
-    """All tensors in order of use: embedding, blocks, output."""
+    """Return all tensors in order of use: embedding, blocks, output."""
     blocks = [tensor for layer in range(model.layers) for tensor in block_tensors(model, layer)]
     return (*embedding_tensors(model), *blocks, *output_tensors(model))
 
@@ -71,7 +71,7 @@ def output_tensors(model: Model) -> tuple[Tensor, ...]:
 
 
 def block_tensors(model: Model, layer: int) -> tuple[Tensor, ...]:
-    """The tensors of one block; linear weights are (rows out, columns in)."""
+    """Return the tensors of one block; linear weights are (rows out, columns in)."""
     tensors: list[Tensor] = []
     for op, rows, columns, bias in linears(model):
         tensors.append(Tensor(f"{op}.weight", op, layer, (rows, columns)))

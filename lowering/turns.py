@@ -57,7 +57,7 @@ def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[Step, ...]]:
 
 
 def _passed(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[_Stage, int | None]]:
-    """The stages of a pass, each with its block; blocks that no rule tells apart share theirs."""
+    """Yield the stages of a pass, each with its block; blocks that no rule tells apart share theirs."""
     plain = Formats(activations=plan.activations)
     for stage in _stages(plan, iteration, embedding_ops(plan.model, iteration, plain)):
         yield stage, None
@@ -84,7 +84,8 @@ def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -
 
 
 def _departure(stage: tuple[Work, ...]) -> int:
-    """The first operation of a stage that is not wholly on the device where the stage ends; 0 if that is the first."""
+    """Return the first operation of a stage that is not wholly on the device where the stage ends; 0 if that is the
+    first."""
     home = stage[-1].parts[-1].device
     away = (i for i, work in enumerate(stage) if any(part.device != home for part in work.parts))
     return next(away, 0)

@@ -31,7 +31,7 @@ REORDERED: dict[str, tuple[str, ...]] = {
 
 
 def attending(use: CacheUse, iteration: Iteration) -> Iteration:
-    """The pass as attention sees it: a decode step with the past tokens that are kept; prompts are whole."""
+    """Return the pass as attention sees it: a decode step with the past tokens that are kept; prompts are whole."""
     if iteration.phase != "decode" or use.keep == 1.0:
         return iteration
     return replace(iteration, context=iteration.tokens + ceil(use.keep * iteration.past - 1e-9))
@@ -63,7 +63,7 @@ def check_cache_use(model: Model, use: CacheUse) -> None:
 def varied_ops(
     model: Model, layer: int, iteration: Iteration, fmt: Formats, divided: bool, use: CacheUse
 ) -> tuple[Operation, ...]:
-    """The operations of one block under a variant, in order; without one those of `block_ops`."""
+    """Return the operations of one block under a variant, in order; without one those of `block_ops`."""
     seen = attending(use, iteration)
     ops = block_ops(model, layer, seen, fmt, divided)
     if use.holds == "activations":

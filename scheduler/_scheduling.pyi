@@ -30,8 +30,9 @@ def simulate(
 
     Arrays by name; n requests, r replicas (ids of passes' kinds: gpu-only, simple, pipelined, deferred):
     - (n): started_s, first_token_s, finish_s (nan where it did not come to that; of cancelled ones when they left);
-      produced, cpu_tokens, preemptions, reused_tokens; replica (-1: none); status (a place in schemas.served.STATUSES)
-    - gaps between tokens, as schemas.served.Gaps: itl_first_s, itl_step_s, itl_steps, itl_weight, itl_on_cpu
+      produced, cpu_tokens, preemptions, reused_tokens; replica (-1: none);
+      status (a place in schemas.served_table.STATUSES)
+    - gaps between tokens, as schemas.served_table.Gaps: itl_first_s, itl_step_s, itl_steps, itl_weight, itl_on_cpu
     - (r): busy_s, gpu_s, cpu_s, link_s (in passes, and by side); gpu_kv_s, cpu_kv_s (integrals over time of the KV
       tokens that requests hold); gpu_blocks, cpu_blocks (most that they hold at a time); swapped_out, swapped_in (KV
       tokens); jumps (runs taken in closed form); passes (r, 4) by kind

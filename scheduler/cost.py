@@ -21,7 +21,7 @@ class Line:
         assert all(here <= there for here, there in zip(self.y, self.y[1:], strict=False)), "values that never fall"
 
     def __call__(self, at: float) -> float:
-        """The value at `at`."""
+        """Return the value at `at`."""
         if at <= self.x[0] or len(self.x) == 1:
             return self.y[0]
         left = min(bisect_right(self.x, at), len(self.x) - 1) - 1

@@ -25,17 +25,18 @@ class Iteration:
 
     @property
     def past(self) -> int:
-        """Tokens already in the cache before this pass."""
+        """Return tokens already in the cache before this pass."""
         return self.context - self.tokens
 
 
 def prefill(workload: Workload, batches: int = 1) -> Iteration:
-    """The pass over the prompt, but for what is known of it, which also yields the first token (HELM-57)."""
+    """Return the pass over the prompt, but for what is known of it, which also yields the first token (HELM-57)."""
     return Iteration(0, "prefill", workload.batch, workload.new_tokens, workload.prompt_tokens, batches)
 
 
 def prompt_passes(workload: Workload, batches: int = 1, most: int | None = None) -> tuple[Iteration, ...]:
-    """The passes over the prompt: one, or as many as `most` tokens at a time take, each on top of those before."""
+    """Return the passes over the prompt: one, or as many as `most` tokens at a time take, each on top of those
+    before."""
     if most is None:
         return (prefill(workload, batches),)
     known, prompt = workload.prefix_tokens, workload.prompt_tokens

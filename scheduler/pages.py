@@ -50,8 +50,8 @@ class Paging:
 
     @property
     def most_new(self) -> int:
-        """Tokens that one pass may add: more would overwrite rows that are not at home yet, or send home a page that
-        the same pass fills."""
+        """Return tokens that one pass may add: more would overwrite rows that are not at home yet, or send home a page
+        that the same pass fills."""
         return min(self.window - self.high, self.high - self.page + 1)
 
     def evicted(self, cached: int) -> int:
@@ -59,15 +59,15 @@ class Paging:
         return max(0, -((self.high - cached) // self.page))
 
     def row(self, position: int) -> int:
-        """The ring row of a position."""
+        """Return the ring row of a position."""
         return position % self.window
 
     def runs(self, start: int, stop: int) -> tuple[Run, ...]:
-        """Positions start <= p < stop, at most a window of them, as runs of ring rows: at most two."""
+        """Return positions start <= p < stop, at most a window of them, as runs of ring rows: at most two."""
         return tuple(self._runs(start, stop))
 
     def advance(self, past: int, tokens: int) -> Advance:
-        """A pass of `tokens` (at most `most_new`) on top of `past` cached positions."""
+        """Return a pass of `tokens` (at most `most_new`) on top of `past` cached positions."""
         assert 0 < tokens <= self.most_new, "a pass that fits beside what is resident"
         context, before = past + tokens, self.evicted(past)
         leaving = range(before, self.evicted(context))
@@ -101,15 +101,15 @@ class PageTable:
 
     @property
     def sequences(self) -> tuple[int, ...]:
-        """Those that have a place, in the order in which they came."""
+        """Return those that have a place, in the order in which they came."""
         return tuple(self._cached)
 
     def cached(self, sequence: int) -> int:
-        """Positions of a sequence that are cached."""
+        """Return positions of a sequence that are cached."""
         return self._cached[sequence]
 
     def evicted(self, sequence: int) -> int:
-        """Its oldest pages, which are at home."""
+        """Return its oldest pages, which are at home."""
         return self._at_home[sequence]
 
     def slots(self, sequence: int) -> dict[int, int]:
@@ -160,5 +160,5 @@ class PageTable:
         return self.paging.window // self.paging.page
 
     def _pages(self, start: int, stop: int) -> range:
-        """The pages that positions start <= p < stop are in."""
+        """Return the pages that positions start <= p < stop are in."""
         return range(start // self.paging.page, -(-stop // self.paging.page))

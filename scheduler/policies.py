@@ -25,11 +25,11 @@ class WordChoice:
 
     @property
     def values(self) -> str:
-        """The words."""
+        """Return the words."""
         return " or ".join(self.choices)
 
     def parse(self, text: str) -> str:
-        """The word. Raises ValueError."""
+        """Return the word. Raises ValueError."""
         if text not in self.choices:
             raise ValueError(text)
         return text
@@ -63,11 +63,11 @@ class WholeNumber:
 
     @property
     def values(self) -> str:
-        """Its range."""
+        """Return its range."""
         return f"a whole number from {self.least} to {self.most}"
 
     def parse(self, text: str) -> int:
-        """The number. Raises ValueError."""
+        """Return the number. Raises ValueError."""
         return _within(int(text), self.least, self.most)
 
 
@@ -82,11 +82,11 @@ class Number:
 
     @property
     def values(self) -> str:
-        """Its range."""
+        """Return its range."""
         return f"a number from {self.least:g} to {self.most:g}"
 
     def parse(self, text: str) -> float:
-        """The number. Raises ValueError."""
+        """Return the number. Raises ValueError."""
         return _within(float(text), self.least, self.most)
 
 
@@ -177,7 +177,7 @@ POLICIES: Mapping[str, PolicyOptions] = {
 
 
 def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
-    """All options of a policy, as given or by default.
+    """Return all options of a policy, as given or by default.
 
     Raises UsageError for a policy or option that there is not, or a value that it cannot have."""
     options = policy_options(policy).options
@@ -189,7 +189,7 @@ def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
 
 
 def policy_options(policy: str) -> PolicyOptions:
-    """A policy's options. Raises UsageError for one that there is not."""
+    """Return a policy's options. Raises UsageError for one that there is not."""
     if policy not in POLICIES:
         raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {', '.join(POLICIES)}")
     return POLICIES[policy]

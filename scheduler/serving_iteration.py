@@ -29,12 +29,12 @@ class PromptChunk:
 
     @property
     def pairs(self) -> int:
-        """Positions that its tokens attend to, added up."""
+        """Return positions that its tokens attend to, added up."""
         return self.tokens * self.past + self.tokens * (self.tokens + 1) // 2
 
     @property
     def context(self) -> int:
-        """Tokens in the cache after the pass."""
+        """Return tokens in the cache after the pass."""
         return self.past + self.tokens
 
 
@@ -54,7 +54,7 @@ class SubBatch:
 
     @property
     def tokens(self) -> int:
-        """Rows of its linear stages."""
+        """Return rows of its linear stages."""
         return sum(chunk.tokens for chunk in self.prompts) + len(self.gpu) + len(self.cpu)
 
     @property
@@ -69,7 +69,8 @@ class SubBatch:
 
     @property
     def returning(self) -> int:
-        """Tokens before them, which left with earlier chunks: they come to be attended to, and stay at the host."""
+        """Return tokens before them, which left with earlier chunks: they come to be attended to, and stay at the
+        host."""
         return sum(chunk.past for chunk in self.prompts if chunk.home == "cpu")
 
 
@@ -128,7 +129,7 @@ class ServingIteration:
         return max((*decodes, *joined, *(chunk.context for chunk in self.batches[0].prompts)))
 
     def joining(self, stage: int) -> tuple[int, ...]:
-        """The contexts of those who take part in linear stage `stage` beside the sub-batches."""
+        """Return the contexts of those who take part in linear stage `stage` beside the sub-batches."""
         stays = self.overlap == "two-sub-batches"
         here = [cohort for cohort in self.cohorts if cohort.layer == stage or (stays and cohort.layer < stage)]
         return tuple(size for cohort in here for size in cohort.contexts)

@@ -32,7 +32,7 @@ class Document(Frozen):
     byte_limit: ClassVar[int] = 4 * 2**20
 
     def to_json(self, indent: int | None = 1) -> str:
-        """The canonical JSON text: declared key order, no nulls, shortest floats that read back equal."""
+        """Return the canonical JSON text: declared key order, no nulls, shortest floats that read back equal."""
         return self.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Document(Frozen):
 
 
 def version(identifier: str) -> Any:
-    """The field that holds a document's version."""
+    """Return the field that holds a document's version."""
     return Field(default=identifier, alias="schema", description="document type and version")
 
 

@@ -29,5 +29,5 @@ class BetweenPasses(Frozen):
         return begin
 
     def after(self, device: str) -> Figure:
-        """Seconds after a pass that ends on `device`: of one that nobody measured, what the slowest takes."""
+        """Return seconds after a pass that ends on `device`: of one that nobody measured, what the slowest takes."""
         return self.begin.get(device) or max(self.begin.values(), key=lambda figure: figure.value)

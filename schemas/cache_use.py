@@ -28,7 +28,7 @@ class CacheUse(Frozen):
 
     @property
     def label(self) -> str:
-        """One word for people and for names of sources: `kv 0.2 by 0.3`, `activations`."""
+        """Return one word for people and for names of sources: `kv 0.2 by 0.3`, `activations`."""
         kept = f" {self.keep:.4g}" if self.keep < 1 else ""
         chosen = f" by {self.select:.4g}" if self.select > 0 else ""
         return f"{self.holds}{kept}{chosen}"

@@ -63,15 +63,15 @@ def block_of(fmt: StoredFormat) -> int:
 
 
 def rows_size(rows: int, width: int, fmt: StoredFormat) -> int:
-    """Bytes of cached rows: a token's `width` values of one head. Groups never cross rows, so that appending a token
-    touches no other's; the last 4-bit group of a row may be shorter."""
+    """Return bytes of cached rows: a token's `width` values of one head. Groups never cross rows, so that appending a
+    token touches no other's; the last 4-bit group of a row may be shorter."""
     if fmt == "q4":
         return rows * (-(-width // _BLOCKS[fmt][0]) * 4 + -(-width // Q4_CODES) * Q4_CODES // 2)
     return rows * size_of(width, fmt)
 
 
 def size_of(elements: int, fmt: StoredFormat) -> int:
-    """Bytes that `elements` values take in `fmt`; blocks are counted whole."""
+    """Return bytes that `elements` values take in `fmt`; blocks are counted whole."""
     if is_plain(fmt):
         return elements * _BYTES[fmt]
     values, size = _BLOCKS[fmt]

@@ -44,7 +44,7 @@ FOLDER = Path(__file__).parent / "json"
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The schema of the document called `name`, with its versioned `$id`."""
+    """Return the schema of the document called `name`, with its versioned `$id`."""
     cls = DOCUMENTS[name]
     identifier = cls.model_fields["schema_id"].default
     head = {
@@ -55,7 +55,7 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def schema_text(name: str) -> str:
-    """The file content of the schema called `name`."""
+    """Return the file content of the schema called `name`."""
     return json.dumps(json_schema(name), indent=1, sort_keys=True) + "\n"
 
 

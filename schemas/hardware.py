@@ -229,7 +229,7 @@ class Link(Frozen):
     footprint: Footprint | None = None
 
     def reached(self, path: str) -> Figure | None:
-        """The share of its bandwidth that data reaches which leaves its home by `path`; None: all of it."""
+        """Return the share of its bandwidth that data reaches which leaves its home by `path`; None: all of it."""
         return {"pageable": self.pageable, "managed": self.managed}.get(path)
 
     @model_validator(mode="after")
@@ -250,12 +250,12 @@ def is_small(link: Link, size: int) -> bool:
 
 
 def activation_lane(link: str) -> str:
-    """The lane of a link on which activations pass by what is streamed ahead; both share its bandwidth."""
+    """Return the lane of a link on which activations pass by what is streamed ahead; both share its bandwidth."""
     return f"{link}:activations"
 
 
 def lane_owner(lane: str) -> str:
-    """The link or device that a lane belongs to."""
+    """Return the link or device that a lane belongs to."""
     return lane.partition(":")[0]
 
 
@@ -313,13 +313,13 @@ class Hardware(Document):
         return self
 
     def memory(self, name: str) -> Memory:
-        """The memory called `name`."""
+        """Return the memory called `name`."""
         return next(memory for memory in self.memories if memory.name == name)
 
     def device(self, name: str) -> Device:
-        """The device called `name`."""
+        """Return the device called `name`."""
         return next(device for device in self.devices if device.name == name)
 
     def link(self, source: str, target: str) -> Link | None:
-        """The link from memory `source` to memory `target`, if there is one."""
+        """Return the link from memory `source` to memory `target`, if there is one."""
         return next((ln for ln in self.links if (ln.source_memory, ln.target_memory) == (source, target)), None)

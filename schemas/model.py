@@ -95,17 +95,17 @@ class Model(Document):
 
     @property
     def q_width(self) -> int:
-        """Columns of the concatenated query heads (E-HELM-09: not always H)."""
+        """Return columns of the concatenated query heads (E-HELM-09: not always H)."""
         return self.heads * self.head_dim
 
     @property
     def kv_width(self) -> int:
-        """Columns of the concatenated key (or value) heads."""
+        """Return columns of the concatenated key (or value) heads."""
         return self.kv_heads * self.head_dim
 
     @property
     def longest_context(self) -> int:
-        """Tokens a sequence may have: positions, and the sliding window where one is enabled."""
+        """Return tokens a sequence may have: positions, and the sliding window where one is enabled."""
         return min(self.max_context, self.sliding_window or self.max_context)
 
     @property

@@ -8,7 +8,7 @@ _VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core"
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
-    """The known names nearest to `name`, best first, at most five."""
+    """Return the known names nearest to `name`, best first, at most five."""
     from difflib import get_close_matches
 
     of = {plain(candidate): candidate for candidate in known}
@@ -19,7 +19,7 @@ def close_names(name: str, known: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the known names nearest to `name`, or else the first of all."""
+    """Return a remedy that names the known names nearest to `name`, or else the first of all."""
     names = sorted(known)
     near = close_names(name, names)
     return f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names[:8])}, ..."

@@ -45,7 +45,7 @@ class OperationRow(Frozen):
     storage: Delay | None = None
 
     def figures(self) -> Iterator[Figure]:
-        """Every number of the row."""
+        """Yield every number of the row."""
         for name in COLUMNS:
             figure: Figure | None = getattr(self, name)
             if figure is not None:
@@ -93,7 +93,7 @@ class OperationTable(Document):
         return table_name(self.key or f"{self.batch}x{self.context}")
 
     def row(self, op: str) -> OperationRow | None:
-        """The row of operation `op`, if there is one."""
+        """Return the row of operation `op`, if there is one."""
         return next((row for row in self.rows if row.op == op), None)
 
 
@@ -103,7 +103,8 @@ def table_name(key: str) -> str:
 
 
 def required(shape: BlockShape, fused: bool = False) -> tuple[OperationName, ...]:
-    """The operations a table must have: those of Fig 2 (attention in one row where it is fused), and any gate."""
+    """Return the operations a table must have: those of Fig 2 (attention in one row where it is fused), and any
+    gate."""
     gate: tuple[OperationName, ...] = ("gate",) if shape.gated else ()
     attention: tuple[OperationName, ...] = ("attention",) if fused else ("scores", "softmax", "wv")
     return ("norm1", "q", "k", "v", *attention, "o", "norm2", *gate, "up", "down")

@@ -26,7 +26,7 @@ class Kind:
 
     @property
     def digest_key(self) -> bytes:
-        """The key of the digest in the metadata."""
+        """Return the key of the digest in the metadata."""
         return self.key + b".sha256"
 
 
@@ -74,7 +74,7 @@ def reading(kind: Kind, path: Path) -> Iterator[None]:
 
 
 def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> StoredTable:
-    """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`.
+    """Return a file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`.
 
     A file of equal values is small and may stand for any number of them: `_within` bounds what they take."""
     import pyarrow.parquet as pq
@@ -117,7 +117,8 @@ _STATM = Path("/proc/self/statm")
 
 
 def verified(kind: Kind, stored: StoredTable, parts: Iterable[bytes], path: Path) -> bytes:
-    """The document of a file whose values are `parts`. Raises BadInputError where they are not what was written."""
+    """Return the document of a file whose values are `parts`. Raises BadInputError where they are not what was
+    written."""
     info = stored.metadata.get(kind.key, b"")
     if digest(info, parts) != stored.metadata.get(kind.digest_key):
         raise BadInputError("corrupt: its digest differs", file=str(path), remedy=kind.again)

@@ -69,7 +69,7 @@ class Select(Frozen):
 
     @property
     def ranges(self) -> tuple[LayerRange, ...]:
-        """The ranges of blocks; none where blocks do not matter."""
+        """Return the ranges of blocks; none where blocks do not matter."""
         if self.layers is None:
             return ()
         return (self.layers,) if isinstance(self.layers, LayerRange) else self.layers
@@ -108,7 +108,7 @@ class Residence(Frozen):
 
     @property
     def used(self) -> StoredFormat:
-        """The format in which operations read them."""
+        """Return the format in which operations read them."""
         return self.expanded if self.format == "q4" and self.expanded is not None else self.format
 
     @property
@@ -141,7 +141,7 @@ class KvRule(Frozen):
 
     @property
     def used(self) -> KvFormat:
-        """The format in which attention reads them."""
+        """Return the format in which attention reads them."""
         return self.expanded if self.format == "q4" else self.format
 
 
@@ -251,7 +251,7 @@ class MemoryUse(Frozen):
 
     @property
     def used(self) -> int:
-        """All bytes together."""
+        """Return all bytes together."""
         return self.weights + self.kv + self.buffers + self.pinned
 
 

@@ -59,7 +59,7 @@ def parse_mapping(
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The content of `path`, at most `limit` bytes."""
+    """Return the content of `path`, at most `limit` bytes."""
     try:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
@@ -122,7 +122,7 @@ def _sha256(text: str) -> str:
 
 
 def _not_finite(content: Any, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """The places of NaN and infinities in a document, in order, as in `rows.3.host.value`."""
+    """Yield the places of NaN and infinities in a document, in order, as in `rows.3.host.value`."""
     if isinstance(content, float) and not isfinite(content):
         yield ".".join(place)
     pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
@@ -156,7 +156,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def _first_problem(error: ValidationError, file: str) -> BadInputError:
-    """The first problem; a part of its place that is in parentheses says in which form a field was read."""
+    """Return the first problem; a part of its place that is in parentheses says in which form a field was read."""
     problem = error.errors(include_url=False)[0]
     context = problem.get("ctx", {})
     place = (str(part) for part in (*problem["loc"], context.get("field")) if part is not None)

@@ -7,7 +7,7 @@ NameT = TypeVar("NameT", bound=Hashable)
 
 
 def first_repeated(names: Iterable[NameT]) -> NameT | None:
-    """The first of `names` that one before it equals; None where all are different."""
+    """Return the first of `names` that one before it equals; None where all are different."""
     seen: set[NameT] = set()
     for name in names:
         if name in seen:

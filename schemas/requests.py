@@ -39,7 +39,7 @@ class Requests:
         return len(self.arrival_s)
 
     def columns(self) -> dict[str, Any]:
-        """The columns by name."""
+        """Return the columns by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
@@ -64,7 +64,7 @@ def make_requests(
     priority: Ints | None = None,
     cancel_s: Floats | None = None,
 ) -> Requests:
-    """Requests without known prefixes, by default alike in priority and never cancelled."""
+    """Return requests without known prefixes, by default alike in priority and never cancelled."""
     count = len(arrival_s)
     return Requests(
         arrival_s=arrival_s,
@@ -93,7 +93,7 @@ def check_requests(requests: Requests, place: Place) -> Requests:
 
 
 def _first(wrong: NDArray[np.bool_]) -> int | None:
-    """The first row that is wrong."""
+    """Return the first row that is wrong."""
     return int(np.argmax(wrong)) if wrong.any() else None
 
 
@@ -137,7 +137,7 @@ def sort_requests(requests: Requests) -> Requests:
 
 
 def take_requests(requests: Requests, rows: Ints) -> Requests:
-    """The requests of some rows, in that order."""
+    """Return the requests of some rows, in that order."""
     counts = np.diff(requests.hash_start)[rows]
     start = np.concatenate([[0], np.cumsum(counts)])
     shift = np.repeat(requests.hash_start[:-1][rows] - start[:-1], counts)

@@ -21,7 +21,7 @@ class Rounding(Frozen):
     attention: FloatPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:
-        """Of products with weights in `fmt`."""
+        """Return the precision of products with weights in `fmt`."""
         if not is_plain(fmt):
             return self.codes
         return self.bf16 if fmt == "bf16" else "f32"

@@ -96,7 +96,7 @@ _GAPS = tuple(f.name for f in fields(Gaps) if f.name != "start")
 
 
 def arrow_schema() -> "pa.Schema":
-    """The fixed Arrow schema of the table."""
+    """Return the fixed Arrow schema of the table."""
     import pyarrow as pa
 
     kinds = {**dict.fromkeys(_FLOATS, pa.float64()), "status": pa.string()}
@@ -135,7 +135,7 @@ def read_served(path: Path) -> ServedTable:
 
 
 def _taken(stored: StoredTable) -> ServedTable:
-    """The columns of a file, without its document."""
+    """Return the columns of a file, without its document."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -157,7 +157,7 @@ def _with_info(served: ServedTable, info: ServedInfo) -> ServedTable:
 
 
 def _parts(served: ServedTable) -> Iterator[bytes]:
-    """Every value as bytes, column by column."""
+    """Yield every value as bytes, column by column."""
     for name in _COLUMNS:
         yield getattr(served, name).tobytes()
     for field in fields(Gaps):

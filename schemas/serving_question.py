@@ -62,6 +62,6 @@ class ServingQuestion(ServingSetting, Document):
 
 
 def shown(source: str) -> str:
-    """The name of a file, or the line, as documents may hold it."""
+    """Return the name of a file, or the line, as documents may hold it."""
     name = source if source.startswith("synthetic:") else Path(source).name
     return "".join(letter for letter in name if letter.isprintable())[:200] or "requests"

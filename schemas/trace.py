@@ -107,7 +107,7 @@ class Trace:
 
 
 def arrow_schema() -> "pa.Schema":
-    """The fixed Arrow schema of a Trace."""
+    """Return the fixed Arrow schema of a Trace."""
     import pyarrow as pa
 
     types = {"int": pa.int64(), "float": pa.float64()}
@@ -150,7 +150,7 @@ def _values(chunks: Iterable[Any]) -> list[Any]:
 
 
 def _parts(columns: Iterable[list[Any]]) -> Iterator[bytes]:
-    """Every value as bytes, column by column."""
+    """Yield every value as bytes, column by column."""
     for values in columns:
         first = values[0] if values else ""
         if isinstance(first, str):

@@ -41,7 +41,7 @@ def parse_seconds(text: str, field: str) -> float:
 
 
 def format_bytes(count: float) -> str:
-    """Bytes for people, decimal units."""
+    """Return bytes for people, decimal units."""
     for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(count) >= size:
             return f"{count / size:.2f} {unit}"
@@ -49,12 +49,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Bytes per second for people."""
+    """Return bytes per second for people."""
     return f"{format_bytes(rate)}/s"
 
 
 def format_seconds(seconds: float) -> str:
-    """Seconds for people."""
+    """Return seconds for people."""
     if abs(seconds) >= 1000:
         return f"{seconds:.0f} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):

@@ -33,12 +33,12 @@ class Workload(Document):
 
     @property
     def new_tokens(self) -> int:
-        """Tokens of each prompt that the prompt pass computes."""
+        """Return tokens of each prompt that the prompt pass computes."""
         return self.prompt_tokens - self.prefix_tokens
 
     @property
     def shape(self) -> str:
-        """The sequences in words: `25`, or `2 x 25` of two batches."""
+        """Return the sequences in words: `25`, or `2 x 25` of two batches."""
         return f"{self.batches} x {self.batch}" if self.batches > 1 else f"{self.batch}"
 
     @property

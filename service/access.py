@@ -120,7 +120,7 @@ def is_loopback(host: str) -> bool:
 
 
 def name_in(host: str) -> str:
-    """The name in a `Host` header, in small letters and without its port."""
+    """Return the name in a `Host` header, in small letters and without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -59,7 +59,7 @@ class Admission:
 
     @property
     def retry_s(self) -> int:
-        """Seconds until a request will probably have ended: the mean time between the last ends."""
+        """Return seconds until a request will probably have ended: the mean time between the last ends."""
         if len(self._ends) < 2:
             return 1
         between = (self._clock() - self._ends[0]) / (len(self._ends) - 1)

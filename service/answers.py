@@ -39,7 +39,7 @@ class RequestAnswer:
     chat: bool
 
     def whole(self, piece: Piece, prompt: tuple[int, ...], usage: Usage) -> bytes:
-        """The answer as one document."""
+        """Return the answer as one document."""
         said = {"message": {"role": "assistant", "content": piece.text}} if self.chat else {"text": piece.text}
         choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
         if self.request.return_token_ids:

@@ -40,11 +40,11 @@ class Bodies:
 
     @property
     def held(self) -> int:
-        """Bytes that have come of all bodies that are being read."""
+        """Return bytes that have come of all bodies that are being read."""
         return self._of.total()
 
     async def read(self, cls: type[DocumentT], request: web.Request) -> DocumentT:
-        """The request as a `cls`. Raises RefusedError for what is too large, too slow or wrong."""
+        """Return the request as a `cls`. Raises RefusedError for what is too large, too slow or wrong."""
         if request.headers.get("Content-Encoding", "identity") != "identity":
             raise RefusedError(415, "invalid_request", "compressed bodies are not taken; send plain JSON")
         length = request.content_length

@@ -48,7 +48,8 @@ class BodyProcess(HelperProcess[BaseProcess]):
         self._connection: Connection | None = None
 
     async def parse(self, cls: type[DocumentT], body: bytes) -> DocumentT:
-        """The request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too long."""
+        """Return the request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too
+        long."""
         result: DocumentT = await self._called(_parsed, len(body), cls, body)
         return result
 

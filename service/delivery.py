@@ -84,7 +84,7 @@ class Delivery:
             self._waiter.set_result(None)
 
     async def arrived(self) -> TimedTokens:
-        """All that has come since the last time, once there is something."""
+        """Return all that has come since the last time, once there is something."""
         if not self._tokens and self.ended is None:
             self._waiter = asyncio.get_running_loop().create_future()
             try:

@@ -39,7 +39,7 @@ class Job:
 
     @property
     def most_tokens(self) -> int:
-        """Tokens that its keys and values may grow to."""
+        """Return tokens that its keys and values may grow to."""
         return len(self.prompt) + self.max_tokens
 
 
@@ -55,16 +55,16 @@ class EngineCapacity:
 
     @property
     def home_tokens(self) -> int:
-        """Tokens of the largest home."""
+        """Return tokens of the largest home."""
         return max(self.homes.values())
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens of all homes."""
+        """Return tokens of all homes."""
         return sum(self.homes.values())
 
     def blocks(self, tokens: int) -> int:
-        """Tokens that so many take up, in whole blocks."""
+        """Return tokens that so many take up, in whole blocks."""
         return -(-tokens // self.block) * self.block
 
 

@@ -108,7 +108,7 @@ def _wanted(
 
 
 def _most(capacity: EngineCapacity) -> int:
-    """Tokens of a request, prompt and answer, at most."""
+    """Return tokens of a request, prompt and answer, at most."""
     return min(capacity.context, capacity.home_tokens)
 
 

@@ -39,7 +39,7 @@ def open_generator(plan: Plan, checkpoint: Path, setting: ServingSetting, *, pre
 
 
 def _order(setup: Setup) -> HostOrder:
-    """The policy's, if it has one."""
+    """Return the policy's order, if it has one."""
     return next((order for order in HOST_ORDERS if order == setup.options.get("order")), HOST_ORDERS[0])
 
 
@@ -59,7 +59,8 @@ def capacity_of(limits: Limits, policy: str) -> EngineCapacity:
 
 
 def share_of(occupancy: Mapping[str, tuple[int, int]], homes: Collection[str]) -> float:
-    """Of the blocks of those caches, those in use; `occupancy`: by home, blocks in use and blocks there are."""
+    """Return the share in use of the blocks of those caches; `occupancy`: by home, blocks in use and blocks there
+    are."""
     counts = [counts_of_home for home, counts_of_home in occupancy.items() if home in homes]
     total = sum(total for _, total in counts)
     return sum(used for used, _ in counts) / total if total else 0.0

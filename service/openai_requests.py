@@ -90,11 +90,11 @@ class GenerationRequest(Document):
 
     @abstractmethod
     def most_tokens(self, room: int) -> int:
-        """Tokens of the answer at most, where the context has `room` for so many."""
+        """Return tokens of the answer at most, where the context has `room` for so many."""
 
 
 def _prompt(prompt: Any) -> str | tuple[int, ...]:
-    """A text or token ids; a list of one prompt is that prompt. By hand: a union took 2 us a token."""
+    """Return a text or token ids; a list of one prompt is that prompt. By hand: a union took 2 us a token."""
     if isinstance(prompt, list) and prompt and type(prompt[0]) in (str, list):
         if len(prompt) > 1:
             raise mistake("several prompts in one request are not offered here", "send a request for each")
@@ -118,7 +118,7 @@ class CompletionRequest(GenerationRequest):
     suffix: Annotated[Any, _only("texts after the completion are", "")] = None
 
     def most_tokens(self, room: int) -> int:
-        """Tokens of the answer at most: what is asked for."""
+        """Return tokens of the answer at most: what is asked for."""
         return self.max_tokens or _DEFAULT_COMPLETION
 
 
@@ -156,5 +156,5 @@ class ChatRequest(GenerationRequest):
     parallel_tool_calls: Any = None
 
     def most_tokens(self, room: int) -> int:
-        """Tokens of the answer at most: what is asked for, or all that the context has room for."""
+        """Return tokens of the answer at most: what is asked for, or all that the context has room for."""
         return self.max_completion_tokens or self.max_tokens or max(1, room)

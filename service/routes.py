@@ -23,7 +23,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def application(service: Service, connections: Connections) -> web.Application:
-    """The service as an aiohttp application."""
+    """Return the service as an aiohttp application."""
     routes = Routes(service)
     access = service.options.access
     app = web.Application(middlewares=[_refusals(service), access.middleware, connections.middleware])
@@ -74,7 +74,7 @@ class Routes:
         return web.Response(body=self._service.metrics.text(), headers=kind)
 
     async def _read(self, cls: type[_RequestT], request: web.Request) -> _RequestT:
-        """The request, unless it need not be read to be refused."""
+        """Return the request, unless it need not be read to be refused."""
         self._service.health.check()
         self._service.admission.check()
         generation = await self._service.bodies.read(cls, request)
@@ -100,7 +100,7 @@ class Routes:
 
 
 async def _whole(run: RunningRequest) -> Piece:
-    """All pieces as one."""
+    """Return all pieces as one."""
     pieces = [piece async for piece in run.pieces()]
     text = "".join(piece.text for piece in pieces)
     return Piece(text, tuple(token for piece in pieces for token in piece.tokens), pieces[-1].finish)

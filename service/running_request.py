@@ -44,7 +44,7 @@ class RunningRequest:
 
     @property
     def usage(self) -> Usage:
-        """Tokens so far."""
+        """Return tokens so far."""
         return Usage(len(self._wanted.job.prompt), self.reply.count, self._submitted.cached())
 
     async def pieces(self) -> AsyncIterator[Piece]:

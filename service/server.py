@@ -46,7 +46,8 @@ _log.addFilter(_ProtocolErrorFilter())
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that accepts connections; port 0 is any that is free. Raises UsageError where it cannot be had."""
+    """Return a socket that accepts connections; port 0 is any that is free. Raises UsageError where it cannot be
+    had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -169,7 +170,7 @@ def encryption(certificate: Path, key: Path | None) -> ssl.SSLContext:
 
 
 def address(listener: socket.socket, scheme: str = "http") -> str:
-    """The URL of what is served on a socket."""
+    """Return the URL of what is served on a socket."""
     name: Any = listener.getsockname()
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
     return f"{scheme}://{host}:{name[1]}"

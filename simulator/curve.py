@@ -28,11 +28,11 @@ class StepCurve:
     values: tuple[float, ...]
 
     def total(self) -> float:
-        """The sum over every step."""
+        """Return the sum over every step."""
         return sum(count * first + slope * (count * (count - 1) / 2) for count, first, slope in self._runs())
 
     def quantile(self, q: float) -> float:
-        """The q-quantile over every step, linear between neighbouring ranks (numpy's default)."""
+        """Return the q-quantile over every step, linear between neighbouring ranks (numpy's default)."""
         position = q * (self.steps[-1] - 1)
         rank = floor(position)
         low = self._ranked(rank)
@@ -46,7 +46,7 @@ class StepCurve:
         yield 1, self.values[-1], 0.0
 
     def _ranked(self, rank: int) -> float:
-        """The value that `rank` others do not exceed: exact when every step is a node, else by bisection."""
+        """Return the value that `rank` others do not exceed: exact when every step is a node, else by bisection."""
         if len(self.steps) == self.steps[-1]:
             return sorted(self.values)[rank]
         low, high = min(self.values), max(self.values)

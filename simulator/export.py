@@ -14,7 +14,7 @@ _RESERVED = 1024
 
 
 def timeline_json(spans: Iterable[Span], lanes: Sequence[str], title: str, limit: int = DEFAULT_LIMIT) -> str:
-    """The timeline of `spans` as Trace Event JSON of at most `limit` bytes (it is ASCII), the same every time.
+    """Return the timeline of `spans` as Trace Event JSON of at most `limit` bytes (it is ASCII), the same every time.
 
     Lanes appear in the order of `lanes`, others after them by name. What does not fit is dropped by whole
     iterations from the end; `otherData` says how many were written and how many dropped."""
@@ -39,7 +39,7 @@ def timeline_json(spans: Iterable[Span], lanes: Sequence[str], title: str, limit
 
 
 def _naming(run: int, threads: dict[str, int], title: str) -> Iterator[dict[str, Any]]:
-    """Names and order of a run's process and lanes."""
+    """Yield names and order of a run's process and lanes."""
     pid = run + 1
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": f"{title}, run {run}"}}
     for lane, tid in threads.items():
@@ -48,7 +48,7 @@ def _naming(run: int, threads: dict[str, int], title: str) -> Iterator[dict[str,
 
 
 def _iteration(spans: list[Span], threads: dict[str, int]) -> Iterator[dict[str, Any]]:
-    """The events of one iteration, lane by lane, parents before children."""
+    """Yield the events of one iteration, lane by lane, parents before children."""
     for lane, tid in threads.items():
         mine = [span for span in spans if span.resource == lane]
         if not mine:
@@ -61,7 +61,7 @@ def _iteration(spans: list[Span], threads: dict[str, int]) -> Iterator[dict[str,
 
 
 def _block(layer: int, spans: list[Span], tid: int) -> Iterator[dict[str, Any]]:
-    """One visit to a block: an event around its operations; outside blocks the operations alone."""
+    """Yield one visit to a block: an event around its operations; outside blocks the operations alone."""
     if layer >= 0:
         yield _event(f"block {layer}", spans, tid, {"layer": layer})
     for span in spans:
@@ -69,7 +69,7 @@ def _block(layer: int, spans: list[Span], tid: int) -> Iterator[dict[str, Any]]:
 
 
 def _event(name: str, spans: list[Span], tid: int, args: dict[str, Any]) -> dict[str, Any]:
-    """A complete event from the first start to the last end, in microseconds with three decimals.
+    """Return a complete event from the first start to the last end, in microseconds with three decimals.
 
     Both ends are rounded to whole nanoseconds, which keeps what nested nested and what touched touching."""
     start = round(min(span.start_s for span in spans) * _NANOSECONDS)

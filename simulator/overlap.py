@@ -27,12 +27,12 @@ class OverlapShares:
 
     @property
     def total(self) -> float:
-        """The makespan."""
+        """Return the makespan."""
         alone = self.h2d + self.gpu + self.cpu + self.other + self.idle
         return alone + self.h2d_cpu + self.h2d_gpu + self.cpu_gpu + self.all
 
     def plus(self, other: "OverlapShares", times: float = 1.0) -> "OverlapShares":
-        """The sum with `times` as much of another replay."""
+        """Return the sum with `times` as much of another replay."""
         return OverlapShares(*(getattr(self, name) + times * getattr(other, name) for name in FIELDS))
 
 
@@ -59,7 +59,7 @@ class LaneKinds:
         self._flags |= {link.name: H2D if link.target_memory in accelerated else OTHER for link in hardware.links}
 
     def flag(self, lane: str) -> int:
-        """The bit of a lane's kind; lanes the machine does not know count as other links."""
+        """Return the bit of a lane's kind; lanes the machine does not know count as other links."""
         return self._flags.get(lane_owner(lane), OTHER)
 
     def shares(self, masks: Mapping[int, float]) -> OverlapShares:

@@ -7,6 +7,6 @@ from helmsman.simulator.stream import remembering
 
 
 def median_price(plan: Plan, file: str | None = None) -> Price:
-    """The median seconds of a task alone on its lane; raises as `cost_model` does."""
+    """Return the median seconds of a task alone on its lane; raises as `cost_model` does."""
     model = cost_model(plan, file)
     return remembering(lambda task: model.price(task).mid)

@@ -55,22 +55,22 @@ class Replay:
 
     @property
     def makespan(self) -> float:
-        """Seconds from the first start to the last end."""
+        """Return seconds from the first start to the last end."""
         return self.summary.makespan
 
     @property
     def busy(self) -> dict[str, float]:
-        """Seconds each lane worked."""
+        """Return seconds each lane worked."""
         return self.summary.busy
 
     @property
     def moved(self) -> dict[str, int]:
-        """Bytes each lane moved or streamed."""
+        """Return bytes each lane moved or streamed."""
         return self.summary.moved
 
     @property
     def overlap(self) -> float:
-        """Seconds during which two or more lanes worked."""
+        """Return seconds during which two or more lanes worked."""
         return self.summary.overlap
 
 
@@ -119,7 +119,7 @@ def replay_stream(
 
 
 def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, run: int = 0) -> list[Span]:
-    """The rows of a Trace, `offset` seconds after the run's start, in order of the graph."""
+    """Return the rows of a Trace, `offset` seconds after the run's start, in order of the graph."""
     return [
         Span(
             run=run,

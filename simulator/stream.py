@@ -112,7 +112,7 @@ def simulate(
 def timeline(
     plan: Placed, price: Price, between: Handovers, steps: int, slowed: Slowed | None = None
 ) -> Iterator[Span]:
-    """The spans of prefill and of the first `steps` decode steps, on one time axis."""
+    """Yield the spans of prefill and of the first `steps` decode steps, on one time axis."""
     offset, passes = 0.0, passes_of(plan)
     for iteration in passes.all[: len(passes.prompt) + steps]:
         graph = lower(plan, iteration)
@@ -154,12 +154,12 @@ def _replayed(
 
 
 def _rate(tokens: int, seconds: float) -> float:
-    """Tokens per second; 0 when time does not pass, as with prices of zero."""
+    """Return tokens per second; 0 when time does not pass, as with prices of zero."""
     return tokens / seconds if seconds > 0.0 else 0.0
 
 
 def _phase(plan: Placed, passes: list[_ReplayedPass], total: _Total) -> StreamPhase:
-    """The phase of which `passes` were replayed."""
+    """Return the phase of which `passes` were replayed."""
     if not passes:
         return StreamPhase(0.0, 0.0, (), OverlapShares(), Breakdown())
     done = [one_pass.summary for one_pass in passes]
@@ -176,7 +176,7 @@ def _phase(plan: Placed, passes: list[_ReplayedPass], total: _Total) -> StreamPh
 
 
 def _lanes(plan: Placed, done: list[Summary]) -> list[str]:
-    """The lanes in use: devices, then links, as the hardware lists them."""
+    """Return the lanes in use: devices, then links, as the hardware lists them."""
     used = sorted({lane for step in done for lane in step.busy})
     listed = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
     return [lane for owner in listed for lane in used if lane_owner(lane) == owner]

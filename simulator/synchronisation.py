@@ -26,7 +26,7 @@ class Synchronisation:
 
 
 def synchronisation(plan: Placed) -> Synchronisation:
-    """The waits of the plan's first decode step, of its prompt when it has none."""
+    """Return the waits of the plan's first decode step, of its prompt when it has none."""
     passes = passes_of(plan)
     iteration, together = passes.step(1) if plan.workload.decode_steps else passes.prompt[-1], passes.batches
     devices, lanes, used = counted(lower_tasks(plan, iteration), plan.hardware)

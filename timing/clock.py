@@ -51,7 +51,7 @@ class Clock:
 
     @property
     def makespan(self) -> float:
-        """The latest end, seconds, no less than one thread of the host works that launches for all devices."""
+        """Return the latest end, seconds, no less than one thread of the host works that launches for all devices."""
         return max(self.loop.now, self._launching)
 
     def work(self, task: Task, alone: float) -> int:
@@ -94,7 +94,7 @@ class Clock:
         )
 
     def _lane(self, name: str) -> int:
-        """The number of a lane; a new one is made with the time between its tasks and those of other lanes."""
+        """Return the number of a lane; a new one is made with the time between its tasks and those of other lanes."""
         if name not in self.lanes:
             between = self.between
             number = self.loop.add_lane(self.kind_of(name), between.join(name) if between is not None else 0.0)

@@ -32,22 +32,22 @@ class Handovers:
         return bool(self._after or self._joins)
 
     def after(self, lane: str, other: str) -> float:
-        """Seconds from the end of a task on `lane` to the start of one on the `other` lane that waits for it."""
+        """Return seconds from the end of a task on `lane` to the start of one on the `other` lane that waits for it."""
         if lane == other or other not in self._devices:
             return 0.0
         return self._after.get(lane_owner(lane), 0.0)
 
     def join(self, lane: str) -> float:
-        """Seconds from the end of a task on `lane` to the start of the next, if that waits for other lanes."""
+        """Return seconds from the end of a task on `lane` to the start of the next, if that waits for other lanes."""
         return self._joins.get(lane, 0.0)
 
     @cached_property
     def thread(self) -> HostThread:
-        """The thread of the host that launches for all devices."""
+        """Return the thread of the host that launches for all devices."""
         return HostThread(self.hardware, partial(duration_at, end=self.launching or self.end))
 
     def begins(self, graph: TaskGraph) -> float:
-        """Seconds from the end of the pass before to the start of this one."""
+        """Return seconds from the end of the pass before to the start of this one."""
         between = self.hardware.between_passes
         if between is None:
             return 0.0
@@ -73,15 +73,15 @@ class Handovers:
 
 
 def without_time_between(hardware: Hardware) -> Hardware:
-    """The machine without time between tasks and for launching them."""
+    """Return the machine without time between tasks and for launching them."""
     links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
     devices = tuple(device.model_copy(update={"join": None, "launching": None}) for device in hardware.devices)
     return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
 
 
 def ends_on(graph: TaskGraph) -> str:
-    """The device whose operation is the last of a pass: the head's, wherever there is one; of transfers alone the link
-    of the last."""
+    """Return the device whose operation is the last of a pass: the head's, wherever there is one; of transfers alone
+    the link of the last."""
     last = next((task for task in reversed(graph.tasks) if task.kind != "transfer"), graph.tasks[-1])
     return lane_owner(last.resource)
 

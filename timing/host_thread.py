@@ -29,6 +29,6 @@ class HostThread:
         return bool(self._most)
 
     def seconds(self, task: Task, alone: float) -> float:
-        """Seconds of the thread for a task that takes `alone` seconds by itself; no more than these, so that tasks that
-        follow each other keep their sum."""
+        """Return seconds of the thread for a task that takes `alone` seconds by itself; no more than these, so that
+        tasks that follow each other keep their sum."""
         return min(alone, self._most.get(lane_owner(task.resource), 0.0))

@@ -99,7 +99,8 @@ def interrupts(traffic: str) -> bool:
 
 
 def streaming(traffic: str) -> str | None:
-    """The link that delays work by so much while large transfers run; None for what small ones and devices do."""
+    """Return the link that delays work by so much while large transfers run; None for what small ones and devices
+    do."""
     small = traffic == _sized(lane_owner(traffic), "small")
     return None if small or is_arithmetic(traffic) else lane_owner(traffic)
 
@@ -142,13 +143,14 @@ def beside(slowings: Slowings, link: str | None) -> Slowings:
 
 
 def speed(slowings: Slowings, busy: Callable[[str], bool]) -> float:
-    """The speed of work, relative to idle links, while links that are `busy` move much."""
+    """Return the speed of work, relative to idle links, while links that are `busy` move much."""
     large = ((streaming(traffic), extra) for traffic, extra in slowings)
     return 1.0 / (1.0 + sum(extra for link, extra in large if link is not None and busy(link)))
 
 
 def speeds(slowings: Slowings, moving: Container[str]) -> tuple[float, float]:
-    """The speeds of work that memories know of, and of work that is interrupted, while such traffic is `moving`."""
+    """Return the speeds of work that memories know of, and of work that is interrupted, while such traffic is
+    `moving`."""
     delays = [(interrupts(traffic), extra) for traffic, extra in slowings if traffic in moving]
     slowed, interrupted = (sum(extra for which, extra in delays if which is kind) for kind in (False, True))
     return 1.0 / (1.0 + slowed), 1.0 / (1.0 + interrupted)

@@ -81,8 +81,8 @@ class Pools:
         return uses
 
     def drawn(self, task: Task) -> float:
-        """Bytes of plain reads that a task stands for beside others: of a product more than its own, as it reads at a
-        share of what they reach together."""
+        """Return bytes of plain reads that a task stands for beside others: of a product more than its own, as it reads
+        at a share of what they reach together."""
         if task.kind != "linear" or len(task.memories) != 1:
             return float(task.bytes)
         known = nearest(task.format, self._products[self._root[task.memories[0]]])
@@ -105,7 +105,7 @@ class Pools:
         return [speed if rate else 1.0 for speed, (rate, _) in zip(speeds, flows, strict=True)]
 
     def called(self, pool: str) -> str:
-        """A pool in words: `dram bandwidth`, `h2d bandwidth`, `host thread`."""
+        """Return a pool in words: `dram bandwidth`, `h2d bandwidth`, `host thread`."""
         if pool == THREAD:
             return THREAD
         return f"{pool.removeprefix(_LINK).removeprefix(_LANES)} bandwidth"
@@ -126,7 +126,7 @@ class Pools:
         return uses
 
     def per_byte(self, link: Link) -> dict[str, float]:
-        """Seconds that each pool must work for every byte that `link` brings at its own rate."""
+        """Return seconds that each pool must work for every byte that `link` brings at its own rate."""
         uses = self._uses_of((link.source_memory, link.target_memory)) | dict.fromkeys(self._link[link.name], 1)
         part = min(1.0, self.most(uses) / link.bandwidth.value)
         return {pool: times * part / self.capacity[pool] for pool, times in uses.items()}
@@ -136,7 +136,7 @@ class Pools:
         return min((self.capacity[pool] / times for pool, times in uses.items()), default=inf)
 
     def draws(self, task: Task, alone: float) -> dict[str, float]:
-        """Seconds that each pool must work for a task that takes `alone` seconds by itself.
+        """Return seconds that each pool must work for a task that takes `alone` seconds by itself.
 
         A task that alone already exceeds what a pool nominally has counts as using all of it."""
         uses = self.uses(task)
@@ -146,7 +146,7 @@ class Pools:
 
     @property
     def rates(self) -> list[float]:
-        """The capacities by number of pool."""
+        """Return the capacities by number of pool."""
         return list(self.capacity.values())
 
     def numbered(self, uses: Mapping[str, int]) -> list[tuple[int, int]]:
@@ -165,7 +165,7 @@ def _link_pools(hardware: Hardware, link: Link) -> tuple[str, ...]:
 
 
 def _owner(hardware: Hardware, link: Link) -> Link:
-    """The link whose physical lanes `link` uses. Raises BadInputError when `shares` goes round in a circle."""
+    """Return the link whose physical lanes `link` uses. Raises BadInputError when `shares` goes round in a circle."""
     by_name = {other.name: other for other in hardware.links}
     seen = {link.name}
     while link.shares is not None:
@@ -178,7 +178,7 @@ def _owner(hardware: Hardware, link: Link) -> Link:
 
 
 def _root(hardware: Hardware, name: str) -> str:
-    """The physical memory behind `name`. Raises BadInputError when `shares` goes round in a circle."""
+    """Return the physical memory behind `name`. Raises BadInputError when `shares` goes round in a circle."""
     seen = {name}
     while (shared := hardware.memory(name).shares) is not None:
         if shared in seen:

@@ -25,7 +25,7 @@ class Works:
         return any(index - 1 not in task.deps for index, task in enumerate(self.graph.tasks) if index)
 
     def numbered(self, numbers: Sequence[int]) -> "array[int]":
-        """The number of every task's kind, where kinds have these `numbers`."""
+        """Return the number of every task's kind, where kinds have these `numbers`."""
         return array("i", [numbers[kind] for kind in self.kind])
 
     @cached_property
@@ -35,7 +35,7 @@ class Works:
 
     @cached_property
     def deps(self) -> "array[int]":
-        """The tasks that they wait for, those of the first task first."""
+        """Return the tasks that they wait for, those of the first task first."""
         return array("q", chain.from_iterable(task.deps for task in self.graph.tasks))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def gantt_figure(plan: Plan, price: Price, layers: range, between: Handovers, slowed: Slowed | None) -> "Figure":
-    """The Gantt chart of `layers` in the decode step in the middle; in prefill if there are no decode steps."""
+    """Return the Gantt chart of `layers` in the decode step in the middle; in prefill if there are no decode steps."""
     workload, passes = plan.workload, passes_of(plan)
     step, together = (workload.decode_steps + 1) // 2, passes.batches
     iteration = passes.step(step) if step else passes.prompt[-1]
@@ -42,7 +42,7 @@ def gantt_figure(plan: Plan, price: Price, layers: range, between: Handovers, sl
 
 
 def search_figure(strategy: OpSplit, plan: Plan) -> "Figure":
-    """The latency of every operation split that was searched, and the one that was chosen."""
+    """Draw the latency of every operation split that was searched, and the one that was chosen."""
     frame, shape = strategy.frame, plan.workload
     batch = f"{shape.batches} batches of {shape.batch}" if shape.batches > 1 else f"batch {shape.batch}"
     tokens = f"{shape.prompt_tokens} + {shape.output_tokens} tokens"
@@ -56,7 +56,7 @@ def search_figure(strategy: OpSplit, plan: Plan) -> "Figure":
 
 
 def comparison_figure(comparison: Comparison) -> "Figure":
-    """Every strategy's speed; of larger batches, latency against tokens/s."""
+    """Draw every strategy's speed; of larger batches, latency against tokens/s."""
     if comparison.points:
         from helmsman.analysis.plots.latency_rate import draw_points as draw
     else:

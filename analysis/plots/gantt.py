@@ -48,7 +48,7 @@ class Heading:
 
 
 def gantt(chart: Chart, heading: Heading) -> "Figure":
-    """The chart as a figure: rows from top to bottom, milliseconds from left to right.
+    """Return the chart as a figure: rows from top to bottom, milliseconds from left to right.
 
     Blocks of neighbouring layers are in lighter tones and named with their layer. A block is labelled where its label
     fits in it, upright where it fits only so; narrower blocks are told by their colour and by their neighbours."""
@@ -94,7 +94,7 @@ def _scale(axes: "Axes", chart: Chart, tracks: int) -> None:
 
 
 def colour(block: ChartSpan) -> str:
-    """The colour of a block."""
+    """Return the colour of a block."""
     return COLOURS[block.group] if block.inside else lighter(COLOURS[block.group])
 
 

@@ -40,7 +40,7 @@ class Label:
 
 
 def placed(track: Sequence[ChartSpan], room: LabelRoom, size: Size) -> Iterator[Label]:
-    """The labels of one track that fit; no two of them overlap, and none leaves its block or its gap."""
+    """Yield the labels of one track that fit; no two of them overlap, and none leaves its block or its gap."""
     inner = [_inside(block, room, size) for block in track]
     free, labels = _gaps(track, room), list[Label]()
     waiting: int | None = None
@@ -66,8 +66,8 @@ def _with_neighbours(
     room: LabelRoom,
     size: Size,
 ) -> Label | None:
-    """The names of a run that has no gap beside it, together with those of blocks next to it that are named upright:
-    these give up their own labels."""
+    """Return the names of a run that has no gap beside it, together with those of blocks next to it that are named
+    upright: these give up their own labels."""
     first, last = run
     for begin, end in ((first, last + 1), (first - 1, last), (first - 1, last + 1)):
         joined = [place for place in (begin, end) if not first <= place <= last]
@@ -88,7 +88,7 @@ def _joins(track: Sequence[ChartSpan], place: int, run: tuple[int, int], label: 
 def _named(
     track: Sequence[ChartSpan], first: int, last: int, free: list[tuple[float, float]], room: LabelRoom, size: Size
 ) -> Label | None:
-    """The names of a run of narrow blocks behind it or before it; takes the gap from `free`."""
+    """Return the names of a run of narrow blocks behind it or before it; takes the gap from `free`."""
     for text in _names(track[first : last + 1]):
         for gap, side in ((last + 1, "right"), (first, "left")):
             if beside := _beside(text, free[gap], side, room, size):
@@ -162,7 +162,8 @@ def _names(run: Sequence[ChartSpan]) -> Iterator[str]:
 def _beside(
     text: str, gap: tuple[float, float], side: str, room: LabelRoom, size: Size
 ) -> tuple[Label, tuple[float, float]] | None:
-    """The text at the near end of the gap that is on the `side` of its blocks, in one line or two; what is left."""
+    """Return the text at the near end of the gap that is on the `side` of its blocks, in one line or two; what is
+    left."""
     for lines in ([text], wrap(text, max(8, len(text) // 2 + 4))):
         shown = "\n".join(lines)
         width, height = size(shown, 0)

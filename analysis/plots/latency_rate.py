@@ -39,7 +39,7 @@ _NEAR = 4.0
 
 
 def draw_points(comparison: Comparison) -> "Figure":
-    """Both axes logarithmic: seconds of a request across, output tokens/s up; the front is a broad band.
+    """Draw with both axes logarithmic: seconds of a request across, output tokens/s up; the front is a broad band.
 
     Points on the front are named with their batch where there is room."""
     figure = new_figure(_WIDTH, _HEIGHT)
@@ -69,7 +69,7 @@ def _scale(axes: "Axes", points: Sequence[Point]) -> None:
 
 
 def _limits(values: Sequence[float], room: float) -> tuple[float, float]:
-    """The ends of an axis; `room`: the share of it that is free before the least value."""
+    """Return the ends of an axis; `room`: the share of it that is free before the least value."""
     spread = max(values) / min(values) * 1.5
     return min(values) / spread**room / 1.1, max(values) * spread**0.06 * 1.1
 

@@ -68,7 +68,7 @@ def _word(name: str) -> str:
 
 
 def _title(pass_layers: PassLayers) -> str:
-    """The pass, and the mean ratios of its kinds of layers."""
+    """Return the pass, and the mean ratios of its kinds of layers."""
     ratios = [
         f"{_word(overlap.kind)} over loading {_word(overlap.following)} {overlap.ratio:.2f}"
         for overlap in pass_layers.overlaps
@@ -118,7 +118,7 @@ def _draw_ratios(axes: "Axes", pairs: Sequence[_Pair]) -> None:
 
 
 def _loading(pairs: Sequence[_Pair]) -> Iterator[tuple[int, _Pair]]:
-    """The pairs whose second is loaded."""
+    """Return the pairs whose second is loaded."""
     return ((place, pair) for place, pair in enumerate(pairs) if pair[1].load)
 
 

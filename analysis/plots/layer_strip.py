@@ -69,15 +69,15 @@ class Look:
     hardware: Hardware
 
     def colour(self, memory: str) -> str:
-        """Of a memory."""
+        """Return the colour of a memory."""
         own = self.hardware.memory(memory)
         alike = [other.name for other in self.hardware.memories if other.kind == own.kind]
         colour, place = _COLOURS[own.kind], alike.index(memory)
         return colour if place == 0 else lighter(colour, min(0.35 * place, 0.8))
 
     def stripes(self, use: HomeUse) -> str | None:
-        """The colour of stripes: of the memory to which something is brought, or dark where another of the devices
-        with this memory uses it; none where it is used at home by the first of them."""
+        """Return the colour of stripes: of the memory to which something is brought, or dark where another of the
+        devices with this memory uses it; none where it is used at home by the first of them."""
         own = self.hardware.device(use.device).memory
         if own != use.home:
             return self.colour(own)
@@ -92,7 +92,7 @@ class Look:
 
 
 def draw_layers(plan: Plan) -> "Figure":
-    """A strip for decode steps and one for prompts, or one for both; blocks from left to right."""
+    """Draw a strip for decode steps and one for prompts, or one for both; blocks from left to right."""
     shown, look = strips(plan), Look(plan.hardware)
     keys = list(dict.fromkeys(use for strip in shown for use in uses(strip)))
     strip_height = len(shown[0].rows) * _ROW

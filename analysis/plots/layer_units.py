@@ -53,7 +53,7 @@ class Strip:
 
 
 def strips(plan: Placed) -> tuple[Strip, ...]:
-    """One strip for each phase, or one for both where they are alike."""
+    """Return one strip for each phase, or one for both where they are alike."""
     first, second = (_strip(plan, phase) for phase in PHASES)
     if (first.stretches, first.embedding, first.head) == (second.stretches, second.embedding, second.head):
         return (Strip((*first.phases, *second.phases), first.rows, first.stretches, first.embedding, first.head),)
@@ -61,7 +61,7 @@ def strips(plan: Placed) -> tuple[Strip, ...]:
 
 
 def uses(strip: Strip) -> Iterator[HomeUse]:
-    """Every use of a strip, from its beginning."""
+    """Yield every use of a strip, from its beginning."""
     yield from (part.use for part in strip.embedding)
     for stretch in strip.stretches:
         yield from (part.use for row in stretch.parts for part in row)
@@ -95,7 +95,7 @@ def _names(plan: Placed) -> Iterator[str]:
 
 
 def _rows(plan: Placed, layer: int, phase: Phase) -> Iterator[tuple[UnitPart, ...]]:
-    """The parts of each row of a block: Q, K, V, keys, values, and what follows."""
+    """Yield the parts of each row of a block: Q, K, V, keys, values, and what follows."""
     of = {tensor.op: tensor for tensor in block_tensors(plan.model, layer) if len(tensor.shape) > 1}
     ops = [op for op, *_ in linears(plan.model)]
     yield from (_weights(plan, of[op], phase) for op in ops[:3])
@@ -125,7 +125,7 @@ def _parts(
     where: Sequence[Slice[ComputeRule]],
     extent: int,
 ) -> Iterator[UnitPart]:
-    """Rows or heads cut wherever home or device changes; neighbours of one use are one."""
+    """Yield rows or heads cut wherever home or device changes; neighbours of one use are one."""
     unit_parts: list[UnitPart] = []
     for home in kept:
         for place in where:
@@ -142,6 +142,6 @@ def _parts(
 
 
 def _home(plan: Placed, rule: Residence | KvRule, device: str) -> str:
-    """The memory from which a device is served: its own, where a copy is."""
+    """Return the memory from which a device is served: its own, where a copy is."""
     own = plan.hardware.device(device).memory
     return own if isinstance(rule, Residence) and own in rule.replicas else rule.memory

@@ -30,7 +30,7 @@ INK = "#222222"
 
 
 def image_format(path: Path, option: str) -> ImageFormat:
-    """The format that the suffix of `path` asks for. Raises UsageError naming `option` for another suffix."""
+    """Return the format that the suffix of `path` asks for. Raises UsageError naming `option` for another suffix."""
     try:
         return FORMATS[path.suffix.lower()]
     except KeyError:
@@ -50,7 +50,7 @@ def image(figure: "Figure", kind: ImageFormat) -> bytes:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches; its texts can be measured, in its pixels, before it is drawn."""
+    """Return an empty figure of so many inches; its texts can be measured, in its pixels, before it is drawn."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -51,7 +51,7 @@ class Panel:
 
 
 def draw_sweep(serving_sweep: ServingSweep, subtitle: str) -> "Figure":
-    """A panel for each of what is compared, a line for each policy."""
+    """Draw a panel for each of what is compared, a line for each policy."""
     panels = _panels(serving_sweep)
     width = _EACH * len(panels)
     figure = new_figure(width, _HEIGHT)
@@ -115,7 +115,7 @@ def _draw(axes: "Axes", serving_sweep: ServingSweep, panel: Panel) -> None:
 
 
 def describe(report: ServingReport) -> str:
-    """A line about where the requests came from."""
+    """Return a line about where the requests came from."""
     run = report.run
     replicas = f", {run.replicas} replicas" if run.replicas > 1 else ""
     return f"{run.requests}: {report.counts.asked} requests{replicas}, {run.source}"

@@ -57,7 +57,7 @@ class SplitCurve:
 def split_curve(
     split_search: "SplitSearch", pieces: Sequence[DivisionPiece], chosen: "Split", names: Names
 ) -> SplitCurve:
-    """The curves of a search over the units `pieces`.
+    """Return the curves of a search over the units `pieces`.
 
     Raises UsageError when fewer than two splits were searched: there is no curve."""
     count = len(pieces)
@@ -87,7 +87,7 @@ def _lines(split_search: "SplitSearch", side: Literal["host", "accelerator"], ro
 
 
 def _unit_names(pieces: Sequence[DivisionPiece]) -> Iterator[str]:
-    """Names of the paper, with the number of the chunk where there are several."""
+    """Yield names of the paper, with the number of the chunk where there are several."""
     for place, piece in enumerate(pieces):
         name = PAPER_NAMES.get(piece.op, piece.op)
         chunks = [k for k, other in enumerate(pieces) if other.op == piece.op]

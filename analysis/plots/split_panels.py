@@ -37,7 +37,7 @@ _SPAN = 3.0
 
 
 def draw_split_curve(curve: SplitCurve) -> "Figure":
-    """The picture of a search; milliseconds of one decoder layer.
+    """Draw the picture of a search; milliseconds of one decoder layer.
 
     The chosen plan is named above and marked in every panel where it lies. Split points where nothing fits are gaps.
     Of many units, names are written where there is room, whole operations first."""
@@ -105,7 +105,7 @@ def _line(
 
 
 def _highest(curve: SplitCurve) -> float:
-    """Seconds at the top of the panels: all totals, but not so far above the plan that it lies on the floor."""
+    """Return seconds at the top of the panels: all totals, but not so far above the plan that it lies on the floor."""
     largest = max(value for lines in curve.lines for value in lines.total if isfinite(value))
     return 1.08 * max(curve.seconds, min(largest, _SPAN * curve.seconds))
 

@@ -59,7 +59,7 @@ def draw_strategies(comparison: Comparison) -> "Figure":
 
 
 def _scale(axes: "Axes", comparison: Comparison) -> float:
-    """An axis from 0 to the slowest, but no further than some times the best; its units in a second."""
+    """Return an axis from 0 to the slowest, but no further than some times the best; its units in a second."""
     times = [interval(row.planned, comparison.objective) for row in comparison.rows if row.planned is not None]
     best, slowest = min(time.mid for time in times), max(time.high for time in times)
     end = 1.03 * min(slowest, _SPAN * best)

@@ -66,7 +66,7 @@ class Runner(Protocol):
 
 
 PassSums = tuple[float, float, float]
-"""Seconds of all passes so far, in the order of `schemas.served.PASS_PARTS`."""
+"""Seconds of all passes so far, in the order of `schemas.served_table.PASS_PARTS`."""
 
 
 class Schedules(Protocol):

@@ -9,7 +9,7 @@ class EndlessError(ClientError):
 
 
 async def read_bounded(response: ClientResponse, limit: int) -> bytes:
-    """The body of `response`. Raises EndlessError where it has more than `limit` bytes."""
+    """Return the body of `response`. Raises EndlessError where it has more than `limit` bytes."""
     body = bytearray()
     while data := await response.content.readany():
         body += data
@@ -19,7 +19,7 @@ async def read_bounded(response: ClientResponse, limit: int) -> bytes:
 
 
 async def text_of(response: ClientResponse, limit: int) -> str:
-    """The first `limit` bytes of a body as text, whatever its encoding says."""
+    """Return the first `limit` bytes of a body as text, whatever its encoding says."""
     body = bytearray()
     while len(body) < limit and (data := await response.content.readany()):
         body += data
@@ -27,6 +27,6 @@ async def text_of(response: ClientResponse, limit: int) -> str:
 
 
 def headers_of(key: str | None) -> dict[str, str]:
-    """The headers of a request: a key, where there is one, and that answers come as they are."""
+    """Return the headers of a request: a key, where there is one, and that answers come as they are."""
     plain = {"Accept-Encoding": "identity"}
     return plain if key is None else plain | {"Authorization": f"Bearer {key}"}

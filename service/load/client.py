@@ -89,7 +89,7 @@ async def _read(response: ClientResponse, observed: RequestRecord, most: int) ->
 
 
 async def _arrivals(response: ClientResponse) -> AsyncIterator[tuple[float, int, list[bytes]]]:
-    """The moment at which bytes came, how many, and the events that ended with them."""
+    """Yield the moment at which bytes came, how many, and the events that ended with them."""
     loop, rest = asyncio.get_running_loop(), b""
     while data := await response.content.readany():
         *events, rest = (rest + data).replace(b"\r\n", b"\n").split(_END)
@@ -132,7 +132,7 @@ def _note_content(chunk: dict[str, Any], moment: float, observed: RequestRecord)
 
 
 def _count(value: Any) -> int:
-    """A number of tokens, or one's identifier. Raises ValueError for what is none."""
+    """Return a number of tokens, or one's identifier. Raises ValueError for what is none."""
     if type(value) is not int or not 0 <= value <= MAX_COUNT:
         raise ValueError("not a count")
     return value

@@ -29,8 +29,8 @@ def parse_passes(text: str) -> PassSeconds:
 
 
 def price_notes(before: PassSeconds, after: PassSeconds) -> dict[str, float]:
-    """The ratio of measured to priced seconds between two moments, by part, for the notes of a table; parts that no
-    pass had are left out, and all where the server did not tell before."""
+    """Return the ratio of measured to priced seconds between two moments, by part, for the notes of a table; parts that
+    no pass had are left out, and all where the server did not tell before."""
     notes: dict[str, float] = {}
     if not before:
         return notes

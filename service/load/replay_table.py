@@ -9,7 +9,8 @@ from helmsman.service.load.replay import ReplayResult
 
 
 def table_of_replay(requests: Requests, replayed: ReplayResult, info: ServedInfo) -> ServedTable:
-    """One row a request. Times count from second 0 of the requests; when one was scheduled a client cannot see.
+    """Return a table with one row a request. Times count from second 0 of the requests; when one was scheduled a client
+    cannot see.
 
     A request counts from when it should have been sent, so that a client that is late hides nothing."""
     start, observed = replayed.start, replayed.observed
@@ -35,7 +36,7 @@ def table_of_replay(requests: Requests, replayed: ReplayResult, info: ServedInfo
 
 
 def _finish(observed: RequestRecord) -> float:
-    """The last token; of those who did not finish, when they left."""
+    """Return the moment of the last token; of those who did not finish, when they left."""
     return observed.moments[-1] if _status(observed) == "finished" else observed.ended
 
 
@@ -49,7 +50,7 @@ def _prompt(observed: RequestRecord, requests: Requests) -> int:
 
 
 def _gaps(observed: tuple[RequestRecord, ...]) -> Gaps:
-    """Every gap as a run of its own."""
+    """Return every gap as a run of its own."""
     gaps = [np.diff(record.moments) for record in observed]
     start = np.concatenate([[0], np.cumsum([len(gap) for gap in gaps])]).astype(np.int64)
     ones = np.ones(start[-1], np.int64)

@@ -20,11 +20,11 @@ class RequestForm:
 
     @property
     def target(self) -> str:
-        """The path of the URL."""
+        """Return the path of the URL."""
         return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     def body(self, row: int) -> dict[str, Any]:
-        """The request as JSON."""
+        """Return the request as JSON."""
         prompt = self.prompt(row)
         said = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
         body = {

@@ -37,6 +37,6 @@ async def read_counters(url: str, key: str | None = None) -> ServerCounters:
 
 
 def notes_between(before: ServerCounters, after: ServerCounters) -> dict[str, float]:
-    """Notes of a table of served requests: what others took of the processors, and what passes took beside their
+    """Return notes of a table of served requests: what others took of the processors, and what passes took beside their
     price."""
     return use_notes(before.processors, after.processors) | price_notes(before.passes, after.passes)

@@ -38,7 +38,7 @@ class Capacity:
 
 
 def find_capacity(keeps: Keeps, guess: float, seeds: Sequence[int]) -> Capacity:
-    """The highest rate that keeps the SLO, near `guess` requests a second.
+    """Return the highest rate that keeps the SLO, near `guess` requests a second.
 
     Raises InfeasibleError where no rate down to a millionth of the guess keeps it, or none up to a million times it
     misses it."""
@@ -74,7 +74,7 @@ def _bisect(keeps: Keeps, guess: float, seed: int) -> SeedCapacity:
 
 
 def _bracket(keeps: Keeps, guess: float, seed: int) -> tuple[float, float]:
-    """A rate that keeps the SLO and one twice as high that does not."""
+    """Return a rate that keeps the SLO and one twice as high that does not."""
     upward = keeps(guess, seed)
     rate, factor = guess, 2.0 if upward else 0.5
     while 1.0 / _WIDEST < rate / guess < _WIDEST:

@@ -40,7 +40,7 @@ def vllm_bench(served: ServedTable, report: ServingReport) -> dict[str, Any]:
 
 
 def _spread(name: str, spread: Spread | None) -> dict[str, float]:
-    """A metric's mean, median and percentiles in milliseconds; 0 where there is none, as vLLM writes it."""
+    """Return a metric's mean, median and percentiles in milliseconds; 0 where there is none, as vLLM writes it."""
     values = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
     return {
         f"{said}_{name}_ms": 0.0 if spread is None else getattr(spread, ours) * _MS for said, ours in values.items()
@@ -60,7 +60,7 @@ def _details(served: ServedTable) -> dict[str, Any]:
 
 
 def _gaps(served: ServedTable) -> Iterator[list[float]]:
-    """Each request's own gaps, seconds."""
+    """Yield each request's own gaps, seconds."""
     gaps = served.gaps
     for first, last in zip(gaps.start[:-1].tolist(), gaps.start[1:].tolist(), strict=True):
         runs = (gaps.first_s[run] + gaps.step_s[run] * np.arange(gaps.steps[run]) for run in range(first, last))

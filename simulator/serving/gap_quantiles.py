@@ -25,12 +25,12 @@ class Runs:
         return int(np.sum(self.steps * self.weight))
 
     def mean(self) -> float:
-        """The mean of all values."""
+        """Return the mean of all values."""
         sums = self.weight * self.steps * (self.first + self.step * ((self.steps - 1) / 2.0))
         return float(np.sum(sums)) / self.count()
 
     def last(self) -> Floats:
-        """The largest value of each run."""
+        """Return the largest value of each run."""
         return self.first + self.step * (self.steps - 1)
 
     def only(self, kept: NDArray[np.bool_]) -> "Runs":
@@ -51,7 +51,7 @@ class Runs:
 
 
 def runs_of(gaps: Gaps, on_cpu: bool | None = None) -> Runs:
-    """All gaps, or those of requests whose attention was on the host (or was not)."""
+    """Return all gaps, or those of requests whose attention was on the host (or was not)."""
     kept = np.ones(len(gaps.steps), np.bool_) if on_cpu is None else gaps.on_cpu == on_cpu
     falling = gaps.step_s < 0.0
     first = np.where(falling, gaps.first_s + gaps.step_s * (gaps.steps - 1), gaps.first_s)
@@ -59,7 +59,8 @@ def runs_of(gaps: Gaps, on_cpu: bool | None = None) -> Runs:
 
 
 def quantiles(runs: Runs, shares: Sequence[float]) -> Iterator[float]:
-    """The quantiles (0 to 1) of all values, linear between neighbouring ranks (numpy's default); at least one value."""
+    """Yield the quantiles (0 to 1) of all values, linear between neighbouring ranks (numpy's default); at least one
+    value."""
     ends, last = Ends(runs), runs.count() - 1
     for quantile in shares:
         position = quantile * last
@@ -88,7 +89,7 @@ def _counted(values: Floats, counts: Ints) -> tuple[Floats, Ints]:
 
 
 def ranked(runs: Runs, ends: Ends, rank: int) -> float:
-    """The value that `rank` others come before, to the last bit or the one beside it.
+    """Return the value that `rank` others come before, to the last bit or the one beside it.
 
     Bisection; runs wholly on one side are counted once and left."""
     low, high = ends.bounds(rank)
@@ -108,7 +109,7 @@ def ranked(runs: Runs, ends: Ends, rank: int) -> float:
 
 
 def _next(runs: Runs, value: float, rank: int) -> float:
-    """The value one rank after that of `rank`, which is `value`."""
+    """Return the value one rank after that of `rank`, which is `value`."""
     passed = runs.at_most(value)
     if int(np.sum(passed * runs.weight)) > rank + 1:
         return value

@@ -20,7 +20,7 @@ from helmsman.simulator.serving.requests.vllm_bench import answered_rows
 
 
 def read_measured(path: Path) -> ServedTable:
-    """A table of ours, what `vllm bench serve --save-detailed` wrote (.json), or AIPerf's records (.jsonl).
+    """Return a table of ours, what `vllm bench serve --save-detailed` wrote (.json), or AIPerf's records (.jsonl).
 
     Raises BadInputError."""
     suffix = path.suffix.lower()
@@ -43,7 +43,7 @@ def _from_vllm(path: Path) -> ServedTable:
 
 
 def _detail(content: dict[str, Any], name: str, row: Ints, file: str) -> list[Any]:
-    """A list with a value for each of the file's requests."""
+    """Return a list with a value for each of the file's requests."""
     values = content.get(name)
     if not isinstance(values, list) or len(values) <= int(row.max(initial=-1)):
         remedy = "run vllm bench serve with --save-result --save-detailed"
@@ -61,7 +61,7 @@ def _from_aiperf(path: Path) -> ServedTable:
 
 
 def _seconds(row: dict[str, Any], name: str) -> float:
-    """A metric in milliseconds; nan where it is missing, as of answers that were not streamed."""
+    """Return a metric in milliseconds; nan where it is missing, as of answers that were not streamed."""
     value = (row[name] or {}).get("value")
     return np.nan if value is None else value / 1e3
 

@@ -58,7 +58,7 @@ def goodput(served: ServedTable, slo: Slo, duration: float) -> Goodput:
 
 
 def spread(values: Floats) -> Spread | None:
-    """The distribution of what is not nan; none where nothing is."""
+    """Return the distribution of what is not nan; none where nothing is."""
     value = values[~np.isnan(values)]
     if not len(value):
         return None
@@ -67,7 +67,7 @@ def spread(values: Floats) -> Spread | None:
 
 
 def gap_spread(runs: Runs) -> Spread | None:
-    """The distribution of gaps between tokens; none where there are none."""
+    """Return the distribution of gaps between tokens; none where there are none."""
     count = runs.count()
     if not count:
         return None

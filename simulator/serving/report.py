@@ -39,7 +39,7 @@ def report(served: ServedTable, slo: Slo | None = None, activity: Activity | Non
 
 
 def duration_of(served: ServedTable) -> float:
-    """Seconds from the first arrival until the last request had ended; 0 where none was served."""
+    """Return seconds from the first arrival until the last request had ended; 0 where none was served."""
     ends = served.finish_s[~np.isnan(served.finish_s)]
     return max(0.0, float(ends.max() - served.arrival_s[0])) if len(ends) else 0.0
 
@@ -82,7 +82,7 @@ def _throughput(served: ServedTable, duration: float) -> Throughput:
 
 
 def _attended(served: ServedTable, on_cpu: bool, itl: Spread | None) -> Attended:
-    """Requests with attention on the host for some of their tokens, or those with none there."""
+    """Return requests with attention on the host for some of their tokens, or those with none there."""
     here = finished(served) & ((served.cpu_tokens > 0) == on_cpu)
     decoded = np.maximum(served.produced - 1, 0) - served.cpu_tokens
     return Attended(

@@ -20,7 +20,7 @@ class CountOverTime:
         return float(np.sum(np.diff(self.at_s) * self.count[:-1]))
 
     def mean(self) -> float:
-        """The mean number from the first step to the last."""
+        """Return the mean number from the first step to the last."""
         return self.integral() / float(self.at_s[-1] - self.at_s[0])
 
 

@@ -57,7 +57,8 @@ def _number(part: str, text: str) -> float:
 def sweep(
     question: Sweep, policies: Sequence[str], run: Callable[[float, str], ServingReport], relative_to: str | None = None
 ) -> ServingSweep:
-    """Every policy at every value, and output tokens/s relative to one of them where asked. `run`: one run."""
+    """Run every policy at every value, and compute output tokens/s relative to one of them where asked. `run`: one
+    run."""
     points: list[SweepPoint] = []
     names = [*policies, *([relative_to] if relative_to and relative_to not in policies else [])]
     for value in question.values:

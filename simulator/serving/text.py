@@ -104,14 +104,14 @@ def _verdict(goodput: Goodput | None) -> Iterator[str]:
 
 
 def slo_text(slo: Slo) -> str:
-    """An SLO in one line."""
+    """Return an SLO in one line."""
     limits = [(name, getattr(slo, field)) for name, field in LIMITS.items()]
     said = ", ".join(f"{name} {format_seconds(limit)}" for name, limit in limits if limit is not None)
     return f"{slo.name + ': ' if slo.name else ''}{said} for {slo.share:.4g} of the requests"
 
 
 def sweep_text(serving_sweep: ServingSweep) -> str:
-    """A line for each run of a sweep."""
+    """Return a line for each run of a sweep."""
     waits = f"{'TTFT p99':>10}{'TPOT p99':>10}{'E2E/tokens':>11}"
     head = f"{serving_sweep.over:>14}  {'policy':<16}{'requests/s':>11}{'tokens/s':>10}{waits}"
     return "\n".join(
@@ -147,7 +147,7 @@ def _seconds(values: Sequence[float | None]) -> list[str]:
 
 
 def capacity_text(serving_capacity: ServingCapacity) -> str:
-    """The maximum rate, its interval and what it was found from."""
+    """Return the maximum rate, its interval and what it was found from."""
     interval = (
         ""
         if serving_capacity.low is None or serving_capacity.high is None

@@ -81,7 +81,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first asked for."""
+    """Return a public name, imported when it is first asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -242,7 +242,8 @@ def _serving(question: AskedServing) -> ServingQuestion:
 
 
 def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:
-    """The strategies to compare, each once. Raises UsageError for those that are none, and for fewer than two."""
+    """Return the strategies to compare, each once. Raises UsageError for those that are none, and for fewer than
+    two."""
     if isinstance(strategies, str) or not isinstance(strategies, Sequence | None):
         raise UsageError("not several names", field="strategies", value=strategies, remedy="give a list of names")
     names = OWN if strategies is None else tuple(dict.fromkeys(FORMER.get(str(name), str(name)) for name in strategies))

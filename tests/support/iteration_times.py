@@ -14,30 +14,31 @@ _NOTHING = PassWork()
 
 
 def prefill_attention(cost: IterationCost, work: PassWork) -> float:
-    """One layer's attention of prompt chunks: bound by arithmetic or by the cache it reads."""
+    """Return one layer's attention of prompt chunks: bound by arithmetic or by the cache it reads."""
     return max(cost.prefill_compute(work.pairs), cost.prefill_read(work.prompt_kv))
 
 
 def device_attention(cost: IterationCost, work: PassWork) -> float:
-    """One layer's attention on the accelerator: of decodes, in fewer micro-batches than stages where there are fewer of
-    them, and of prompt chunks."""
+    """Return one layer's attention on the accelerator: of decodes, in fewer micro-batches than stages where there are
+    fewer of them, and of prompt chunks."""
     spread = max(1.0, cost.stages / max(1, work.tokens))
     decodes = cost.gpu_attention(spread * work.gpu_kv) + cost.gpu_request * spread * work.gpu_requests
     return decodes + prefill_attention(cost, work)
 
 
 def cpu_attention(cost: IterationCost, work: PassWork) -> float:
-    """One layer's decode attention on the host (T_ca)."""
+    """Return one layer's decode attention on the host (T_ca)."""
     return cost.cpu_attention(work.cpu_kv) + cost.cpu_request * work.cpu_requests
 
 
 def transfers(cost: IterationCost, work: PassWork) -> float:
-    """One layer's queries, keys and values to the host, and outputs back (TrQKV + TrO)."""
+    """Return one layer's queries, keys and values to the host, and outputs back (TrQKV + TrO)."""
     return cost.to_host(work.cpu_requests) + cost.to_device(work.cpu_requests)
 
 
 def reading(cost: IterationCost, work: PassWork) -> float:
-    """Seconds of one layer in which the accelerator reads memory: weights, as for one token, and caches of decodes."""
+    """Return seconds of one layer in which the accelerator reads memory: weights, as for one token, and caches of
+    decodes."""
     return min(cost.linear(work.tokens), cost.linear(1)) + cost.gpu_attention(work.gpu_kv)
 
 
@@ -59,7 +60,7 @@ def gpu_only_seconds(cost: IterationCost, work: PassWork) -> float:
 
 
 def simple_seconds(cost: IterationCost, work: PassWork) -> float:
-    """The host's decode attention and everything else one after the other (NEO-03)."""
+    """Return the host's decode attention and everything else one after the other (NEO-03)."""
     host = cost.layers * cpu_attention(cost, work)
     turns = _on_accelerator(cost, work) + (cost.layers * transfers(cost, work) + host) / cost.stages
     return max(turns, host + cost.ends(work.outputs), _link(cost, work))
@@ -132,8 +133,8 @@ def _on_accelerator(cost: IterationCost, work: PassWork) -> float:
 
 
 def _link(cost: IterationCost, *batches: PassWork) -> float:
-    """Seconds that the busier direction of the link needs for what all layers of a pass move, hand-overs included; of a
-    pipeline, each accelerator's of its own layers."""
+    """Return seconds that the busier direction of the link needs for what all layers of a pass move, hand-overs
+    included; of a pipeline, each accelerator's of its own layers."""
     out = sum(cost.to_host(batch.cpu_requests) + cost.swap_out(batch.swap_out) for batch in batches)
     back = sum(cost.to_device(batch.cpu_requests) + cost.swap_in(batch.swap_in) for batch in batches)
     return cost.layers * max(out, back) / cost.stages

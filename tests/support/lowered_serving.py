@@ -16,7 +16,7 @@ from helmsman.schemas.errors import BadInputError
 
 
 def lower_serving(plan: Placed, iteration: ServingIteration) -> TaskGraph:
-    """The task graph of an online pass over a plan whose caches are on an accelerator.
+    """Return the task graph of an online pass over a plan whose caches are on an accelerator.
 
     Raises BadInputError where what operations read is not in their memory as it is used, a rule is missing, or two
     memories that must exchange data have no link."""
@@ -102,7 +102,7 @@ class _Order:
             self.tasks.attend(number, members.prompts, members.gpu)
 
     def _on_host(self, layer: int, batch: int) -> tuple[int, ...]:
-        """The contexts of a sub-batch that the host attends to, with those who have joined it."""
+        """Return the contexts of a sub-batch that the host attends to, with those who have joined it."""
         joined = self.iteration.joining(layer) if batch else ()
         return (*self.iteration.batches[batch].cpu, *joined) if layer < self.layers else ()
 

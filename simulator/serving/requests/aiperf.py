@@ -35,7 +35,7 @@ class Records:
 
 
 def read_records(path: Path) -> Records:
-    """Those that neither failed nor were cancelled. Raises BadInputError."""
+    """Return the records that neither failed nor were cancelled. Raises BadInputError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -66,7 +66,7 @@ def _metrics() -> "pa.StructType":
 
 
 def read_aiperf(path: Path) -> tuple[Requests, Place]:
-    """Requests as they were sent. Raises BadInputError."""
+    """Return requests as they were sent. Raises BadInputError."""
     records = read_records(path)
     requests = make_requests(records.sent_s, records.prompt_tokens, records.output_tokens)
     return requests, Place(str(path), NAMES, lambda row: line_of(path, int(records.row[row])))

@@ -40,7 +40,7 @@ def generator(seed: int, purpose: str) -> np.random.Generator:
 
 
 def draw_arrivals(arrivals: Arrivals, count: int, rate: float, seed: int) -> Floats:
-    """Seconds at which `count` requests arrive, `rate` a second on average; the first one a gap after 0."""
+    """Return seconds at which `count` requests arrive, `rate` a second on average; the first one a gap after 0."""
     if arrivals.process == "all-at-once":
         return np.zeros(count)
     return np.cumsum(_gaps(arrivals, count, generator(seed, "arrivals"))) / rate
@@ -77,7 +77,7 @@ def arrive(requests: Requests, rate: float | None, arrivals: Arrivals | None, se
 
 
 def own_rate(requests: Requests) -> float | None:
-    """Requests a second from the first to the last; none where all arrive at once."""
+    """Return requests a second from the first to the last; none where all arrive at once."""
     seconds = float(requests.arrival_s[-1] - requests.arrival_s[0])
     return (len(requests) - 1) / seconds if seconds > 0.0 else None
 

@@ -43,7 +43,7 @@ PER_SECOND = {
 
 
 def read_lengths(path: Path) -> tuple[Requests, Place]:
-    """All at once where there are no arrival times. Raises BadInputError."""
+    """Return requests, all at once where there are no arrival times. Raises BadInputError."""
     import pyarrow as pa
 
     header = csv_header(path)
@@ -62,7 +62,7 @@ def read_lengths(path: Path) -> tuple[Requests, Place]:
 
 
 def _named(header: tuple[str, ...], names: tuple[str, ...], what: str, path: Path) -> str:
-    """The name in a header that means the lengths of `what`."""
+    """Return the name in a header that means the lengths of `what`."""
     columns = [name for name in names if name in header]
     if not columns:
         remedy = f"call the column one of {', '.join(names)}; the file has {', '.join(header)}"

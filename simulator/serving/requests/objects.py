@@ -11,12 +11,12 @@ MOST = 2**62
 
 
 def numbers(values: Any, file: str, field: str) -> Floats:
-    """A list of numbers. Raises BadInputError."""
+    """Return a list of numbers. Raises BadInputError."""
     return np.array(_checked(values, (int, float), "a number", file, field), np.float64)
 
 
 def whole_numbers(values: Any, file: str, field: str) -> Ints:
-    """A list of whole numbers. Raises BadInputError."""
+    """Return a list of whole numbers. Raises BadInputError."""
     return np.array(_checked(values, int, "a whole number", file, field), np.int64)
 
 

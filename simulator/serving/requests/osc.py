@@ -11,7 +11,7 @@ from helmsman.simulator.serving.requests.objects import whole_numbers
 
 
 def read_osc(content: list[Any], path: Path) -> tuple[Requests, Place]:
-    """All at once. Raises BadInputError."""
+    """Return requests that come all at once. Raises BadInputError."""
     file = str(path)
     wrong = next((place for place, row in enumerate(content) if not isinstance(row, dict)), None)
     if wrong is not None:

@@ -37,7 +37,7 @@ class RequestSource:
         return True
 
     def requests(self, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Requests:
-        """The requests with a seed, a rate and lengths of a study. Raises UsageError."""
+        """Return the requests with a seed, a rate and lengths of a study. Raises UsageError."""
         wanted = self.rate if rate is None else rate
         if isinstance(self.source, Requests):
             return arrive(_with_lengths(self.source, lengths), wanted, self.arrivals, seed)

@@ -34,7 +34,7 @@ class Synthetic:
 
 
 def parse_synthetic(text: str) -> Synthetic:
-    """The specification after `synthetic:`. Raises UsageError."""
+    """Return the specification after `synthetic:`. Raises UsageError."""
     values: dict[str, Any] = {}
     for part in filter(None, text.removeprefix(PREFIX).split(",")):
         name, equals, value = part.partition("=")
@@ -81,7 +81,7 @@ def _wrong(part: str, remedy: str) -> UsageError:
 
 
 def make_synthetic(synthetic: Synthetic, seed: int) -> Requests:
-    """The requests; the same for the same seed."""
+    """Return the requests; the same for the same seed."""
     arrivals = synthetic.arrivals if synthetic.rate > 0.0 else Arrivals("all-at-once")
     arrival = draw_arrivals(arrivals, synthetic.n, synthetic.rate, seed)
     prompt = _lengths(synthetic.lengths, synthetic.input, synthetic.n, generator(seed, "prompts"))

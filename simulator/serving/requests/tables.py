@@ -19,7 +19,7 @@ _KINDS = {"int64": "a whole number", "double": "a number", "timestamp": "a time 
 
 
 def csv_header(path: Path) -> tuple[str, ...]:
-    """The names in the first line of a CSV file. Raises BadInputError where there is none."""
+    """Return the names in the first line of a CSV file. Raises BadInputError where there is none."""
     first = read_start(path).splitlines()
     if not first or not first[0].strip():
         raise BadInputError("an empty file", file=str(path), remedy="write a line of column names, and one per request")
@@ -27,8 +27,8 @@ def csv_header(path: Path) -> tuple[str, ...]:
 
 
 def read_start(path: Path) -> str:
-    """The first letters of a file that is not too large. Raises BadInputError, also for a pipe or a device, of which
-    the beginning can be read once, or the end never."""
+    """Return the first letters of a file that is not too large. Raises BadInputError, also for a pipe or a device, of
+    which the beginning can be read once, or the end never."""
     remedy = "check the path and its permissions"
     try:
         check_regular(path)
@@ -42,12 +42,12 @@ def read_start(path: Path) -> str:
 
 
 def csv_line(row: int) -> int:
-    """The line, counted from 1, of a row of CSV, counted from 0: the first line holds the names."""
+    """Return the line, counted from 1, of a row of CSV, counted from 0: the first line holds the names."""
     return row + 2
 
 
 def read_csv(path: Path, types: "Mapping[str, pa.DataType]") -> "pa.Table":
-    """The columns that `types` names. Raises BadInputError."""
+    """Return the columns that `types` names. Raises BadInputError."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -81,7 +81,8 @@ def _csv_problem(text: str, path: Path, header: tuple[str, ...]) -> BadInputErro
 
 
 def read_jsonl(path: Path, schema: "pa.Schema") -> "pa.Table":
-    """The fields of `schema` from a file with one JSON object a line; others are ignored. Raises BadInputError."""
+    """Return the fields of `schema` from a file with one JSON object a line; others are ignored. Raises
+    BadInputError."""
     import pyarrow as pa
     from pyarrow import json
 
@@ -98,12 +99,12 @@ def read_jsonl(path: Path, schema: "pa.Schema") -> "pa.Table":
 
 
 def _block_size(path: Path) -> int:
-    """Bytes read together; a line may not be longer than that."""
+    """Return bytes read together; a line may not be longer than that."""
     return max(2**22, min(path.stat().st_size, 2**27))
 
 
 def _jsonl_problem(text: str, path: Path, schema: "pa.Schema") -> BadInputError:
-    """The first line that is no object with the fields asked for; Arrow does not say which it is."""
+    """Return the first line that is no object with the fields asked for; Arrow does not say which it is."""
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if line.strip():
             try:
@@ -154,6 +155,6 @@ def _kind(kind: "pa.DataType") -> str:
 
 
 def line_of(path: Path, row: int) -> int:
-    """The line, counted from 1, of a row of JSON Lines, counted from 0: blank lines are no rows."""
+    """Return the line, counted from 1, of a row of JSON Lines, counted from 0: blank lines are no rows."""
     lines = [number for number, line in enumerate(path.read_bytes().splitlines(), start=1) if line.strip()]
     return lines[row]

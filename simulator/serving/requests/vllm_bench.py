@@ -24,7 +24,8 @@ class AnsweredRows:
 
 
 def answered_rows(content: dict[str, Any], file: str) -> AnsweredRows:
-    """Those that got an output, by `start_times`; all at once in older files, which lack them. Raises BadInputError."""
+    """Return those that got an output, by `start_times`; all at once in older files, which lack them. Raises
+    BadInputError."""
     prompt, output = (whole_numbers(_list(content, name, file), file, name) for name in ("input_lens", "output_lens"))
     sent = numbers(content["start_times"], file, "start_times") if "start_times" in content else np.zeros(len(prompt))
     if not len(prompt) == len(output) == len(sent):
@@ -37,7 +38,7 @@ def answered_rows(content: dict[str, Any], file: str) -> AnsweredRows:
 
 
 def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Place]:
-    """Requests that got an output: nobody knows how long the others' would have been. Raises BadInputError."""
+    """Return requests that got an output: nobody knows how long the others' would have been. Raises BadInputError."""
     rows = answered_rows(content, str(path))
     return make_requests(rows.sent_s, rows.prompt_tokens, rows.output_tokens), Place(str(path), NAMES)
 

@@ -40,7 +40,8 @@ def add_key_arguments(add: Callable[..., object], what: str) -> None:
 
 
 def keys_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The keys that arguments and a file give, or else the environment. Raises UsageError for what cannot be a key."""
+    """Return the keys that arguments and a file give, or else the environment. Raises UsageError for what cannot be a
+    key."""
     given = [("--api-key", key) for key in args.api_key]
     if args.api_key_file is not None:
         given += [("--api-key-file", key) for key in _lines(args.api_key_file)]
@@ -86,7 +87,7 @@ def access_of(args: argparse.Namespace) -> "Access":
 
 
 def _origin(text: str) -> str:
-    """An origin as browsers write it: small letters, without a port that its scheme has anyway."""
+    """Return an origin as browsers write it: small letters, without a port that its scheme has anyway."""
     scheme, separator, rest = text.lower().partition("://")
     if text in ("null", "*"):
         return text

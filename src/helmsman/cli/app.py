@@ -164,8 +164,8 @@ def _check_zero_bytes(arguments: Sequence[str]) -> None:
 
 
 def _lack(error: Exception) -> HardwareUnavailableError | None:
-    """The memory, the thread or whatever else the system refused, if that is what `error` says: from Python, from
-    libraries, or from the loader of their native parts."""
+    """Return the memory, the thread or whatever else the system refused, if that is what `error` says: from Python,
+    from libraries, or from the loader of their native parts."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return _out_of_memory()
     if isinstance(error, ImportError) and any(refusal in str(error) for refusal in _NO_MAPPING):

@@ -21,7 +21,7 @@ _MOST = 2**20
 
 
 def build_parser(strategy: str | None = None) -> Parser:
-    """The arguments of helm-bench for a strategy; None: those of all of them."""
+    """Return the arguments of helm-bench for a strategy; None: those of all of them."""
     parser = command_parser(
         "helm-bench",
         "Measure prompt processing (pp) and token generation (tg) of a plan, at depths of the cache.",
@@ -106,7 +106,7 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
 
 
 def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
-    """The plan that is given, or one made for the tests."""
+    """Return the plan that is given, or one made for the tests."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.machine import machine, warn, warn_of_disturbed
     from helmsman.hwdb.load_model import check_context, load_model

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-bench-serve."""
+    """Return the arguments of helm-bench-serve."""
     parser = command_parser(
         "helm-bench-serve",
         "Replay requests in time against any server with OpenAI's interface: TTFT, TPOT, ITL, E2E, throughput.",
@@ -116,7 +116,7 @@ def _replay(
 
 
 def _lag(requests: "Requests", replayed: "ReplayResult") -> float:
-    """Seconds by which the latest request was sent too late."""
+    """Return seconds by which the latest request was sent too late."""
     arrivals: list[float] = requests.arrival_s.tolist()
     sent = (record.sent - replayed.start for record in replayed.observed)
     return max(moment - arrival for moment, arrival in zip(sent, arrivals, strict=True))

@@ -44,7 +44,7 @@ def speaking(args: argparse.Namespace, plan: "Plan") -> "Speaking":
 
 
 def template_of(args: argparse.Namespace, text: "Text | None") -> "Renderer":
-    """The checkpoint's chat template, to be closed. Raises BadInputError where there is no tokenizer."""
+    """Return the checkpoint's chat template, to be closed. Raises BadInputError where there is no tokenizer."""
     from helmsman.executor.chat_template import open_template
     from helmsman.executor.template_process import Renderer
 
@@ -70,7 +70,7 @@ def converse(args: argparse.Namespace, chat: "Chat") -> None:
 
 
 def _line() -> str | None:
-    """The next line without what ends it; None at the end of the input."""
+    """Return the next line without what ends it; None at the end of the input."""
     if sys.stdin.isatty():
         say("> ", end="")
     try:

@@ -22,7 +22,7 @@ _REMEDY = "profile again, or change --tolerance"
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-check."""
+    """Return the arguments of helm-check."""
     parser = command_parser(
         "helm-check",
         "Compare predicted, simulated and measured seconds of a plan, term by term, or requests simulated and served.",
@@ -115,6 +115,6 @@ def _judge(verdict: "Verdict", told: str, remedy: str = _REMEDY) -> int:
 
 
 def _progress(args: argparse.Namespace) -> "Progress":
-    """A bar over the passes to expect, on a terminal and after a second only."""
+    """Return a bar over the passes to expect, on a terminal and after a second only."""
     hidden = True if args.quiet or args.json else None
     return lambda passes: bars()(passes, desc="expect", unit="pass", delay=1.0, disable=hidden, leave=False)

@@ -31,7 +31,7 @@ def compares(args: argparse.Namespace) -> bool:
 
 
 def compared(args: argparse.Namespace, request: "PlanRequest[Any]") -> "Comparison":
-    """The comparison. Raises UsageError for options that are not for this."""
+    """Return the comparison. Raises UsageError for options that are not for this."""
     from helmsman.analysis.ask_strategies import check_several, compare
 
     if args.pareto is not None and not args.batch <= args.pareto <= MOST_SEQUENCES:

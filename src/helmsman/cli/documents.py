@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def plan_of(args: argparse.Namespace) -> "Plan":
-    """The Plan that the arguments name, with a warning where it rests on disturbed figures; raises as `read_plan`."""
+    """Return the Plan that the arguments name, with a warning where it rests on disturbed figures; raises as
+    `read_plan`."""
     from helmsman.analysis.disturbance import disturbed_plan
     from helmsman.cli.machine import warn
 
@@ -24,7 +25,7 @@ def plan_of(args: argparse.Namespace) -> "Plan":
 
 
 def read_plan(path: Path) -> "Plan":
-    """The Plan at `path`, its invariants checked.
+    """Return the Plan at `path`, its invariants checked.
 
     Raises BadInputError or InfeasibleError naming the file."""
     from helmsman.planner.accept import accept

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-list."""
+    """Return the arguments of helm-list."""
     from helmsman.schemas.listing import Kind
 
     parser = command_parser(

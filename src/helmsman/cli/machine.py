@@ -29,7 +29,7 @@ def add_machine_arguments(parser: Parser) -> None:
 
 
 def machine(args: argparse.Namespace) -> "Hardware":
-    """The machine that the arguments name, overrides applied."""
+    """Return the machine that the arguments name, overrides applied."""
     from helmsman.hwdb.compose import override
     from helmsman.planner.rounding import with_rounding
     from helmsman.schemas.units import parse_bytes

@@ -65,8 +65,8 @@ class Parser(argparse.ArgumentParser):
         return not self.needed_first.isdisjoint(action.option_strings)
 
     def flag(self, option: str) -> str | None:
-        """The flag of an option, as the library names it, or of one of its settings (`loopback cores`); None where the
-        command has none."""
+        """Return the flag of an option, as the library names it, or of one of its settings (`loopback cores`); None
+        where the command has none."""
         option, _, setting = option.partition(" ")
         name = _SHORTER.get(option, option)
         named = (action.option_strings for action in self._actions if action.dest == name and action.option_strings)
@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
         raise UsageError("no such choice", field=flag, value=value, remedy=remedy)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        """A value as its argument's type reads it; what that refuses names the argument."""
+        """Return a value as its argument's type reads it; what that refuses names the argument."""
         try:
             return super()._get_value(action, arg_string)
         except UsageError as error:
@@ -132,7 +132,7 @@ class _PrintAction(argparse.Action):
         parser.exit(0)
 
     def text(self, parser: Parser, value: str) -> str:
-        """The text for the option's value."""
+        """Return the text for the option's value."""
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ class _HelpAll(_PrintAction):
     """Prints every option."""
 
     def text(self, parser: Parser, value: str) -> str:
-        """All of the help."""
+        """Return all of the help."""
         parser.needed_first = frozenset()
         return parser.format_help().rstrip("\n")
 
@@ -153,7 +153,7 @@ class _Completion(_PrintAction):
     """Prints a completion script, which asks helm-list for names; shtab is imported only here."""
 
     def text(self, parser: Parser, value: str) -> str:
-        """The script for a shell."""
+        """Return the script for a shell."""
         import shtab
 
         for action in parser._actions:
@@ -182,7 +182,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 
 def command_parser(prog: str, description: str, example: str, out: str = "FILE") -> Parser:
-    """A parser with the options that every command has; `out` other than FILE is what the command must write."""
+    """Return a parser with the options that every command has; `out` other than FILE is what the command must write."""
     parser = Parser(
         prog=prog,
         description=description,

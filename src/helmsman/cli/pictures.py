@@ -26,7 +26,7 @@ def check_plot_argument(args: argparse.Namespace) -> None:
 
 
 def layers_drawn(text: str | None, count: int) -> range:
-    """The layers that --layer names, `24` or `24-25`, of 0 <= l < count; by default one in the middle."""
+    """Return the layers that --layer names, `24` or `24-25`, of 0 <= l < count; by default one in the middle."""
     if text is None:
         return range(count // 2, count // 2 + 1)
     first, _, last = text.partition("-")

@@ -45,7 +45,7 @@ _OTHERS = (
 
 
 def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
-    """The arguments of helm-plan for a strategy; None: those of all of them; `whole`: --help shows them all."""
+    """Return the arguments of helm-plan for a strategy; None: those of all of them; `whole`: --help shows them all."""
     parser = command_parser(
         "helm-plan",
         "Choose where weights, KV cache and work go, and predict how fast that is.",
@@ -126,7 +126,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
-    """The request that the arguments make. Raises what is wrong with them."""
+    """Return the request that the arguments make. Raises what is wrong with them."""
     from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
     from helmsman.planner.read_request import COUNTS, workload_of
@@ -174,7 +174,7 @@ def _op_split(decision: "Decision") -> "OpSplit":
 
 
 def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
-    """The decision whose plan has it as evidence, and the line, where its record was disturbed."""
+    """Return the decision whose plan has it as evidence, and the line, where its record was disturbed."""
     from helmsman.analysis.disturbance import disturbance_line, disturbance_of, with_evidence
 
     disturbance = disturbance_of(decision.plan)
@@ -220,7 +220,7 @@ def _add_workload(parser: Parser) -> None:
 
 
 def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mapping[str, float]) -> str:
-    """The decision; with `verbose` also what it cost, part by part (PARK-50)."""
+    """Return the decision; with `verbose` also what it cost, part by part (PARK-50)."""
     from helmsman.planner.explain import explain
 
     cost = f"\n\nsearch       {decision.evaluated} candidates priced, {seconds:.2f} s in all" if verbose else ""

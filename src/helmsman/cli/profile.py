@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-profile."""
+    """Return the arguments of helm-profile."""
     parser = command_parser(
         "helm-profile",
         "Measure this machine with the executor's own kernels; --hw this uses the record.",

@@ -58,7 +58,7 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
 
 
 def known_elsewhere(table_place: "TablePlace", layer_question: "LayerQuestion") -> "Hardware | None":
-    """The record with the table of the newest other record that has it, None when there is none (PARK-49)."""
+    """Return the record with the table of the newest other record that has it, None when there is none (PARK-49)."""
     from helmsman.executor.profile.table_adopted import adopted
     from helmsman.hwdb.load_hardware import profiles
     from helmsman.profiles_folder import profiles_folder
@@ -68,7 +68,7 @@ def known_elsewhere(table_place: "TablePlace", layer_question: "LayerQuestion") 
 
 
 def newest() -> "Hardware | None":
-    """The newest record of this machine, if there is one."""
+    """Return the newest record of this machine, if there is one."""
     from helmsman.hwdb.load_hardware import THIS, load_hardware
     from helmsman.profiles_folder import profiles_folder
 
@@ -79,7 +79,7 @@ def newest() -> "Hardware | None":
 
 
 def measured(table_place: "TablePlace", layer_question: "LayerQuestion", date: str, quiet: bool) -> "Hardware":
-    """The record with the table that was asked for."""
+    """Return the record with the table that was asked for."""
     from helmsman.cli.progress import progress
     from helmsman.executor.profile.host import host_facts
     from helmsman.executor.profile.run import TOOL

@@ -46,11 +46,11 @@ class PartsClock:
 
     @property
     def seconds(self) -> float:
-        """Of all the work, as far as it was when its parts were last asked for."""
+        """Return the seconds of all the work, as far as it was when its parts were last asked for."""
         return self._ended - self._began
 
     def parts(self) -> dict[str, float]:
-        """Seconds by part, now."""
+        """Return seconds by part, now."""
         self._ended = perf_counter()
         ends = [*(began for _, began in self._told[1:]), self._ended]
         took = dict[str, float]()

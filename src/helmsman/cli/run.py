@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-run."""
+    """Return the arguments of helm-run."""
     parser = command_parser(
         "helm-run",
         "Run a plan for real on this machine and print tokens, TTFT, TPOT and tokens/s.",
@@ -97,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: "Machine") -> int:
-    """A conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
+    """Hold a conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
     from helmsman.cli.chat import check_chat, converse, speaking, template_of
     from helmsman.executor.chat import Chat
     from helmsman.executor.passes import caches_stay, passes_of
@@ -114,7 +114,7 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
 
 
 def _accepted(args: argparse.Namespace) -> "Plan":
-    """The plan, after everything that can be refused before a checkpoint is read."""
+    """Return the plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
     from helmsman.executor.executed import check_executed
@@ -129,7 +129,8 @@ def _accepted(args: argparse.Namespace) -> "Plan":
 
 
 def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
-    """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest loads."""
+    """Return the checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest
+    loads."""
     from helmsman.executor.text import open_text
 
     tokenizer, warnings = None, tuple[str, ...]()

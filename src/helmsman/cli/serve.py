@@ -25,7 +25,7 @@ _NEEDED = ("aiohttp", "prometheus_client", "jinja2")
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-serve."""
+    """Return the arguments of helm-serve."""
     parser = command_parser(
         "helm-serve",
         "Serve a plan on this machine: OpenAI's completions and chat, /health, /metrics. Ctrl-C lets requests finish.",
@@ -146,7 +146,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
 
 
 def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
-    """The model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
+    """Return the model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
     from helmsman.executor.chat_template import open_template
     from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import open_text

@@ -54,7 +54,7 @@ def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
 
 
 def _missed(how: str) -> HelmError:
-    """The error of a missed SLO, after the report."""
+    """Return the error of a missed SLO, after the report."""
     remedy = "lower --rate, add --replicas, or allow more time"
     return TargetMissedError(how, field="--slo", remedy=remedy).after_report()
 
@@ -100,6 +100,6 @@ def _capacity(args: argparse.Namespace, study: "ServingStudy") -> int:
 
 
 def _progress(args: argparse.Namespace, runs: int | None) -> "tqdm[None]":
-    """A bar over runs, on a terminal and after a second only."""
+    """Return a bar over runs, on a terminal and after a second only."""
     hidden = True if args.quiet or args.json else None
     return bars()(total=runs, desc="serve", unit="run", delay=1.0, disable=hidden, leave=False)

@@ -25,7 +25,7 @@ def question_of(args: argparse.Namespace) -> ServingQuestion:
 
 
 def policies(args: argparse.Namespace) -> list[str]:
-    """Those that --policy names, each once."""
+    """Return the policies that --policy names, each once."""
     return list(dict.fromkeys((POLICY if args.policy is None else args.policy).split(",")))
 
 

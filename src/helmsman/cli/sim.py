@@ -26,7 +26,7 @@ _MOST_STEPS = 1000
 
 
 def build_parser() -> Parser:
-    """The arguments of helm-sim."""
+    """Return the arguments of helm-sim."""
     parser = command_parser(
         "helm-sim",
         "Replay a plan in virtual time: TTFT, TPOT, tokens/s, and what every resource does; or serve requests with it.",
@@ -91,7 +91,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _progress(args: argparse.Namespace) -> "Progress":
-    """A bar over the decode steps to replay, on a terminal and after a second only."""
+    """Return a bar over the decode steps to replay, on a terminal and after a second only."""
     hidden = True if args.quiet or args.json else None
     return lambda steps: bars()(steps, desc="replay", unit="step", delay=1.0, disable=hidden, leave=False)
 

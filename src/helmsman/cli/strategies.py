@@ -35,7 +35,7 @@ class _Names:
 
 
 def strategy_named(arguments: Sequence[str]) -> str | None:
-    """The strategy that a command line names, last: its options are the ones that the command has. None where a
+    """Return the strategy that a command line names, last: its options are the ones that the command has. None where a
     completion script is asked for, which is of all."""
     if any(word.startswith("--completion") for word in arguments):
         return None
@@ -91,7 +91,7 @@ def _add(group: "argparse._ArgumentGroup", option: "Field[Any]", known: Option) 
 
 
 def flag_of(name: str) -> str:
-    """The flag of an option."""
+    """Return the flag of an option."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -111,7 +111,7 @@ def request_of(
     hardware: "Hardware",
     workload: "Workload",
 ) -> "PlanRequest[Any]":
-    """The request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
+    """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.file_formats import resolve_formats
     from helmsman.planner.request import PlanRequest
