@@ -99,8 +99,8 @@ def _result(test: Test, runner: "BenchRunner", repeats: int, tell: Callable[[str
     for _ in range(repeats):
         seconds.append(runner.seconds(test))
         tell(test.name)
-    rates = [per_second(tokens, each, test.name) for each in seconds]
-    nanoseconds = [each * 1e9 for each in seconds]
+    rates = [per_second(tokens, elapsed, test.name) for elapsed in seconds]
+    nanoseconds = [elapsed * 1e9 for elapsed in seconds]
     return BenchTest(
         n_prompt=test.prompt,
         n_gen=test.steps,
@@ -130,13 +130,13 @@ class BenchRunner:
         """Of the prompt, or of all decode steps together; what comes before is not timed."""
         if test.prompt:
             self._fill(test.depth, test.prompt)
-            found = self._generate(test.depth, test.depth + test.prompt, 1)
-            return float(found[1] - found[0])
+            moments = self._generate(test.depth, test.depth + test.prompt, 1)
+            return float(moments[1] - moments[0])
         before = max(test.depth, 1)
         first = before - 1 if self._engine.rewinds or self._engine.assumes else 0
         self._fill(first, 1)
-        found = self._generate(first, before, test.steps + 1)
-        return float(found[-1] - found[1])
+        moments = self._generate(first, before, test.steps + 1)
+        return float(moments[-1] - moments[1])
 
     def _generate(self, first: int, last: int, output: int) -> NDArray[np.float64]:
         """When passes over tokens [first, last) and `output` - 1 steps ended, the start first."""

@@ -17,7 +17,7 @@ def table(bench: Bench) -> str:
     rows = [head, *(_row(bench, test) for test in bench.results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     left = [name in ("model", "backend") for name in head]
-    lines = [" | ".join(_cell(*each) for each in zip(row, widths, left, strict=True)) for row in rows]
+    lines = [" | ".join(_cell(*cell) for cell in zip(row, widths, left, strict=True)) for row in rows]
     rule = " | ".join(
         "-" * width if is_left else "-" * (width - 1) + ":" for width, is_left in zip(widths, left, strict=True)
     )

@@ -196,11 +196,11 @@ def _alike(piece: CachePiece, heads: range, source: LayerCache, target: LayerCac
 
 
 def _holds(part: Part, heads: range) -> bool:
-    return any(each.start <= heads.start and heads.stop <= each.stop for each in part)
+    return any(piece.start <= heads.start and heads.stop <= piece.stop for piece in part)
 
 
 def _holding(part: Part, heads: range) -> Heads:
-    return next(each for each in part if each.start <= heads.start and heads.stop <= each.stop)
+    return next(piece for piece in part if piece.start <= heads.start and heads.stop <= piece.stop)
 
 
 def _common(one: Part, other: Part, piece: CachePiece) -> Iterator[tuple[Heads, Heads, range]]:

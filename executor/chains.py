@@ -68,7 +68,7 @@ class Stops:
         stop = self.by_task.get(index)
         if stop is None:
             return phase_pass.tasks[index].memories[0], phase_pass.tasks[index].memories[1]
-        first = next(each for each, other in self.by_task.items() if other == stop and each != stop.owner)
+        first = next(task for task, other in self.by_task.items() if other == stop and task != stop.owner)
         return phase_pass.tasks[first].memories[0], phase_pass.tasks[stop.owner].memories[1]
 
 

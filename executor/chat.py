@@ -72,10 +72,10 @@ class Chat:
         shown.append(stream.rest())
         on_text(shown[-1])
         self._cached = [*prompt, *tokens[:-1]]
-        found = "".join(shown)
-        self._messages = [*messages, {"role": "assistant", "content": found}]
+        answer = "".join(shown)
+        self._messages = [*messages, {"role": "assistant", "content": answer}]
         ending: Ending = "done" if ended else "context" if len(tokens) == room else "length"
-        return ChatReply(found, tokens, len(prompt) - past, ending)
+        return ChatReply(answer, tokens, len(prompt) - past, ending)
 
     def _generate(
         self, prompt: list[int], past: int, output: int, told: Callable[[NDArray[np.int32]], NDArray[np.bool_]]

@@ -45,8 +45,8 @@ def open_template(checkpoint: Path) -> ChatTemplate:
 
     Raises BadInputError for files that cannot be read, UsageError where Jinja is not installed."""
     _check_installed()
-    found = _of_gguf(gguf_files(checkpoint)[0]) if is_gguf(checkpoint) else _of_directory(checkpoint)
-    return found or ChatTemplate(_PLAIN, {}, str(checkpoint), own=False)
+    template = _of_gguf(gguf_files(checkpoint)[0]) if is_gguf(checkpoint) else _of_directory(checkpoint)
+    return template or ChatTemplate(_PLAIN, {}, str(checkpoint), own=False)
 
 
 def _of_gguf(path: Path) -> ChatTemplate | None:
@@ -73,8 +73,8 @@ def _of_directory(folder: Path) -> ChatTemplate | None:
 
 def _content(token: Any) -> str | None:
     """Tokens are texts, or objects with one."""
-    found = token.get("content") if isinstance(token, dict) else token
-    return found if isinstance(found, str) else None
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
 
 
 def _chosen(templates: Any) -> str | None:

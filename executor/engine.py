@@ -185,7 +185,7 @@ class Engine:
         self.close()
 
     def _keep_recorded(self) -> None:
-        self._recorded += [each for program in self._loaded.programs.values() for each in program.take()]
+        self._recorded += [record for program in self._loaded.programs.values() for record in program.take()]
 
     def _pass(self, iteration: Iteration) -> PhaseProgram:
         if self._growing is not None and not self._growing.suits(iteration.past, iteration.context):

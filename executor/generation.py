@@ -62,8 +62,8 @@ class Generation:
     def overhead_s(self) -> Times:
         """Seconds of every pass in which no task ran, (passes,)."""
         outside = np.diff(self.moments)
-        for each in self.recorded:
-            outside[each.passes] -= each.busy_s()
+        for record in self.recorded:
+            outside[record.passes] -= record.busy_s()
         return outside
 
 

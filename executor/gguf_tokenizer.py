@@ -81,20 +81,20 @@ def _splitting(file: GgufFile) -> Splitting:
     return SPLITTINGS[str(cut)]
 
 
-def _cut(found: Any, how: Splitting) -> None:
+def _cut(tokenizer: Any, how: Splitting) -> None:
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     if how.nfc:
-        found.normalizer = normalizers.NFC()
+        tokenizer.normalizer = normalizers.NFC()
     if how.pattern is None:
-        found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         return
     split = pre_tokenizers.Split(Regex(how.pattern), behavior="isolated", invert=False)
     by_byte = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    found.pre_tokenizer = pre_tokenizers.Sequence([split, by_byte])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, by_byte])
 
 
-def _begin(found: Any, file: GgufFile, how: Splitting, tokens: list[str]) -> None:
+def _begin(tokenizer: Any, file: GgufFile, how: Splitting, tokens: list[str]) -> None:
     """A text begins with BOS where the file says so, or says nothing and its kind does."""
     from tokenizers.processors import TemplateProcessing
 
@@ -107,7 +107,7 @@ def _begin(found: Any, file: GgufFile, how: Splitting, tokens: list[str]) -> Non
             "ids": [index],
             "tokens": [begin],
         }  # the template language cannot write a text with spaces or `$`
-        found.post_processor = TemplateProcessing(single="begin:0 $A:0", special_tokens=[named])
+        tokenizer.post_processor = TemplateProcessing(single="begin:0 $A:0", special_tokens=[named])
 
 
 def _texts(file: GgufFile, key: str) -> list[str]:

@@ -228,7 +228,7 @@ def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _Blo
             kept[piece.what].append(room.arriving[piece])
         if room is not None and piece in room.plain:
             plain[piece.what].append(room.plain[piece])
-    first, second, third = ({what: tuple(heads) for what, heads in each.items()} for each in (read, kept, plain))
+    first, second, third = ({what: tuple(heads) for what, heads in by_kind.items()} for by_kind in (read, kept, plain))
     return LayerCache(memory, first, second, third, None if room is None else (memory, room.number))
 
 

@@ -89,13 +89,13 @@ def prepare(
 
 def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
     """The program of passes of up to so many tokens, of which every chunk goes through what devices share."""
-    found, size = moves.found, chunk_tokens(moves.plan.workload.batch)
+    phase_pass, size = moves.found, chunk_tokens(moves.plan.workload.batch)
 
     def make(chunks: int | None) -> Program:
-        ordered = order(found, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)
-        return Program(found, ordered, moves.seats, moves, lanes)
+        ordered = order(phase_pass, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)
+        return Program(phase_pass, ordered, moves.seats, moves, lanes)
 
-    if tokens > size and any(half.divided for half in halves_of(found)):
+    if tokens > size and any(half.divided for half in halves_of(phase_pass)):
         return PromptProgram(make, size, -(-tokens // size))
     return make(1 if tokens > size else None)
 

@@ -153,8 +153,8 @@ def timed_passes(
 ) -> Iterator[tuple[Iteration, list[tuple[Task, tuple[float, float, int]]]]]:
     """Every pass of a run, with its tasks in lowering's order: start and end of each in seconds from the start of the
     run, and the bytes that it moved (`NOT_MOVED`: as planned)."""
-    times = [_times(each, float(generation.moments[0])) for each in generation.recorded]
-    by_pass = {number: found for time in times for number, found in time.items()}
+    times = [_times(record, float(generation.moments[0])) for record in generation.recorded]
+    by_pass = {number: tasks for time in times for number, tasks in time.items()}
     for number, iteration in enumerate(generation.iterations):
         yield iteration, [(task, by_pass[number][task.name]) for task in lower(plan, iteration).tasks]
 

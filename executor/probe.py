@@ -134,7 +134,7 @@ def _rates_at_once(work: Callable[[int, PieceT], tuple[float, float]], own: Sequ
         thread.start()
     for thread in threads:
         thread.join()
-    return [_rate(each) for each in done]
+    return [_rate(results) for results in done]
 
 
 def _rate(done: Sequence[tuple[float, float]]) -> float:

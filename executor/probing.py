@@ -49,7 +49,7 @@ class Prober:
 
     def pieces(self, devices: Devices) -> dict[str, list[Buffer]]:
         """What reads of each device read, by its name."""
-        native = {each.name: each.memory for each in devices.by_name.values() if isinstance(each, CpuDevice)}
+        native = {device.name: device.memory for device in devices.by_name.values() if isinstance(device, CpuDevice)}
         held = {memory.name: sum(buffer.size for buffer in memory.matrices) for memory in native.values()}
         most = beyond_caches(self._cache_bytes)
         if sum(held.values()) < most:

@@ -97,9 +97,9 @@ class Program:
 
     def take(self) -> tuple[Recorded, ...]:
         """What was recorded since the last call: of passes that executed the same tasks together."""
-        found, paged = self._take(), self._paged
+        recorded, paged = self._take(), self._paged
         self._paged = []
-        return tuple(with_pages(found, paged)) if self._pagers else (found,)
+        return tuple(with_pages(recorded, paged)) if self._pagers else (recorded,)
 
     def _take(self) -> Recorded:
         rows, taken = self._rows, np.array(self._taken).reshape(len(self._taken), len(self._stamps))
@@ -140,16 +140,19 @@ class _CallBuilder:
         self.chunks: list[list[TokenChunk]] = [[] for _ in found.tasks]
         self.submits = Submissions()
         plan = ordered.submissions
-        tails = {each.lane: number for number, each in enumerate(plan)}
-        done = [Event() if each.signals or tails[each.lane] == number else None for number, each in enumerate(plan)]
+        tails = {submission.lane: number for number, submission in enumerate(plan)}
+        done = [
+            Event() if submission.signals or tails[submission.lane] == number else None
+            for number, submission in enumerate(plan)
+        ]
         self.events = [event for event in done if event is not None]
         # The copies' tails last: most are done by then, and whoever waits long leaves them to a thread.
         ends = sorted(tails.items(), key=lambda lane: lane[0] in lanes.engines)
         self.last = [event for _, number in ends if (event := done[number]) is not None]
         self._used = 0
-        self.stamps = np.zeros(sum(self._room(each) for each in plan))
-        for each, event in zip(plan, done, strict=True):
-            self._add(each, [other for number in each.waits if (other := done[number]) is not None], event)
+        self.stamps = np.zeros(sum(self._room(submission) for submission in plan))
+        for submission, event in zip(plan, done, strict=True):
+            self._add(submission, [other for number in submission.waits if (other := done[number]) is not None], event)
 
     def _room(self, submission: Submission) -> int:
         """Stamps that a submission fills."""

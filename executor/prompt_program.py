@@ -37,4 +37,4 @@ class PromptProgram:
 
     def take(self) -> tuple[Recorded, ...]:
         """What was recorded since the last call."""
-        return tuple(found for program in self._made.values() for found in program.take() if len(found.passes))
+        return tuple(recorded for program in self._made.values() for recorded in program.take() if len(recorded.passes))

@@ -57,8 +57,8 @@ def together(page_times: Sequence[PageTimes]) -> PageTimes:
 
 def with_pages(recorded: Recorded, pages: Sequence[PageTimes]) -> Iterator[Recorded]:
     """`recorded` with the pages of every pass: passes one after the other that moved the same are together."""
-    for names, found in groupby(range(len(pages)), lambda row: pages[row].names):
-        rows = list(found)
+    for names, group in groupby(range(len(pages)), lambda row: pages[row].names):
+        rows = list(group)
         kept = [place for place, name in enumerate(recorded.tasks) if name not in set(names)]
         tasks = (*(recorded.tasks[place] for place in kept), *names)
         times = np.array([pages[row].times for row in rows]).reshape(len(rows), len(names), 2)

@@ -76,17 +76,17 @@ def take_seats(
     return [
         {
             at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)
-            for at, spec in found.items()
+            for at, spec in by_place.items()
         }
-        for one_pass, found in zip(passes, specs, strict=True)
+        for one_pass, by_place in zip(passes, specs, strict=True)
     ]
 
 
 def _workspaces(specs: Sequence[Mapping[Place, UniformSpec]], devices: Devices) -> dict[Place, Buffer]:
     """Scratch that is enough in every pass."""
     sizes: dict[Place, int] = {}
-    for each in specs:
-        for place, spec in each.items():
+    for by_place in specs:
+        for place, spec in by_place.items():
             sizes[place] = max(sizes.get(place, 0), devices.by_name[place[0]].workspace_size(spec))
     return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
 

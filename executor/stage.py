@@ -126,8 +126,13 @@ class _Part:
     def _kept(self, part: Part) -> list[Kept]:
         tokens = self.builder.caches.by_tokens
         return [
-            {"heads": (each.start, each.stop), "rows": each.buffer, "groups": each.format == "q4", "by_token": tokens}
-            for each in part
+            {
+                "heads": (heads.start, heads.stop),
+                "rows": heads.buffer,
+                "groups": heads.format == "q4",
+                "by_token": tokens,
+            }
+            for heads in part
         ]
 
     def norm(self, op: str, layer: int | None) -> Norm | None:
@@ -214,7 +219,7 @@ class _Part:
 def _read(part: Part) -> list[tuple[int, int, Buffer]]:
     """Buffers of several blocks first, so that what lives here counts where both hold a head."""
     result = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
-    return sorted(result, key=lambda each: result[each], reverse=True)
+    return sorted(result, key=lambda key: result[key], reverse=True)
 
 
 def divides(passes: tuple[PhasePass, ...]) -> bool:

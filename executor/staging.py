@@ -72,7 +72,7 @@ class Staging:
 
     def of(self, use: DeviceUse) -> list[tuple[Tensor, Slot]]:
         """Every streamed tensor of a use."""
-        return [(tensor, slot) for (each, tensor), slot in self._slots.items() if each == use]
+        return [(tensor, slot) for (owner, tensor), slot in self._slots.items() if owner == use]
 
 
 def stage_weights(
@@ -91,7 +91,7 @@ def stage_weights(
         [need for need in _needs(plan, one_pass, store, max_tokens) if tables or need.key[0].op != "embedding"]
         for one_pass in passes
     ]
-    places = [_places(each) for each in needs]
+    places = [_places(pass_needs) for pass_needs in needs]
     sizes: dict[tuple[str, int], int] = {}
     for place in places:
         for (which, _), end in place[1].items():
@@ -100,8 +100,8 @@ def stage_weights(
         which: memories[which[0]].alloc(size, f"streamed weights, set {which[1]}") for which, size in sizes.items()
     }
     return [
-        Staging({need.key: _slot(need, buffers[need.set], at) for need, at in zip(each, place[0], strict=True)})
-        for each, place in zip(needs, places, strict=True)
+        Staging({need.key: _slot(need, buffers[need.set], at) for need, at in zip(pass_needs, place[0], strict=True)})
+        for pass_needs, place in zip(needs, places, strict=True)
     ]
 
 

@@ -25,13 +25,13 @@ class StoppedStream:
         """The text to show after `token`."""
         if self.ended:
             return ""
-        found = self._held + self._stream.push(token)
-        shown = found if self._early > 0 else before_stop(found, self._stops)
+        text = self._held + self._stream.push(token)
+        shown = text if self._early > 0 else before_stop(text, self._stops)
         self._early -= 1
-        self.ended = len(shown) < len(found)
+        self.ended = len(shown) < len(text)
         if not self.ended:
-            shown = found[: len(found) - _beginning(found, self._stops)]
-        self._held = "" if self.ended else found[len(shown) :]
+            shown = text[: len(text) - _beginning(text, self._stops)]
+        self._held = "" if self.ended else text[len(shown) :]
         return shown
 
     def rest(self) -> str:

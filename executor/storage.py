@@ -85,13 +85,13 @@ def _create(folder: Path, size: int) -> DiskFile:
 def _sizes(plan: Plan) -> dict[str, int]:
     """Bytes of every storage memory that something lives in, in the order of the record."""
     kinds = {memory.name: memory.kind for memory in plan.hardware.memories}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for tensor in tensors(plan.model):
         for piece in homes(plan, tensor):
             for memory in (piece.rule.memory, *piece.rule.replicas):
                 if kinds[memory] == STORAGE:
-                    found[memory] = found.get(memory, 0) + in_blocks(_size(tensor, piece))
-    return {name: found[name] for name in kinds if name in found}
+                    sizes[memory] = sizes.get(memory, 0) + in_blocks(_size(tensor, piece))
+    return {name: sizes[name] for name in kinds if name in sizes}
 
 
 def _size(tensor: Tensor, piece: Slice[Residence]) -> int:

@@ -69,7 +69,7 @@ class _LaneOrder:
 
 def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[SubmittedStep]:
     """Tasks as steps, in an order in which every step follows those it depends on."""
-    step_list = _StepList(lanes, deps, {task: each for each in together for task in each.tasks})
+    step_list = _StepList(lanes, deps, {task: group for group in together for task in group.tasks})
     for task in range(len(lanes)):
         step_list.add(task)
     return step_list.steps

@@ -92,19 +92,19 @@ class Renderer(HelperProcess[subprocess.Popen[bytes]]):
         """The line that answers `line`."""
         assert process.stdout is not None, "opened with a pipe"
         self._write(process, line)
-        found, until = bytearray(), time.monotonic() + self._limits.patience_s
+        answer, until = bytearray(), time.monotonic() + self._limits.patience_s
         most = _ESCAPED * self._limits.characters + 2**16
-        while not found.endswith(b"\n"):
+        while not answer.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
             if not ready:
                 raise self._ended(f"no answer within {self._limits.patience_s:g} s")
             piece = os.read(process.stdout.fileno(), 2**20)
-            found += piece
+            answer += piece
             if not piece:
                 raise self._ended(self._cause_of_end(process))
-            if len(found) > most:
+            if len(answer) > most:
                 raise self._ended(f"it makes more than {self._limits.characters} characters")
-        return bytes(found)
+        return bytes(answer)
 
     def _write(self, process: subprocess.Popen[bytes], line: bytes) -> None:
         assert process.stdin is not None, "opened with a pipe"

@@ -52,7 +52,7 @@ class WeightMoves:
 
     def moves(self, index: int) -> list[Move | Read]:
         """What a transfer, or a copy to page-locked memory, of weights moves."""
-        return [self._segment_move(each) for each in self._through(index, list(self._segments(index)))]
+        return [self._segment_move(segment) for segment in self._through(index, list(self._segments(index)))]
 
     def size(self, index: int) -> int:
         """Bytes that a task needs where its weights stop on their way."""
@@ -61,7 +61,7 @@ class WeightMoves:
     def expansions(self, index: int) -> list[ExpansionMove]:
         """What a task expands from 4-bit groups."""
         use = self.found.uses[self.found.user[index]]
-        return [each for tensor, _ in self.staging.of(use) for each in self._expanded(use, tensor, index)]
+        return [expansion for tensor, _ in self.staging.of(use) for expansion in self._expanded(use, tensor, index)]
 
     def _segments(self, index: int) -> Iterator[_Segment]:
         task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]

@@ -25,7 +25,7 @@ from helmsman.schemas.write import whole_file
 if TYPE_CHECKING:
     import numpy as np
 
-_NUMBERS = {found.name: number for number, found in BLOCK_TYPES.items()}
+_NUMBERS = {block_type.name: number for number, block_type in BLOCK_TYPES.items()}
 _STRING, _ARRAY = 8, 9
 _KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
 
@@ -71,9 +71,9 @@ def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)
     shapes = {**{name: (len(values),) for name, values in factors.items()}, **{s.name: s.shape for s in stored}}
-    found = facts(model, fmt)
-    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(shapes), len(found))]
-    parts += [_text(key) + _value(value) for key, value in found.items()]
+    metadata = facts(model, fmt)
+    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(shapes), len(metadata))]
+    parts += [_text(key) + _value(value) for key, value in metadata.items()]
     offset = 0
     for name, shape in shapes.items():
         kind = formats.get(name, "f32")

@@ -58,7 +58,7 @@ class _Annotator:
             target=str(node.target),
             module=node.meta["module"],
             unit=node.meta["unit"],
-            inputs=tuple(each.name for each in node.all_input_nodes),
+            inputs=tuple(operand.name for operand in node.all_input_nodes),
             shape=tuple(first.shape),
             dtype=str(first.dtype).removeprefix("torch."),
             out_bytes=_size(value),
@@ -76,7 +76,7 @@ class _Annotator:
         return self._computed(node)
 
     def _computed(self, node: fx.Node) -> NodeKind:
-        weighted = [each for each in node.all_input_nodes if self._weight(each) is not None]
+        weighted = [operand for operand in node.all_input_nodes if self._weight(operand) is not None]
         if node.target == _A.embedding.default:
             return "lookup"
         if node.target in _LINEAR and weighted:
@@ -97,7 +97,7 @@ class _Annotator:
 
     def _rotates(self, node: fx.Node) -> bool:
         """x cos + turned(x) sin: products of activations and what follows from positions, and their sum."""
-        operands = [each for each in node.all_input_nodes if each.op == "call_function"]
+        operands = [operand for operand in node.all_input_nodes if operand.op == "call_function"]
         if node.meta["unit"] == 0 or len(operands) != 2:
             return False
         if node.target == _A.mul.Tensor:
@@ -109,8 +109,8 @@ class _Annotator:
         return result
 
     def _parameters(self, node: fx.Node) -> int:
-        found = dict.fromkeys(self._weight(each) for each in node.all_input_nodes)
-        return sum(_size(each.meta["val"]) for each in found if each is not None)
+        weights = dict.fromkeys(self._weight(operand) for operand in node.all_input_nodes)
+        return sum(_size(weight.meta["val"]) for weight in weights if weight is not None)
 
     def _other(self, node: fx.Node) -> dict[str, int]:
         """The sum of token and position embeddings counts; parameters count where they are read."""
@@ -123,15 +123,15 @@ class _Annotator:
     def _adds_embeddings(self, node: fx.Node) -> bool:
         if node.meta["unit"] or node.target != _A.add.Tensor:
             return False
-        return all(each not in self._free for each in node.all_input_nodes) and len(node.all_input_nodes) == 2
+        return all(operand not in self._free for operand in node.all_input_nodes) and len(node.all_input_nodes) == 2
 
     def _lookup(self, node: fx.Node) -> dict[str, int]:
         return {"weight_bytes": _size(node.meta["val"])}
 
     def _linear(self, node: fx.Node) -> dict[str, int]:
         """2 m n k, and one addition per value for a bias."""
-        weights = [found for each in node.all_input_nodes if (found := self._weight(each)) is not None]
-        matrix = max((weight.meta["val"] for weight in weights), key=lambda each: each.ndim)
+        weights = [found for operand in node.all_input_nodes if (found := self._weight(operand)) is not None]
+        matrix = max((weight.meta["val"] for weight in weights), key=lambda value: value.ndim)
         biases = sum(weight.meta["val"].ndim == 1 for weight in weights)
         out = _values(node)
         depth = matrix.numel() // node.meta["val"].shape[-1]
@@ -155,14 +155,14 @@ class _Annotator:
     def _attention(self, node: fx.Node) -> dict[str, int]:
         """Products of queries and keys, or weights and values; causal: each token sees its own past (eq 4.11)."""
         if node.target == _A.scaled_dot_product_attention.default:
-            query, _, values = (each.meta["val"] for each in node.all_input_nodes[:3])
+            query, _, values = (operand.meta["val"] for operand in node.all_input_nodes[:3])
             flops = 2 * _pairs(self._shape, query) * (query.shape[-1] + values.shape[-1])
         else:
             flops = self._product(node)
-        return {"flops": flops, "kv_read": sum(_cached(each) for each in node.all_input_nodes[:3])}
+        return {"flops": flops, "kv_read": sum(_cached(operand) for operand in node.all_input_nodes[:3])}
 
     def _product(self, node: fx.Node) -> int:
-        left, right = (each.meta["val"] for each in node.all_input_nodes[-2:])
+        left, right = (operand.meta["val"] for operand in node.all_input_nodes[-2:])
         dense: int = 2 * prod(left.shape) * right.shape[-1]
         rows: int = prod(left.shape[:-1])
         return dense * _pairs(self._shape, left) // (rows * _attended(self._shape))
@@ -195,4 +195,4 @@ def _values(node: fx.Node) -> int:
 def _size(value: Tensor | tuple[Tensor, ...]) -> int:
     if isinstance(value, Tensor):
         return value.numel() * value.element_size()
-    return sum(_size(each) for each in value)
+    return sum(_size(part) for part in value)

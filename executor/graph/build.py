@@ -21,7 +21,7 @@ def build(
     graph, of = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in stage.graph.nodes:
         of[node] = graph.node_copy(node, of.__getitem__)
-        placed = map_aggregate((of[node].args, of[node].kwargs), lambda each: _placed(each, device))
+        placed = map_aggregate((of[node].args, of[node].kwargs), lambda arg: _placed(arg, device))
         of[node].args, of[node].kwargs = placed
         if marks and node in marks:
             graph.call_function(marks[node])

@@ -179,10 +179,10 @@ def _used(graph: fx.Graph) -> set[fx.Node]:
     open_ones = [node for node in graph.nodes if node.op == "output" or _writes(node)]
     used = set(open_ones)
     while open_ones:
-        for each in open_ones.pop().all_input_nodes:
-            if each not in used:
-                used.add(each)
-                open_ones.append(each)
+        for operand in open_ones.pop().all_input_nodes:
+            if operand not in used:
+                used.add(operand)
+                open_ones.append(operand)
     return used
 
 

@@ -14,7 +14,7 @@ def free_nodes(graph: fx.Graph, weights: Collection[str]) -> set[fx.Node]:
         elif node.op == "get_attr":
             alone = node.target not in weights
         else:
-            alone = node.op != "output" and all(each in free for each in node.all_input_nodes)
+            alone = node.op != "output" and all(operand in free for operand in node.all_input_nodes)
         if alone:
             free.add(node)
     return free

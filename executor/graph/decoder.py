@@ -92,12 +92,12 @@ def _fill_buffers(module: Any, file: str) -> None:
 def _fake_parameters(module: nn.Module, mode: FakeTensorMode) -> dict[str, tuple[str, ...]]:
     """Replace every parameter by a fake one that believes to be on a CPU; ties stay ties."""
     names: dict[int, list[str]] = {}
-    found = dict(module.named_parameters(remove_duplicate=False))
-    for name, parameter in found.items():
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
         names.setdefault(id(parameter), []).append(name)
     for together in names.values():
         with mode:
-            like = found[together[0]]
+            like = parameters[together[0]]
             fake = nn.Parameter(torch.empty(like.shape, dtype=like.dtype, device="cpu"), requires_grad=False)
         for name in together:
             path, _, last = name.rpartition(".")
@@ -112,7 +112,7 @@ def _blocks(module: Any, layers: int, file: str) -> str:
         if (
             isinstance(named_module, nn.ModuleList)
             and len(named_module) == layers
-            and len({type(each) for each in named_module}) == 1
+            and len({type(block) for block in named_module}) == 1
         ):
             return path
     message = f"no list of {layers} equal blocks in {type(module).__name__}"

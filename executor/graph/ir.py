@@ -65,7 +65,7 @@ class HelmGraph(Frozen):
         graph = nx.DiGraph()
         for node in self.nodes:
             graph.add_node(node.name, node=node)
-            graph.add_edges_from((each, node.name) for each in node.inputs)
+            graph.add_edges_from((source, node.name) for source in node.inputs)
         return graph
 
 

@@ -81,9 +81,9 @@ def _check_move(task: Task) -> None:
 def _types(plan: Plan) -> tuple[torch.dtype, torch.dtype]:
     formats = dict.fromkeys(piece.rule.format for tensor in tensors(plan.model) for piece in homes(plan, tensor))
     caches = dict.fromkeys(kv_rule(plan, layer).format for layer in range(plan.model.layers))
-    for found, field in ((formats, "residence"), (caches, "kv")):
-        if len(found) > 1 or next(iter(found)) not in DTYPES:
-            shown = ", ".join(found)
+    for used, field in ((formats, "residence"), (caches, "kv")):
+        if len(used) > 1 or next(iter(used)) not in DTYPES:
+            shown = ", ".join(used)
             raise _refused(f"all must have one of the formats {', '.join(DTYPES)}, not {shown}", field)
     return DTYPES[next(iter(formats))], DTYPES[next(iter(caches))]
 

@@ -43,11 +43,11 @@ def operations_of(model: Model) -> Mapping[str, tuple[str, ...]]:
         return {**_GPT2_ENDS, **_repeated("transformer.h", _GPT2_BLOCK, model.layers)}
     if model.family == "gpt_neox":
         return {**_GPT_NEOX_ENDS, **_repeated("gpt_neox.layers", _GPT_NEOX_BLOCK, model.layers)}
-    found: dict[str, tuple[str, ...]] = {}
+    by_module: dict[str, tuple[str, ...]] = {}
     for stored in stored_tensors(model):
         ops = tuple(dict.fromkeys(part.op for part in stored.parts))
-        found[stored.name.rpartition(".")[0]] = ops
-    return {**found, "lm_head": ("head",)}
+        by_module[stored.name.rpartition(".")[0]] = ops
+    return {**by_module, "lm_head": ("head",)}
 
 
 def _repeated(blocks: str, block: Mapping[str, tuple[str, ...]], layers: int) -> dict[str, tuple[str, ...]]:

@@ -57,29 +57,29 @@ class _Cutter:
     def _crossing(self, unit: int) -> fx.Node:
         """The activation that units from `unit` on read from those before."""
         later = (node for node in self._nodes if node.meta["unit"] >= unit and node not in self._free)
-        read = dict.fromkeys(each for node in later for each in node.all_input_nodes)
-        found = [
+        read = dict.fromkeys(operand for node in later for operand in node.all_input_nodes)
+        crossings = [
             node for node in read if node.op == "call_function" and node.meta["unit"] < unit and node not in self._free
         ]
-        if len(found) != 1:
-            shown = ", ".join(node.name for node in found) or "nothing"
+        if len(crossings) != 1:
+            shown = ", ".join(node.name for node in crossings) or "nothing"
             raise BadInputError(
-                f"one activation must cross from unit {unit - 1} to unit {unit}, not {len(found)} ({shown[:160]})",
+                f"one activation must cross from unit {unit - 1} to unit {unit}, not {len(crossings)} ({shown[:160]})",
                 file=self._captured.file,
                 field="model_type",
                 remedy="plan it on one device",
             )
-        crossing: fx.Node = found[0]
+        crossing: fx.Node = crossings[0]
         return crossing
 
     def _needed(self, own: list[fx.Node], entering: fx.Node | None) -> set[fx.Node]:
         """A stage's own nodes and all that they read, but for what enters."""
         needed, open_ones = set(own), list(own)
         while open_ones:
-            for each in open_ones.pop().all_input_nodes:
-                if each is not entering and each not in needed:
-                    needed.add(each)
-                    open_ones.append(each)
+            for operand in open_ones.pop().all_input_nodes:
+                if operand is not entering and operand not in needed:
+                    needed.add(operand)
+                    open_ones.append(operand)
         return needed
 
 

@@ -115,7 +115,7 @@ class GraphProgram:
         rows, taken = self._rows, self._taken
         self._rows, self._taken = [], []
         shape = len(rows), len(self._names)
-        starts, ends, moved = (np.array([each[part] for each in taken]).reshape(shape) for part in range(3))
+        starts, ends, moved = (np.array([row[part] for row in taken]).reshape(shape) for part in range(3))
         return (Recorded(np.array(rows, np.int64), self._names, starts, ends, moved.astype(np.int64)),)
 
 

@@ -112,7 +112,7 @@ def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[Generation]:
 
 def _pauses(made: Generation) -> Iterator[float]:
     """From the last end of a decode step to the first start of the next."""
-    steps = next(each for each in reversed(made.recorded) if len(each.passes) > 1)
+    steps = next(record for record in reversed(made.recorded) if len(record.passes) > 1)
     starts, ends = steps.starts.min(axis=1), steps.ends.max(axis=1)
     yield from (starts[SETTLED:] - ends[SETTLED - 1 : -1]).tolist()
 

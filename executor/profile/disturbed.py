@@ -69,15 +69,15 @@ def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSample
                 curve.op if curve.bound == "memory" else f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
             )
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
-        wide = [each for (kind, _, _), each in samples.disturbed.items() if kind == "wide"]
+        wide = [value for (kind, _, _), value in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else inplace.disturbed
 
-    products = _mean(each for (kind, _, _), each in samples.disturbed.items() if kind.startswith("gemm"))
+    products = _mean(value for (kind, _, _), value in samples.disturbed.items() if kind.startswith("gemm"))
     return device.model_copy(
         update={
             "read": _wider(device.read, _mean(samples.reads_disturbed)),
             "compute": tuple(
-                each.model_copy(update={"flops": _wider(each.flops, products)}) for each in device.compute
+                peak.model_copy(update={"flops": _wider(peak.flops, products)}) for peak in device.compute
             ),
             "efficiency": _curves(device, share),
             "overhead": _wider(device.overhead, inplace.disturbed),

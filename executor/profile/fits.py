@@ -54,13 +54,17 @@ def copy_overhead(samples: HandoverSamples, link: str) -> Figure:
 def interrupts_of(samples: HandoverSamples, link: str) -> dict[str, Interrupts] | None:
     """By device what copies take of its processors' time, as a part of the time that is left; None for nothing."""
     devices = {device: None for name, device, _ in samples.taken if name == link}
-    found = {
+    by_device = {
         device: Interrupts(
             small=_part(samples.taken[link, device, BYTES]), large=_part(samples.taken[link, device, LARGE])
         )
         for device in devices
     }
-    return {device: each for device, each in found.items() if each.small.value or each.large.value} or None
+    return {
+        device: interrupts
+        for device, interrupts in by_device.items()
+        if interrupts.small.value or interrupts.large.value
+    } or None
 
 
 def _part(taken: Sequence[tuple[float, float]]) -> Figure:

@@ -79,22 +79,22 @@ class StageCopies:
 
 def buffer_sizes(question: LayerQuestion, fmt: StoredFormat) -> dict[str, int]:
     """Bytes of the matrices of a layer in `fmt` by tensor name, and of its keys and values."""
-    found = {tensor.name: packed_size(fmt, *matrix_shape(tensor)) for tensor in matrices(question)}
+    sizes = {tensor.name: packed_size(fmt, *matrix_shape(tensor)) for tensor in matrices(question)}
     model = question.model
     cache = size_of(question.batch * model.kv_width * question.capacity, question.kv_format)
-    return {**found, **dict.fromkeys(CACHES, cache)}
+    return {**sizes, **dict.fromkeys(CACHES, cache)}
 
 
 def copies(question: LayerQuestion, cache_bytes: int) -> int:
     """How many layers are beyond a cache of `cache_bytes`."""
-    each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
-    return min(MOST, max(LEAST, ceil(beyond_caches(cache_bytes) / each)))
+    layer_bytes = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
+    return min(MOST, max(LEAST, ceil(beyond_caches(cache_bytes) / layer_bytes)))
 
 
 def needed_bytes(question: LayerQuestion, cache_bytes: int) -> int:
     """RAM that measuring takes: the layers, two sets of arrivals, 4-bit groups, what plain reads go through."""
-    each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
-    return (copies(question, cache_bytes) + 3) * each + 3 * beyond_caches(cache_bytes)
+    layer_bytes = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
+    return (copies(question, cache_bytes) + 3) * layer_bytes + 3 * beyond_caches(cache_bytes)
 
 
 def stored_bytes(question: LayerQuestion) -> int:

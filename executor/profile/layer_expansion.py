@@ -95,7 +95,7 @@ def measure_expansion(
     queue, expansion_times = Queue(cpu), ExpansionTimes()
     if not work:
         return expansion_times
-    turns = cycle(rotation(sum(_aligned(each.stored) for each in work), bench.cache_bytes))
+    turns = cycle(rotation(sum(_aligned(expansion.stored) for expansion in work), bench.cache_bytes))
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(-1, most):
         if number >= least and time.monotonic() - began > ENOUGH_S:
@@ -119,11 +119,11 @@ def _keep(
     recorded: float,
 ) -> None:
     total = 0.0
-    for each, quick, seconds in zip(work, alone, busy, strict=True):
-        at_record = seconds * restated(each.stored + each.expanded, quick, read, recorded)
-        expansion_times.seconds.setdefault(each.op, []).append(at_record)
+    for expansion, quick, seconds in zip(work, alone, busy, strict=True):
+        at_record = seconds * restated(expansion.stored + expansion.expanded, quick, read, recorded)
+        expansion_times.seconds.setdefault(expansion.op, []).append(at_record)
         total += at_record
-    expansion_times.rates.append(sum(each.stored + each.expanded for each in work) / total)
+    expansion_times.rates.append(sum(expansion.stored + expansion.expanded for expansion in work) / total)
 
 
 def _expansions(question: LayerQuestion, traffic: LayerTraffic) -> list[_Expansion]:
@@ -143,9 +143,9 @@ def _expand(queue: Queue, pool: Pool, work: list[_Expansion], pairs: list[tuple[
     times = np.zeros((len(pairs), len(work), 2))
     for (source, target), rows in zip(pairs, times, strict=True):
         at = 0
-        for each, row in zip(work, rows, strict=True):
-            each.submit(queue, pool, source.part(at, each.stored), target, row.data)
-            at += _aligned(each.stored)
+        for expansion, row in zip(work, rows, strict=True):
+            expansion.submit(queue, pool, source.part(at, expansion.stored), target, row.data)
+            at += _aligned(expansion.stored)
     queue.synchronize()
     return [float(seconds) for seconds in (times[:, :, 1] - times[:, :, 0]).mean(axis=0)]
 

@@ -123,9 +123,9 @@ def _readers(folders: Sequence[Path], cpu: int, layers: Layers, plan: list[_Stor
 
 def _written(path: Path, layers: Layers, plan: list[_Stored]) -> DiskFile:
     """All weights of the layer on every device (PARK-39)."""
-    file = DiskFile(str(path), sum(in_blocks(each.size) for each in plan), True, True)
-    for each in plan:
-        file.write(each.offset, layers.blocks[0][each.name], each.size)
+    file = DiskFile(str(path), sum(in_blocks(stored.size) for stored in plan), True, True)
+    for stored in plan:
+        file.write(stored.offset, layers.blocks[0][stored.name], stored.size)
     return file
 
 
@@ -159,24 +159,24 @@ def _round(
     shares = tuple(disk.share for disk in storage_times.disks)
     with traffic.flowing():
         times = _read(readers, plan, shares, traffic.sets[number % len(traffic.sets)])
-    for place, each in enumerate(plan):
-        storage_times.seconds.setdefault(each.op, []).append(float((times[:, place, 1] - times[:, place, 0]).max()))
+    for place, stored in enumerate(plan):
+        storage_times.seconds.setdefault(stored.op, []).append(float((times[:, place, 1] - times[:, place, 0]).max()))
     for place, (disk, reader) in enumerate(zip(storage_times.disks, readers, strict=True)):
-        size = sum(_parts(each.size, shares)[place] for each in plan)
+        size = sum(_parts(stored.size, shares)[place] for stored in plan)
         disk.rates.append(size / float((times[place, :, 1] - times[place, :, 0]).sum()))
         _alone(disk, reader, plan, layers.blocks[number % layers.count])
 
 
 def _alone(disk: DiskTimes, reader: _Reader, plan: list[_Stored], block: Mapping[str, Buffer]) -> None:
     """A block for its latency, and the largest weight into the host's memory."""
-    each = max(plan, key=lambda stored: stored.size)
+    largest = max(plan, key=lambda stored: stored.size)
     times = np.zeros((2, 2))
-    reader.queue.read(reader.file, each.offset, block[each.name], 0, BLOCK, times[0].data)
-    reader.queue.read(reader.file, each.offset, block[each.name], 0, each.size, times[1].data)
+    reader.queue.read(reader.file, largest.offset, block[largest.name], 0, BLOCK, times[0].data)
+    reader.queue.read(reader.file, largest.offset, block[largest.name], 0, largest.size, times[1].data)
     reader.queue.synchronize()
     small, large = (float(end - start) for start, end in times)
     disk.latency.append(small)
-    disk.host_rates.append(each.size / large)
+    disk.host_rates.append(largest.size / large)
 
 
 def _read(
@@ -184,11 +184,11 @@ def _read(
 ) -> "np.ndarray[tuple[int, int, int], np.dtype[np.float64]]":
     """(devices, weights, 2): start and end of every part of every weight, all devices at once."""
     times = np.zeros((len(readers), len(plan), 2))
-    for place, each in enumerate(plan):
+    for place, stored in enumerate(plan):
         first = 0
-        for number, (reader, size) in enumerate(zip(readers, _parts(each.size, shares), strict=True)):
+        for number, (reader, size) in enumerate(zip(readers, _parts(stored.size, shares), strict=True)):
             at = times[number, place].data
-            reader.queue.read(reader.file, each.offset + first, target, each.target + first, size, at)
+            reader.queue.read(reader.file, stored.offset + first, target, stored.target + first, size, at)
             first += size
     for reader in readers:
         reader.queue.synchronize()
@@ -197,8 +197,8 @@ def _read(
 
 def _parts(size: int, shares: tuple[float, ...]) -> list[int]:
     """`size` bytes by shares, in whole blocks but for the end of the last one."""
-    found, left = list[int](), size
+    parts, left = list[int](), size
     for share in shares[:-1]:
-        found.append(min(left // BLOCK, round(size * share / BLOCK)) * BLOCK)
-        left -= found[-1]
-    return [*found, left]
+        parts.append(min(left // BLOCK, round(size * share / BLOCK)) * BLOCK)
+        left -= parts[-1]
+    return [*parts, left]

@@ -80,8 +80,8 @@ class LayerTraffic:
     @property
     def rounds(self) -> int:
         """How often the rarest load was measured since all was taken."""
-        found = self.seconds["transfer"], self.seconds["transfer_q4"]
-        return min((len(times) for column in found for times in column.values()), default=0)
+        columns = self.seconds["transfer"], self.seconds["transfer_q4"]
+        return min((len(times) for column in columns for times in column.values()), default=0)
 
     def take(self) -> tuple[dict[Column, Seconds], list[float]]:
         """Seconds by column and operation, and bytes/s of the large copies, since this was last asked."""

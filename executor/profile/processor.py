@@ -101,10 +101,10 @@ def read_point(pool: Pool, bench: MeasurementBuffers, samples: ProcessorSamples,
             footprint[size] = [size / t for t in time_read(pool, buffer, pairs)]
         return _Reads(footprint, [bench.read(pool) for _ in range(pairs)])
 
-    def keep(found: _Reads, share: float) -> None:
-        samples.footprint.update(found.footprint)
+    def keep(reads: _Reads, share: float) -> None:
+        samples.footprint.update(reads.footprint)
         samples.read_bytes = bench.noise_bytes
-        samples.add_reads(found.scattered, share)
+        samples.add_reads(reads.scattered, share)
 
     return MeasuredPoint("read", run, keep)
 
@@ -152,10 +152,10 @@ def _product_point(
             pool, bench, size, linear_run(pool, (fmt, DEFAULT_ROUNDING.of(fmt)), bench.matrices(size), *shape, 1), pairs
         )
 
-    def keep(found: _Shares, share: float) -> None:
-        samples.linear[fmt, size] = found.shares
+    def keep(shares: _Shares, share: float) -> None:
+        samples.linear[fmt, size] = shares.shares
         samples.disturbed["linear", fmt, size] = share
-        samples.add_reads(found.reads, share)
+        samples.add_reads(shares.reads, share)
 
     return MeasuredPoint(group, run, keep, attrgetter("spread"))
 
@@ -188,8 +188,8 @@ def _attention_points(
         times = _attention(pool, bench, fmt, KV_HEADS * WIDE_GROUP, context, capacity)(pairs)
         return [flops / t for t in times]
 
-    def keep(found: list[float], share: float) -> None:
-        samples.wide[fmt] = found
+    def keep(rates: list[float], share: float) -> None:
+        samples.wide[fmt] = rates
         samples.disturbed["wide", fmt, 0] = share
 
     yield MeasuredPoint(group, run, keep)
@@ -210,10 +210,10 @@ def _attention_point(
     def run() -> _Shares:
         return _shares(pool, bench, size, _attention(pool, bench, fmt, HEADS, context, capacity), pairs)
 
-    def keep(found: _Shares, share: float) -> None:
-        samples.attention[fmt, size] = found.shares
+    def keep(shares: _Shares, share: float) -> None:
+        samples.attention[fmt, size] = shares.shares
         samples.disturbed["attention", fmt, size] = share
-        samples.add_reads(found.reads, share)
+        samples.add_reads(shares.reads, share)
 
     return MeasuredPoint(group, run, keep, attrgetter("spread"))
 

@@ -117,7 +117,10 @@ def rates_of(
             took.append((whole, few))
         taken = [max((few - part * whole) / (1 - part), size / _FASTEST) for whole, few in took]
         inputs = median(taken)
-        rates[tokens] = [flops / (whole - min(inputs, whole / 2)) for whole, _ in took], [size / each for each in taken]
+        rates[tokens] = (
+            [flops / (whole - min(inputs, whole / 2)) for whole, _ in took],
+            [size / seconds for seconds in taken],
+        )
     return rates
 
 

@@ -51,8 +51,8 @@ def cuda_lane(name: str, profile: Profile) -> str:
 
 def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
     yield from _reads(name, samples, given)
-    for what, found in (("linear", samples.linear), ("attention", samples.attention)):
-        for (fmt, size), values in found.items():
+    for what, shares in (("linear", samples.linear), ("attention", samples.attention)):
+        for (fmt, size), values in shares.items():
             yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
     for what, unit, of_tokens in (("gemm", "FLOP/s", samples.gemm), ("inputs", "bytes/s", samples.inputs)):
         for (fmt, rounding, tokens), values in of_tokens.items():
@@ -100,8 +100,8 @@ def _joint(joint: JointSamples) -> Iterator[Reading]:
 def _handovers(spent: HandoverSamples) -> Iterator[Reading]:
     copies = {"copy after work": spent.copy, "copy beside work": spent.beside}
     kinds = {"task": spent.task, "join": spent.join, **copies, "handover": spent.handover}
-    for kind, found in kinds.items():
-        yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in found.items())
+    for kind, by_name in kinds.items():
+        yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in by_name.items())
     for (link, device, size), taken in spent.taken.items():
         added = [max(0.0, seconds) for seconds, _ in taken]
         yield _reading("taken", device, "s", added, {"link": link, "bytes": size})

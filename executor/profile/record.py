@@ -138,8 +138,8 @@ def _pageable(rates: Sequence[float], locked: Sequence[float]) -> Figure:
 def _crossing(lane: str, profile: Profile) -> dict[str, Any]:
     """What copies on a GPU's lane take beside latency and bytes, and what waits for them; nothing where no plan ran."""
     steps = profile.between_passes.gpu if profile.between_passes is not None else None
-    found = {} if steps is None else {"overhead": steps.copy.get(lane), "handover": steps.handover.get(lane)}
-    return {name: figure(seconds, MEASURED) for name, seconds in found.items() if seconds}
+    costs = {} if steps is None else {"overhead": steps.copy.get(lane), "handover": steps.handover.get(lane)}
+    return {name: figure(seconds, MEASURED) for name, seconds in costs.items() if seconds}
 
 
 def _named(profile: Profile, name: str) -> ProcessorProfile:
@@ -183,7 +183,7 @@ def _small_operations(samples: InplaceSamples) -> tuple[Figure, Figure]:
     The line through one token and many. Lower quartiles: these operations take a microsecond, and a preempted
     thread multiplies that by a thousand. Every sample, the other constant given, makes the spread."""
     few, many = (samples.small[tokens] for tokens in (min(samples.small), max(samples.small)))
-    (small, quick), (large, slow) = (_typical(found) for found in (few, many))
+    (small, quick), (large, slow) = (_typical(pairs) for pairs in (few, many))
     per_byte = max((slow - quick) / (large - small), 1e-15)
     overhead = max(quick - small * per_byte, quick / 10)
     overheads = [max(seconds - size * per_byte, 0.0) for size, seconds in few]
@@ -197,9 +197,9 @@ def _chosen(value: float, samples: Sequence[float]) -> Figure:
     return spread.model_copy(update={"value": value, "p10": min(spread.p10, value), "p90": max(spread.p90, value)})
 
 
-def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:
+def _typical(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     """(bytes, seconds) of an undisturbed operation."""
-    return quantile([size for size, _ in found], 0.5), quantile([seconds for _, seconds in found], 0.25)
+    return quantile([size for size, _ in pairs], 0.5), quantile([seconds for _, seconds in pairs], 0.25)
 
 
 def _efficiencies(
@@ -216,10 +216,10 @@ def _efficiencies(
 def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, overhead: float) -> Iterator[Efficiency]:
     """Shares of the read bandwidth by bytes, and of the peak by tokens."""
     read = quantile(samples.read, 0.5)
-    for op, found in (("linear", samples.linear), ("attention", samples.attention)):
+    for op, by_size in (("linear", samples.linear), ("attention", samples.attention)):
         shares = {
             float(size): [_net(share, size / read, overhead) for share in values]
-            for (of, size), values in found.items()
+            for (of, size), values in by_size.items()
             if of == fmt
         }
         if shares:

@@ -141,8 +141,8 @@ def profile(
 
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
-    each = processor.steps()
-    return 2 + 3 * (each + 1) + each + 2 + 2 + 1 if loopback else 2 + each + 1 + 1
+    processor_steps = processor.steps()
+    return 2 + 3 * (processor_steps + 1) + processor_steps + 2 + 2 + 1 if loopback else 2 + processor_steps + 1 + 1
 
 
 def _reads(machine: Machine, bench: MeasurementBuffers, session: Session) -> dict[int, ProcessorSamples]:

@@ -83,7 +83,7 @@ class InplaceSamples:
 
         It is a few per cent on calm machines, where operations of a microsecond differ by their half."""
         longest = max((tokens for _, tokens in self.attention), default=0)
-        return max((spread(found) for (_, tokens), found in self.attention.items() if tokens == longest), default=0.0)
+        return max((spread(times) for (_, tokens), times in self.attention.items() if tokens == longest), default=0.0)
 
 
 @dataclass

@@ -32,13 +32,13 @@ class Loopback:
         if unknown or len(given) < len(pairs):
             wrong = unknown[0] if unknown else text
             raise UsageError("unknown or repeated setting", field=_FIELD, value=wrong, remedy=f"use {', '.join(_KEYS)}")
-        found = cls(
+        settings = cls(
             _cores(given.get("cores", "1")),
             parse_bytes(given.get("vram", "512MiB"), f"{_FIELD} vram"),
             parse_rate(given.get("link", "2GB/s"), f"{_FIELD} link"),
             parse_seconds(given.get("latency", "20us"), f"{_FIELD} latency"),
         )
-        return found._checked()
+        return settings._checked()
 
     def _checked(self) -> Self:
         _within("vram", self.vram, 1 << 20, 1 << 46)

@@ -44,24 +44,28 @@ def _restated(table: OperationTable, place: TablePlace, other: Hardware, questio
     }
 
     def row(of: OperationRow) -> OperationRow:
-        found = {column: getattr(of, column) for column in reads}
+        figures = {column: getattr(of, column) for column in reads}
         return of.model_copy(
             update={
                 column: scaled_figure(figure, restated(sizes[of.op], figure.value, *reads[column]))
-                for column, figure in found.items()
+                for column, figure in figures.items()
                 if figure is not None and figure.value > 0
             }
         )
 
-    return table.model_copy(update={"rows": tuple(row(each) for each in table.rows)})
+    return table.model_copy(update={"rows": tuple(row(table_row) for table_row in table.rows)})
 
 
 def _informed(device: Device, other: Hardware) -> Device:
     """`device` with what only measuring a table says of it, where `other` knows and it does not."""
-    known = next((each for each in other.devices if each.name == device.name), device)
-    turning = [each for each in known.efficiency if each.op == "reshape" and not _has(device.efficiency, each)]
-    found = {"decompress": device.decompress or known.decompress, "efficiency": (*device.efficiency, *turning)}
-    return device.model_copy(update=found)
+    known = next((other_device for other_device in other.devices if other_device.name == device.name), device)
+    turning = [
+        efficiency
+        for efficiency in known.efficiency
+        if efficiency.op == "reshape" and not _has(device.efficiency, efficiency)
+    ]
+    update = {"decompress": device.decompress or known.decompress, "efficiency": (*device.efficiency, *turning)}
+    return device.model_copy(update=update)
 
 
 def _has(curves: Iterable[Efficiency], one: Efficiency) -> bool:

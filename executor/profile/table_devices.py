@@ -15,13 +15,13 @@ NOW = "measured-with-tables"
 
 def informed(device: Device, place: TablePlace, samples: TableSamples) -> Device:
     """`device` with its rate of expansion (the accelerator's) and the share of a plain read that it turns caches at."""
-    found: dict[str, object] = {}
+    update: dict[str, object] = {}
     if device.name == place.accelerator.name and samples.expansion.rates:
-        found["decompress"] = disturbed_beyond(figure(samples.expansion.rates, NOW), samples.expansion.disturbed)
+        update["decompress"] = disturbed_beyond(figure(samples.expansion.rates, NOW), samples.expansion.disturbed)
     turned = samples.reshape.get(device.name)
     if turned is not None:
-        found["efficiency"] = with_turning(device, turned, samples.question.kv_format)
-    return device.model_copy(update=found)
+        update["efficiency"] = with_turning(device, turned, samples.question.kv_format)
+    return device.model_copy(update=update)
 
 
 def with_turning(device: Device, turned: TurnTimes, fmt: Format) -> tuple[Efficiency, ...]:
@@ -30,13 +30,13 @@ def with_turning(device: Device, turned: TurnTimes, fmt: Format) -> tuple[Effici
     Of the seconds while the link rests: what a busy link adds is the link's (`slows`)."""
     overhead = device.overhead.value if device.overhead else 0.0
     read = quantile(turned.reads, 0.5)
-    shares = [turned.size / max(each - overhead, each / 2) / read for each in turned.idle]
+    shares = [turned.size / max(seconds - overhead, seconds / 2) / read for seconds in turned.idle]
     new = curve("memory", "reshape", fmt, {float(turned.size): shares}, NOW)
     new = new.model_copy(
         update={"share": tuple(disturbed_beyond(share, turned.disturbed, SHARES) for share in new.share)}
     )
-    known = next((each for each in device.efficiency if _alike(each, new)), None)
-    others = (each for each in device.efficiency if each is not known)
+    known = next((efficiency for efficiency in device.efficiency if _alike(efficiency, new)), None)
+    others = (efficiency for efficiency in device.efficiency if efficiency is not known)
     return (*others, new if known is None else _joined(known, new))
 
 
@@ -48,4 +48,4 @@ def _joined(old: Efficiency, new: Efficiency) -> Efficiency:
     """Both curves; of the same size the new share."""
     points = {**dict(zip(old.at, old.share, strict=True)), **dict(zip(new.at, new.share, strict=True))}
     at = tuple(sorted(points))
-    return old.model_copy(update={"at": at, "share": tuple(points[each] for each in at)})
+    return old.model_copy(update={"at": at, "share": tuple(points[size] for size in at)})

@@ -25,9 +25,9 @@ class TablePlace:
     @classmethod
     def of(cls, hardware: Hardware, machine: Machine) -> "TablePlace":
         """Raises HardwareUnavailableError for a record without a loopback accelerator, or of another machine."""
-        found = roles(hardware)
-        accelerator = found.accelerator
-        link = None if accelerator is None else hardware.link(found.host.memory, accelerator.memory)
+        device_roles = roles(hardware)
+        accelerator = device_roles.accelerator
+        link = None if accelerator is None else hardware.link(device_roles.host.memory, accelerator.memory)
         if accelerator is None or accelerator.kind != "loopback" or link is None:
             raise HardwareUnavailableError(
                 "operation tables need an accelerator, and the profile of this machine has no loopback one",
@@ -46,7 +46,7 @@ class TablePlace:
         def seat(device: Device) -> MeasuredDevice:
             return MeasuredDevice(device.name, assign_cpus(hardware, device, machine))
 
-        return cls(hardware, machine, seat(found.host), seat(accelerator), link)
+        return cls(hardware, machine, seat(device_roles.host), seat(accelerator), link)
 
     def key(self, question: LayerQuestion) -> str:
         """The digest of what the table of `question` depends on here."""

@@ -57,7 +57,7 @@ def joined(
     """`old` with one more table, and what came with it; what has the same name is replaced.
 
     A table of the same key is replaced; the newest come first."""
-    tables = (table, *[each for each in old.tables if each.key != table.key][: TABLES - 1])
+    tables = (table, *[stored_table for stored_table in old.tables if stored_table.key != table.key][: TABLES - 1])
     kept = {table.key for table in tables[1:]}
     before = [
         reading for reading in old.readings if TABLE not in reading.conditions or reading.conditions[TABLE] in kept
@@ -172,8 +172,8 @@ NamedT = TypeVar("NamedT", bound=_Named)
 
 def _replaced(old: Sequence[NamedT], new: Sequence[NamedT]) -> tuple[NamedT, ...]:
     """The old ones, but for those of which there are new ones; then those."""
-    names = {each.name for each in new}
-    return (*(each for each in old if each.name not in names), *new)
+    names = {item.name for item in new}
+    return (*(item for item in old if item.name not in names), *new)
 
 
 def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:

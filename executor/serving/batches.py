@@ -45,12 +45,14 @@ class Batches:
             self._prompt(chunk)
         for request in decision.decode0_gpu:
             self._decode(self.running[request])
-        first, second = ([self.running[n] for n in each] for each in (decision.decode0_cpu, decision.decode1_cpu))
+        first, second = ([self.running[n] for n in numbers] for numbers in (decision.decode0_cpu, decision.decode1_cpu))
         if decision.kind == "deferred" and self.deferred is not None:
             self.joining = self.deferred.join(self.rows[0], [*first, *second], self.homes.place)
         else:
             self._attend_apart(0, first)
-            self._attend_apart(1, [each for each in second if self.deferred is None or not self.deferred.has(each)])
+            self._attend_apart(
+                1, [active for active in second if self.deferred is None or not self.deferred.has(active)]
+            )
             if self.deferred is not None:
                 self.joining = self.deferred.stay(self.rows[1], self.apart[1], second, self.homes.place)
 

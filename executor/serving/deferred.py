@@ -86,14 +86,14 @@ class Deferred:
     def join(self, rows: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
         a new one of those `asked` that are in none, if another has a place."""
-        for each in self._places:
-            if each.rows and not each.kept and each.cohort.landed:
-                each.clear()
+        for slot in self._places:
+            if slot.rows and not slot.kept and slot.cohort.landed:
+                slot.clear()
         joinings: dict[int, Joining] = {}
-        for each in sorted(self._places, key=lambda place: place.begun):
-            if each.kept and each.cohort.layer not in joinings and each.cohort.layer is not None:
-                members = [each.rows[row] for row in each.kept]
-                joinings[each.cohort.layer] = _joining(each, members, each.kept, rows, place)
+        for slot in sorted(self._places, key=lambda place: place.begun):
+            if slot.kept and slot.cohort.layer not in joinings and slot.cohort.layer is not None:
+                members = [slot.rows[row] for row in slot.kept]
+                joinings[slot.cohort.layer] = _joining(slot, members, slot.kept, rows, place)
         free = next((place for place in self._places if not place.rows), None)
         fresh = [running for running in asked if not self.has(running)]
         if free is None or not fresh:
@@ -106,14 +106,14 @@ class Deferred:
         """Those of `asked` whose token is under way go on from where they are, by layer, behind sub-batch 1's `rows`,
         which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
         result: list[Joining] = []
-        for each in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
-            members = [running for running in asked if each.has(running)]
+        for slot in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
+            members = [running for running in asked if slot.has(running)]
             if not members:
                 continue
             mine, behind = _apart(members, place), _behind(members)
             rows, apart = rows.and_then(behind), apart.followed(mine)
-            kept = np.array([each.rows.index(member) for member in members], np.int64).data
-            result.append(Joining(each, members, rows, (each.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
+            kept = np.array([slot.rows.index(member) for member in members], np.int64).data
+            result.append(Joining(slot, members, rows, (slot.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
         return result
 
     def after(self, joining: Joining) -> list[ActiveRequest]:

@@ -121,7 +121,7 @@ class ServingEngine:
             self._copies("cpu", "gpu", batches.swap_in),
             _copies(self._seating.cpu, self._seating.passing, batches.fetch),
             _copies(self._seating.passing, self._seating.cpu, batches.store),
-            [each.native for each in batches.joining],
+            [joining.native for joining in batches.joining],
         )
         done.wait()
         return self._stepped(batches, done, start)
@@ -160,7 +160,7 @@ class ServingEngine:
     def _batch(self, number: int, batches: Batches) -> SubBatch | None:
         """None for a second sub-batch without rows."""
         rows, apart = batches.rows[number], batches.apart[number]
-        joins = [each for each in batches.joining if each.batch == number]
+        joins = [joining for joining in batches.joining if joining.batch == number]
         if number > 0 and not rows and not joins:
             return None
         tokens = joins[0].joint if joins else rows
@@ -187,8 +187,8 @@ class ServingEngine:
     def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""
         logits = np.asarray(self._seating.stages[0].logits())[: len(requests)]
-        found = zip(requests, done.chosen() if requests else (), logits, strict=True)
-        return {request: self._running[request].take(token, row) for request, token, row in found}
+        choices = zip(requests, done.chosen() if requests else (), logits, strict=True)
+        return {request: self._running[request].take(token, row) for request, token, row in choices}
 
 
 def _copies(source: BlockCache | None, target: BlockCache | None, pieces: Pieces) -> LayerCopies | None:

@@ -116,7 +116,7 @@ class Homes:
         for home, table, cohort in self._held:
             if cohort.landed:
                 self.pools[home].free(table)
-        self._held = [each for each in self._held if each[1].blocks]
+        self._held = [entry for entry in self._held if entry[1].blocks]
 
     def check_integrity(self, all_running: Iterable[ActiveRequest]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""

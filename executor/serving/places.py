@@ -35,12 +35,12 @@ class Places:
 def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
     """Raise UsageError for plans of which not one device computes everything, or to which more comes than weights of
     the host beside it."""
-    found = sorted({device for one_pass in passes for device in one_pass.devices})
-    if len(found) > 1:
+    names = sorted({device for one_pass in passes for device in one_pass.devices})
+    if len(names) > 1:
         message = "requests are served by one device that computes everything"
         remedy = "plan with helm-plan --strategy vllm; --cpu-offload-gb N leaves weights without room to the host"
-        raise UsageError(message, field="compute", value=", ".join(found), remedy=remedy)
-    (accelerator,) = found
+        raise UsageError(message, field="compute", value=", ".join(names), remedy=remedy)
+    (accelerator,) = names
     kind = plan.hardware.device(accelerator).kind
     serving = (*NATIVE, *OPENERS)
     if kind not in serving:

@@ -79,8 +79,8 @@ def seat(
     one, other, *more = (_stage(host, aside, "activations of attention") for _ in range(2 + limits.cohorts))
     size, rows = driver.cohort_bytes(stages[0], limits.sequences), limits.sequences
     kept = [accelerator.memory.alloc(size, "activations of a cohort") for _ in more]
-    cohorts = [driver.cohort(stages[0], *each, rows, RISES[order]) for each in zip(more, kept, strict=True)]
-    shared = (cpu.buffer, *(each.workspace for each in (one, other, *more)))
+    cohorts = [driver.cohort(stages[0], *parts, rows, RISES[order]) for parts in zip(more, kept, strict=True)]
+    shared = (cpu.buffer, *(stage.workspace for stage in (one, other, *more)))
     return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
 
 

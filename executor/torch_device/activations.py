@@ -13,7 +13,7 @@ class Activations:
 
     def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: StageRegions) -> None:
         self._spec = spec
-        self._places = {name: _columns(workspace, each, regions.rows) for name, each in regions.at.items()}
+        self._places = {name: _columns(workspace, region, regions.rows) for name, region in regions.at.items()}
         after = workspace.part(regions.logits, workspace.size - regions.logits)
         self.logits = after.view(torch.float32, regions.outputs, spec["vocab"])
 

@@ -88,8 +88,8 @@ class Attending:
         heads, count, scores = block.scores_heads, past + tokens, self._activations.scores(tokens)
         q = self._activations.heads("q", tokens).view(*scores.shape[:4], -1)[:, :, heads.start : heads.stop]
         keys = _there(block.keys).read(heads, 0, count)
-        found = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
-        scores[:, :, heads.start : heads.stop, :, :count] = found
+        products = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
+        scores[:, :, heads.start : heads.stop, :, :count] = products
 
     def softmax(self, _: StageBlock, tokens: int, past: int) -> None:
         """Weights of the positions that each token may look at."""
@@ -104,9 +104,9 @@ class Attending:
         heads, count, scores = block.weighted_heads, past + tokens, self._activations.scores(tokens)
         values = _there(block.values).read(heads, 0, count)
         weights = scores[:, :, heads.start : heads.stop, :, :count]
-        found = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
+        sums = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
         out = self._activations.heads("attended", tokens).view(*scores.shape[:4], -1)
-        out[:, :, heads.start : heads.stop] = found
+        out[:, :, heads.start : heads.stop] = sums
 
 
 def _there(cache: HeadsCache | None) -> HeadsCache:

@@ -50,5 +50,5 @@ def merge(one: Seen, other: Seen) -> Seen:
     """(out, lse) of the union of two parts; a part that saw nothing has lse -inf and weighs nothing (E-HELM-21)."""
     (first, left), (second, right) = one, other
     lse = torch.logaddexp(left, right)
-    shares = [torch.exp(each - lse).nan_to_num_(0.0).unsqueeze(-1) for each in (left, right)]
+    shares = [torch.exp(part_lse - lse).nan_to_num_(0.0).unsqueeze(-1) for part_lse in (left, right)]
     return first * shares[0] + second * shares[1], lse

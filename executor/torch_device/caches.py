@@ -96,8 +96,8 @@ def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[Kept], transpose
         raise UsageError("divided attention reads f32, f16 and bf16", field="kv_format", value=kind.fmt, remedy=remedy)
     listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
     line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], kind.length)
-    pieces = tuple(_held(kind, spec["batch"], line, *each) for each in listed)
-    return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
+    pieces = tuple(_held(kind, spec["batch"], line, *entry) for entry in listed)
+    return HeadsCache(pieces, tuple(_kept(spec, entry) for entry in kept), transposed)
 
 
 def kind_of(spec: StageSpec) -> RowFormat:
@@ -109,12 +109,12 @@ def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int
     return Held(begin, end, kind, of_kind(buffer, TorchBuffer).view(kind.dtype, batch, end - begin, *line))
 
 
-def _kept(spec: StageSpec, each: Kept) -> Held:
+def _kept(spec: StageSpec, entry: Kept) -> Held:
     """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, length)."""
-    begin, end = each["heads"]
-    kind = RowFormat("q4", spec["head_dim"]) if each["groups"] else kind_of(spec)
-    count, batch, capacity, buffer = end - begin, spec["batch"], spec["capacity"], of_kind(each["rows"], TorchBuffer)
-    if each["by_token"]:
+    begin, end = entry["heads"]
+    kind = RowFormat("q4", spec["head_dim"]) if entry["groups"] else kind_of(spec)
+    count, batch, capacity, buffer = end - begin, spec["batch"], spec["capacity"], of_kind(entry["rows"], TorchBuffer)
+    if entry["by_token"]:
         rows = buffer.view(kind.dtype, batch, capacity, count, kind.length).transpose(1, 2)
     else:
         rows = buffer.view(kind.dtype, batch, count, capacity, kind.length)

@@ -113,10 +113,10 @@ class CopyLane(TorchLane):
         to, size = bytes_of(target), count * packed_size(fmt, PANEL, columns) // PANEL
 
         def work() -> None:
-            found, here = Arena(size).alloc(size, "rows of tokens"), Event()
-            self._host.submit_lookup(found, 0, table, fmt, rows, columns, ids, count, done=here)
+            scratch, here = Arena(size).alloc(size, "rows of tokens"), Event()
+            self._host.submit_lookup(scratch, 0, table, fmt, rows, columns, ids, count, done=here)
             here.wait()
-            to[target_offset : target_offset + size].copy_(bytes_of(found))
+            to[target_offset : target_offset + size].copy_(bytes_of(scratch))
 
         self.submit_work(work, wait, done, times)
 

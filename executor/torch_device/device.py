@@ -56,7 +56,9 @@ class TorchDevice:
 
     def open_lane(self, name: str, source: DeviceMemory | None, target: DeviceMemory | None) -> Lane:
         """A stream of its own for one direction of a link."""
-        out, into = (each.device if isinstance(each, TorchMemory) else torch.device("cpu") for each in (source, target))
+        out, into = (
+            memory.device if isinstance(memory, TorchMemory) else torch.device("cpu") for memory in (source, target)
+        )
         sample = partial(LinkSample.of, partial(copy_seconds, out, into), LARGE, SMALL)
         return Lane(name, CopyLane(self.memory.device), sample)
 

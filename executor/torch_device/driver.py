@@ -29,7 +29,7 @@ def _begin(
     joining: Sequence[Joining],
 ) -> TorchPass:
     copies = {"swap_out": swap_out, "swap_in": swap_in, "fetch": fetch, "store": store}
-    there = {name: each for name, each in copies.items() if each is not None}
+    there = {name: layer_copies for name, layer_copies in copies.items() if layer_copies is not None}
     return TorchPass(lanes, layers, batches, there, joining)
 
 

@@ -38,7 +38,7 @@ class Pinned:
         self._ranges: Ranges = []
         if device.type != "cuda":
             return
-        for address, size in page_ranges((_address(each), each.size) for each in self._held if each.size):
+        for address, size in page_ranges((_address(buffer), buffer.size) for buffer in self._held if buffer.size):
             code = int(_cuda().cudaHostRegister(address, size, 0))
             if code != 0:
                 self.release()

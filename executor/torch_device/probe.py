@@ -76,8 +76,8 @@ def copy_times(source: torch.device, target: torch.device, size: int, repeats: i
     """Of copies of `size` bytes; `page_locked`: whether the host's side is, beside a GPU."""
     locked = page_locked and "cuda" in (source.type, target.type)
     ends = [
-        torch.empty(size, dtype=torch.uint8, device=each, pin_memory=locked and each.type == "cpu")
-        for each in (source, target)
+        torch.empty(size, dtype=torch.uint8, device=side, pin_memory=locked and side.type == "cpu")
+        for side in (source, target)
     ]
     device = source if source.type != "cpu" else target
     return times(device, lambda: ends[1].copy_(ends[0], non_blocking=True), repeats)

@@ -139,8 +139,8 @@ def _row_codes(blocks: torch.Tensor, fmt: StoredFormat) -> torch.Tensor:
     codes = blocks[..., 16 if fmt == "q4_k" else 4 if fmt in ("q8", "q4") else 2 :]
     if fmt in _BYTES:
         return codes.contiguous().view(torch.int8) if fmt == "q8_0" else codes.contiguous()
-    found = _nibbles(torch.unflatten(codes, -1, (-1, 32 if fmt == "q4_k" else 16))).flatten(-2)
-    return found.view(torch.int8) - 8 if fmt == "q4_0" else found
+    nibbles = _nibbles(torch.unflatten(codes, -1, (-1, 32 if fmt == "q4_k" else 16))).flatten(-2)
+    return nibbles.view(torch.int8) - 8 if fmt == "q4_0" else nibbles
 
 
 def _nibbles(codes: torch.Tensor) -> torch.Tensor:

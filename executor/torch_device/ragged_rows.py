@@ -72,7 +72,7 @@ class RaggedRows:
 
 def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], bool]]:
     """Decode steps in a group by length, prompts so many rows at a time."""
-    found: dict[Key, list[tuple[int, NDArray[np.int64]]]] = {}
+    groups: dict[Key, list[tuple[int, NDArray[np.int64]]]] = {}
     for first, tokens, past, runs in rows.sequences:
         places = np.concatenate([np.arange(row, row + count) for _, count, row in runs])
         passing = bool(places[0] >= capacity)
@@ -80,8 +80,8 @@ def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], ND
         for begin in range(0, tokens, CHUNK_ROWS):
             count = min(CHUNK_ROWS, tokens - begin)
             seen = places[: past + begin + count]
-            found.setdefault((passing, count, len(seen).bit_length()), []).append((first + begin, seen))
-    for (passing, tokens, _), members in found.items():
+            groups.setdefault((passing, count, len(seen).bit_length()), []).append((first + begin, seen))
+    for (passing, tokens, _), members in groups.items():
         own = np.array([first for first, _ in members])[:, None] + np.arange(tokens)
         yield own, _padded(places for _, places in members), passing
 

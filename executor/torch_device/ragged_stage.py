@@ -38,7 +38,7 @@ class RaggedStage(TorchStage):
         super().__init__(spec, workspace, first_layer, self._at)
         self._over_caches["attention"] = self._attend
         through: RaggedSpec = {**spec, "capacity": spec["passing"]}
-        passing = [_passing(through, each) for each in spec["blocks"]]
+        passing = [_passing(through, block) for block in spec["blocks"]]
         self._passing = dict(zip(map(id, self._blocks), passing, strict=True))
         self._capacity = spec["capacity"]
         self._names = {name: index for index, name in enumerate(self.ops)}

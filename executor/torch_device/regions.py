@@ -63,15 +63,15 @@ def regions_of(spec: AnySpec) -> StageRegions:
         places["scores"] = (scores, line)
     at = {name: _region(start, width) for name, (start, width) in places.items()}
     expanded = scores + (rows * line if divided else 0)
-    most = max((expanded_values(each["rows"], each["columns"]) for each in _quantised(spec)), default=0)
+    most = max((expanded_values(linear["rows"], linear["columns"]) for linear in _quantised(spec)), default=0)
     return StageRegions(at, rows, outputs, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
 
 
 def _quantised(spec: StageSpec) -> Iterator[Linear]:
     """The quantised matrices of a stage."""
-    for each in (spec["embedding"], spec["head"], *(block[op] for block in spec["blocks"] for op in LINEARS)):
-        if each is not None and not is_plain(each["format"]):
-            yield each
+    for linear in (spec["embedding"], spec["head"], *(block[op] for block in spec["blocks"] for op in LINEARS)):
+        if linear is not None and not is_plain(linear["format"]):
+            yield linear
 
 
 def _region(start: int, width: int) -> Region:

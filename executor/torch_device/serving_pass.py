@@ -35,7 +35,7 @@ class TorchPass:
     ) -> None:
         self._lanes, self._layers, self._copies = TorchLanes.of(lanes), layers, copies
         self._batches = batches
-        self._joining = [TorchJoining.of(each) for each in joining]
+        self._joining = [TorchJoining.of(part) for part in joining]
         self._spans, self._times = Spans(self._lanes.accelerator.device), Times()
         self._stored: list[Event] = []
         self._chosen: list[int] = []
@@ -54,12 +54,12 @@ class TorchPass:
     @property
     def joined(self) -> list[bool]:
         """Which of the cohorts went on."""
-        return [each.joined for each in self._joining]
+        return [part.joined for part in self._joining]
 
     def seconds(self) -> Seconds:
         """Of its parts, added up over layers; none for a lane that had nothing to do."""
         spent, times = self._spans.seconds(), self._times
-        late = sum(each.host_seconds for each in self._joining if each.joined)
+        late = sum(part.host_seconds for part in self._joining if part.joined)
         return {
             "linear": (spent.get("linear.0", 0.0), spent.get("linear.1", 0.0)),
             "ends": spent.get("ends", 0.0),

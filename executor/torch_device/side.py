@@ -24,9 +24,9 @@ class Side:
         self._joining, self._lanes, self._native = joining, lanes, rows
         self._rows = self._own = self._there(rows)
         self._here: TorchJoining | None = None
-        for each in joining:
-            if each.at is None:
-                self._come(each)
+        for part in joining:
+            if part.at is None:
+                self._come(part)
         self._back: Event | None = None
 
     def linear(self, layer: int, spans: Spans) -> None:

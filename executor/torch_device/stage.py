@@ -51,7 +51,7 @@ class TorchStage:
         }
         space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
         values = space.bytes.view(torch.float32)
-        self._blocks = [block_of(spec, each, values) for each in spec["blocks"]]
+        self._blocks = [block_of(spec, block, values) for block in spec["blocks"]]
         self._looked_up = spec.get("looked_up", False)
         self._embedding = lookup_of(spec["embedding"], values, self._looked_up)
         self._head = linear_of(spec["head"], values)
@@ -191,10 +191,10 @@ class TorchStage:
 
     def _embed(self, tokens: int, past: int) -> None:
         assert self._embedding is not None
-        found = self._embedding(self._ids[: self._spec["batch"] * tokens])
+        hidden = self._embedding(self._ids[: self._spec["batch"] * tokens])
         if self._embedded_positions is not None:
-            found = found + self._embedded_positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
-        self._activations.rows("hidden", tokens).copy_(found)
+            hidden = hidden + self._embedded_positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
+        self._activations.rows("hidden", tokens).copy_(hidden)
 
     def _append(self, block: StageBlock, tokens: int, past: int) -> None:
         at = self._positions.of(tokens, past)
@@ -219,8 +219,8 @@ class TorchStage:
 
     def _norm_last(self, tokens: int, _: int) -> None:
         assert self._final_norm is not None
-        found = self._final_norm.of(self._activations.hidden(tokens)[:, -1], *self._norm_kind)
-        self._activations.rows("normed", 1).copy_(found)
+        normed = self._final_norm.of(self._activations.hidden(tokens)[:, -1], *self._norm_kind)
+        self._activations.rows("normed", 1).copy_(normed)
 
     def _choose(self, _tokens: int, _past: int) -> None:
         assert self._head is not None

@@ -13,11 +13,11 @@ _SAME = 1e-6
 """Relative: files keep real numbers in f32."""
 
 
-def check_agreement(found: Model, model: Model, file: str) -> None:
+def check_agreement(file_model: Model, model: Model, file: str) -> None:
     """Compare the model that a checkpoint's `file` describes with the plan's.
 
     Raises BadInputError naming the first field that differs."""
-    described, planned = found.model_dump(), model.model_dump()
+    described, planned = file_model.model_dump(), model.model_dump()
     for field, expected in planned.items():
         got = described[field]
         if field not in _DESCRIBED and not _alike(expected, got) and not _same_family(field, expected, got):

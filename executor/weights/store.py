@@ -148,7 +148,7 @@ class WeightLoader:
             rule = run[0].rule
             start, stop = run[0].start, run[-1].stop
             copies = {m: self._keep(tensor, start, stop, rule.format, m) for m in (rule.memory, *rule.replicas)}
-            yield from (WeightPiece(each.rule, each.start, each.stop, copies) for each in run)
+            yield from (WeightPiece(piece.rule, piece.start, piece.stop, copies) for piece in run)
 
     def _keep(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         stored = self._index[tensor.tied_to, None] if tensor.tied_to else tensor
