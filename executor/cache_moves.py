@@ -33,7 +33,7 @@ class CacheMoves:
     """The moves of the keys and values of one pass."""
 
     plan: Plan
-    found: PhasePass
+    phase_pass: PhasePass
     caches: Caches
     stops: Stops
 
@@ -47,10 +47,12 @@ class CacheMoves:
 
     def turns(self, index: int) -> list[Turn]:
         """What a task expands from 4-bit groups, or turns to what attention reads."""
-        task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
+        task, use = self.phase_pass.tasks[index], self.phase_pass.uses[self.phase_pass.user[index]]
         cache = self.caches.at(task.memories[0], task.layer or 0, task.batch)
         expands = task.kind == "decompress"
-        brought = {(self.stops.ends(self.found, d)[0], self.found.tasks[d].path) for d in self._bringing(index)}
+        brought = {
+            (self.stops.ends(self.phase_pass, d)[0], self.phase_pass.tasks[d].path) for d in self._bringing(index)
+        }
         result = []
         for piece, heads in self._pieces(use):
             if expands and (piece.rule.format != "q4" or not _is_of(piece, brought, cache.memory)):
@@ -63,15 +65,15 @@ class CacheMoves:
 
     def _bringing(self, index: int) -> Iterator[int]:
         """The transfers after which a task expands what they have brought."""
-        for dep in self.found.tasks[index].deps:
-            brought = self.found.tasks[dep]
-            if brought.kind == "transfer" and carry_alike(brought, self.found.tasks[index]):
+        for dep in self.phase_pass.tasks[index].deps:
+            brought = self.phase_pass.tasks[dep]
+            if brought.kind == "transfer" and carry_alike(brought, self.phase_pass.tasks[index]):
                 yield dep
 
     def _direct(self, index: int) -> Iterator[Move]:
         """The moves of a task, or of a chain of them, as if nothing stopped on its way."""
-        task = self.found.tasks[index]
-        origin, final = self.stops.ends(self.found, index)
+        task = self.phase_pass.tasks[index]
+        origin, final = self.stops.ends(self.phase_pass, index)
         layer = task.layer or 0
         source, target = (self.caches.at(memory, layer, task.batch) for memory in (origin, final))
         if task.operation == NEW_KV:
@@ -85,7 +87,7 @@ class CacheMoves:
                     yield self._stored(piece, source, target)
         else:
             path = "pin-on-transfer" if task.kind == "pin" else task.path
-            for piece, heads in self._pieces(self.found.uses[self.found.user[index]]):
+            for piece, heads in self._pieces(self.phase_pass.uses[self.phase_pass.user[index]]):
                 if (piece.rule.memory, piece.rule.format, piece.rule.path) == (origin, task.format, path):
                     yield self._past(piece.what, *_alike(piece, heads, source, target), heads)
 

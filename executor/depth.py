@@ -34,7 +34,7 @@ def fill(buffers: Iterable[Buffer]) -> None:
 
 
 def _buffers(caches: Caches) -> Iterator[Buffer]:
-    for cache in caches.found.values():
+    for cache in caches.by_layer.values():
         for parts in (cache.read, cache.kept):
             for what in BOTH:
                 yield from (heads.buffer for heads in parts[what])

@@ -98,9 +98,9 @@ def _begin(tokenizer: Any, file: GgufFile, how: Splitting, tokens: list[str]) ->
     """A text begins with BOS where the file says so, or says nothing and its kind does."""
     from tokenizers.processors import TemplateProcessing
 
-    asked = file.header.metadata.get(f"{_ROOT}add_bos_token", how.bos)
+    adds_begin = file.header.metadata.get(f"{_ROOT}add_bos_token", how.bos)
     index = file.header.metadata.get(f"{_ROOT}bos_token_id")
-    if asked is True and type(index) is int and 0 <= index < len(tokens):
+    if adds_begin is True and type(index) is int and 0 <= index < len(tokens):
         begin = tokens[index]
         named = {
             "id": "begin",

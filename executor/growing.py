@@ -100,10 +100,10 @@ def with_context(plan: Plan, context: int) -> Plan:
 def _copy(old: Caches, new: Caches, shape: tuple[int, int, int], past: int) -> None:
     """Rows of `past` tokens; `shape`: sequences, tokens for which there was room, and is."""
     batch, before, after = shape
-    for key, cache in old.found.items():
+    for key, cache in old.by_layer.items():
         if cache.passing is None:
             for what in BOTH:
-                for source, target in zip(cache.read[what], new.found[key].read[what], strict=True):
+                for source, target in zip(cache.read[what], new.by_layer[key].read[what], strict=True):
                     _rows(target, batch, after)[:, :, :past] = _rows(source, batch, before)[:, :, :past]
 
 

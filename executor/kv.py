@@ -61,16 +61,16 @@ class Caches:
 
     transposed: bool
     by_tokens: bool
-    found: dict[tuple[str, int, int], LayerCache] = field(default_factory=dict)
+    by_layer: dict[tuple[str, int, int], LayerCache] = field(default_factory=dict)
     paged: Mapping[str, PagedCaches] = field(default_factory=dict)
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""
-        return (memory, layer, batch) in self.found
+        return (memory, layer, batch) in self.by_layer
 
     def at(self, memory: str, layer: int, batch: int) -> LayerCache:
         """Where they are in `memory`."""
-        return self.found[memory, layer, batch]
+        return self.by_layer[memory, layer, batch]
 
 
 def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: bool) -> Caches:
@@ -88,7 +88,7 @@ def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: b
                 number = (layer * batches + batch) % (plan.schedule.prefetch + 1)
                 cache = _cache(plan, memory, home, sets.take(memory, layer, number))
                 if any(cache.read.values()) or any(cache.kept.values()):
-                    caches.found[memory, layer, batch] = cache
+                    caches.by_layer[memory, layer, batch] = cache
     return caches
 
 
@@ -103,7 +103,7 @@ def _add_windows(plan: Plan, caches: Caches) -> None:
                 "values": (Heads(0, len(heads), ring.values, fmt, False, heads),),
             }
             nothing: dict[Cached, Part] = {"keys": (), "values": ()}
-            caches.found[memory, layer, 0] = LayerCache(memory, sides, nothing, nothing)
+            caches.by_layer[memory, layer, 0] = LayerCache(memory, sides, nothing, nothing)
 
 
 def kv_format(plan: Plan, layers: Sequence[int]) -> KvFormat:

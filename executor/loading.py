@@ -89,7 +89,7 @@ def prepare(
 
 def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
     """The program of passes of up to so many tokens, of which every chunk goes through what devices share."""
-    phase_pass, size = moves.found, chunk_tokens(moves.plan.workload.batch)
+    phase_pass, size = moves.phase_pass, chunk_tokens(moves.plan.workload.batch)
 
     def make(chunks: int | None) -> Program:
         ordered = order(phase_pass, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)

@@ -20,14 +20,14 @@ class TableMoves:
     """The moves of the tables of one pass."""
 
     plan: Plan
-    found: PhasePass
+    phase_pass: PhasePass
     seats: Seats
     staging: Staging
     store: WeightLoader
 
     def moves(self, index: int) -> list[Lookup | Move]:
         """What a transfer moves of the tables that live, are stored and leave as it says."""
-        task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
+        task, use = self.phase_pass.tasks[index], self.phase_pass.uses[self.phase_pass.user[index]]
         here = [
             (tensor, slot)
             for tensor, slot in self.staging.of(use)

@@ -69,7 +69,7 @@ class Renderer(HelperProcess[subprocess.Popen[bytes]]):
     def _render(self, messages: list[Message]) -> str:
         try:
             process = self._process or self._start()
-            line = self._asked(process, json.dumps(messages).encode() + b"\n")
+            line = self._answer(process, json.dumps(messages).encode() + b"\n")
         except OSError as error:
             raise self._ended(f"the process that renders it failed: {error}") from None
         answer = json.loads(line)
@@ -88,7 +88,7 @@ class Renderer(HelperProcess[subprocess.Popen[bytes]]):
         self._write(process, json.dumps(first).encode() + b"\n")
         return process
 
-    def _asked(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
+    def _answer(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
         """The line that answers `line`."""
         assert process.stdout is not None, "opened with a pipe"
         self._write(process, line)

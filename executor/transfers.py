@@ -24,7 +24,7 @@ class Transfers:
     """The moves of the tasks of one pass."""
 
     plan: Plan
-    found: PhasePass
+    phase_pass: PhasePass
     seats: Seats
     staging: Staging
     store: WeightLoader
@@ -33,11 +33,11 @@ class Transfers:
     stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
-        self.stops = Stops(stops_of(self.found))
-        self._weights = WeightMoves(self.plan, self.found, self.staging, self.store, self.storage, self.stops)
-        self._caches = CacheMoves(self.plan, self.found, self.caches, self.stops)
-        self._tables = TableMoves(self.plan, self.found, self.seats, self.staging, self.store)
-        self._values = ValueMoves(self.plan, self.found, self.seats)
+        self.stops = Stops(stops_of(self.phase_pass))
+        self._weights = WeightMoves(self.plan, self.phase_pass, self.staging, self.store, self.storage, self.stops)
+        self._caches = CacheMoves(self.plan, self.phase_pass, self.caches, self.stops)
+        self._tables = TableMoves(self.plan, self.phase_pass, self.seats, self.staging, self.store)
+        self._values = ValueMoves(self.plan, self.phase_pass, self.seats)
 
     def stop_sizes(self) -> list[tuple[Stop, int]]:
         """What every stop must hold."""
@@ -45,7 +45,7 @@ class Transfers:
 
     def moves(self, index: int) -> Sequence[Move | Lookup | Read]:
         """What a transfer or a copy to page-locked memory moves."""
-        task = self.found.tasks[index]
+        task = self.phase_pass.tasks[index]
         if task.payload == "weights":
             return (self._tables if task.operation == "embedding" else self._weights).moves(index)
         if carries_cache(task):
@@ -54,9 +54,9 @@ class Transfers:
 
     def expansions(self, index: int) -> Sequence[ExpansionMove | Turn]:
         """What a task expands from 4-bit groups, or turns."""
-        weights = self.found.tasks[index].payload == "weights"
+        weights = self.phase_pass.tasks[index].payload == "weights"
         return self._weights.expansions(index) if weights else self._caches.turns(index)
 
     def _stop_size(self, index: int) -> int:
-        weights = self.found.tasks[index].payload == "weights"
+        weights = self.phase_pass.tasks[index].payload == "weights"
         return self._weights.size(index) if weights else self._caches.size(index)

@@ -42,20 +42,20 @@ class ValueMoves:
     """The moves of the activations of one pass."""
 
     plan: Plan
-    found: PhasePass
+    phase_pass: PhasePass
     seats: Seats
 
     def token(self, task: Task) -> Move:
         """The choice, on its way to where the next pass's embedding is looked up."""
-        source = self.seats[self.found.device_of("head"), task.batch]
+        source = self.seats[self.phase_pass.device_of("head"), task.batch]
         pieces = Pieces(fixed=TOKEN_BYTES * self.plan.workload.batch)
         return Move(source.chosen, 0, source.tokens, 0, pieces)
 
     def move(self, index: int) -> Move:
         """What an operation made, on its way to another device."""
-        task = self.found.tasks[index]
-        maker = self.found.uses[task.deps[0]]
-        user = self.found.uses[self.found.user[index]]
+        task = self.phase_pass.tasks[index]
+        maker = self.phase_pass.uses[task.deps[0]]
+        user = self.phase_pass.uses[self.phase_pass.user[index]]
         source, target = self.seats[maker.device, task.batch], self.seats[user.device, task.batch]
         region = source.stage.regions()[VALUES[maker.op]]
         rows, stride = self.plan.workload.batch, region["stride"]
@@ -73,7 +73,7 @@ class ValueMoves:
         """The columns [start, stop) that are moved of what `maker` has made, perhaps none: only those that are read,
         since its device may be changing others by then. None: whole rows."""
         made = self._made(maker)
-        readers = [self.found.uses[reader] for reader in self.found.readers[index]]
+        readers = [self.phase_pass.uses[reader] for reader in self.phase_pass.readers[index]]
         if self._launches_rows or not all(maker.op in _BY_COLUMN.get(reader.op, ()) for reader in readers):
             return made
         start, stop = min(reader.start for reader in readers), max(reader.stop for reader in readers)
@@ -86,7 +86,7 @@ class ValueMoves:
         """Whether whole rows are quicker than some columns: every piece of a copy is launched for itself, as GPUs' are.
         Of two devices neither reads what comes beside its columns; of three one may have that from another."""
         kinds = {device.name: device.kind for device in self.plan.hardware.devices}
-        computing = self.found.devices
+        computing = self.phase_pass.devices
         return len(computing) == 2 and any(kinds[name] not in NATIVE for name in computing)
 
     def _made(self, maker: DeviceUse) -> tuple[int, int] | None:

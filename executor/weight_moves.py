@@ -44,7 +44,7 @@ class WeightMoves:
     """The moves of the weights of one pass."""
 
     plan: Plan
-    found: PhasePass
+    phase_pass: PhasePass
     staging: Staging
     store: WeightLoader
     storage: Storage
@@ -60,12 +60,15 @@ class WeightMoves:
 
     def expansions(self, index: int) -> list[ExpansionMove]:
         """What a task expands from 4-bit groups."""
-        use = self.found.uses[self.found.user[index]]
+        use = self.phase_pass.uses[self.phase_pass.user[index]]
         return [expansion for tensor, _ in self.staging.of(use) for expansion in self._expanded(use, tensor, index)]
 
     def _segments(self, index: int) -> Iterator[_Segment]:
-        task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
-        (home, _), path = self.stops.ends(self.found, index), "pin-on-transfer" if task.kind == "pin" else task.path
+        task, use = self.phase_pass.tasks[index], self.phase_pass.uses[self.phase_pass.user[index]]
+        (home, _), path = (
+            self.stops.ends(self.phase_pass, index),
+            "pin-on-transfer" if task.kind == "pin" else task.path,
+        )
         for tensor, slot in self.staging.of(use):
             if len(tensor.shape) == 1:
                 rule = self.store.rule(tensor)
@@ -115,7 +118,9 @@ class WeightMoves:
         if slot is None or len(tensor.shape) == 1:
             return
         memory, rows = self.plan.hardware.device(use.device).memory, rows_of(use, tensor)
-        paths = {self.found.tasks[dep].path for dep in self.found.tasks[index].deps if self._brings(dep, index)}
+        paths = {
+            self.phase_pass.tasks[dep].path for dep in self.phase_pass.tasks[index].deps if self._brings(dep, index)
+        }
         for piece, first, last in _overlaps(self.store.pieces(tensor), rows):
             here = memory in piece.copies
             wanted = not paths if here else piece.rule.path in paths
@@ -136,7 +141,7 @@ class WeightMoves:
 
     def _brings(self, dep: int, index: int) -> bool:
         """Whether a task brings the groups that another expands; with barriers it waits for more."""
-        one, other = self.found.tasks[dep], self.found.tasks[index]
+        one, other = self.phase_pass.tasks[dep], self.phase_pass.tasks[index]
         alike = carry_alike(one, other) and (one.layer, one.rows, one.piece) == (other.layer, other.rows, other.piece)
         return alike and one.kind == "transfer"
 

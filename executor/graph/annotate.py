@@ -130,7 +130,7 @@ class _Annotator:
 
     def _linear(self, node: fx.Node) -> dict[str, int]:
         """2 m n k, and one addition per value for a bias."""
-        weights = [found for operand in node.all_input_nodes if (found := self._weight(operand)) is not None]
+        weights = [weight for operand in node.all_input_nodes if (weight := self._weight(operand)) is not None]
         matrix = max((weight.meta["val"] for weight in weights), key=lambda value: value.ndim)
         biases = sum(weight.meta["val"].ndim == 1 for weight in weights)
         out = _values(node)

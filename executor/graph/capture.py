@@ -137,8 +137,7 @@ class _Flattening:
                 self._graph.output(self._of[node.args[0][0]])
             elif node in used:
                 unit = self._copy(node, unit)
-        found = self._graph, self._shape, self._units, self._weights, self._constants, self._decoder.file
-        return Captured(*found)
+        return Captured(self._graph, self._shape, self._units, self._weights, self._constants, self._decoder.file)
 
     def _enter(self, node: fx.Node, spec: InputSpec) -> None:
         if spec.kind == InputKind.USER_INPUT:

@@ -60,10 +60,10 @@ class Prepared:
 class GraphProgram:
     """The passes of one phase. `prepare` captures and builds them for a number of tokens that is new."""
 
-    def __init__(self, found: PhasePass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
-        self._names = tuple(task.name for task in found.tasks)
+    def __init__(self, phase_pass: PhasePass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
+        self._names = tuple(task.name for task in phase_pass.tasks)
         self._prepare, self._tokens = prepare, tokens
-        self._batch = found.plan.workload.batch
+        self._batch = phase_pass.plan.workload.batch
         self._prepared: dict[int, Prepared] = {}
         self._logits = torch.empty(0)
         self._rows: list[int] = []

@@ -26,22 +26,24 @@ from helmsman.schemas.errors import BadInputError
 class Timeline:
     """Collects the stages of a pass in order; see `prepared`."""
 
-    def __init__(self, found: PhasePass, graph: HelmGraph, names: Names, devices: Devices, file: str) -> None:
-        self._found, self._graph, self._names, self._devices, self._file = found, graph, names, devices, file
-        units = found.plan.model.units
-        moves = [(index, task) for index, task in enumerate(found.tasks) if task.kind == "transfer"]
+    def __init__(self, phase_pass: PhasePass, graph: HelmGraph, names: Names, devices: Devices, file: str) -> None:
+        self._phase_pass, self._graph, self._names, self._devices, self._file = phase_pass, graph, names, devices, file
+        units = phase_pass.plan.model.units
+        moves = [(index, task) for index, task in enumerate(phase_pass.tasks) if task.kind == "transfer"]
         self._computing = {
-            (unit_of(task, units), task.op): index for index, task in enumerate(found.tasks) if task.kind != "transfer"
+            (unit_of(task, units), task.op): index
+            for index, task in enumerate(phase_pass.tasks)
+            if task.kind != "transfer"
         }
         self._entering: dict[int, list[int]] = {}
         for index, task in moves:
             if task.operation == HIDDEN:
                 self._entering.setdefault(unit_of(task, units), []).append(index)
         self._returning = [index for index, task in moves if task.operation == TOKEN]
-        self._rows = {op: rows for op, rows, *_ in linears(found.plan.model)}
+        self._rows = {op: rows for op, rows, *_ in linears(phase_pass.plan.model)}
         self._steps: list[StageWork | ActivationMove] = []
         self._timed: dict[int, TaskTime] = {}
-        self._stamps = np.zeros(2 * len(found.tasks) + found.plan.model.units)
+        self._stamps = np.zeros(2 * len(phase_pass.tasks) + phase_pass.plan.model.units)
         self._used = 0
         self._like: Tensor | None = None
 
@@ -64,14 +66,14 @@ class Timeline:
         """The whole pass. Raises BadInputError when lowering has tasks that the module does not."""
         chosen = torch.empty(batch, dtype=torch.int32)
         returning = [self._move(index, chosen) for index in self._returning]
-        missing = [task.name for index, task in enumerate(self._found.tasks) if index not in self._timed]
+        missing = [task.name for index, task in enumerate(self._phase_pass.tasks) if index not in self._timed]
         if missing:
             raise self._differs(f"nothing in the module does {missing[0]}")
-        timed = [self._timed[index] for index in range(len(self._found.tasks))]
+        timed = [self._timed[index] for index in range(len(self._phase_pass.tasks))]
         return Prepared(self._steps, returning, self._stamps, timed)
 
     def _move(self, index: int, like: Tensor) -> ActivationMove:
-        task, begin = self._found.tasks[index], self._take(2)
+        task, begin = self._phase_pass.tasks[index], self._take(2)
         ends = self._devices.memories[task.memories[0]], self._devices.memories[task.memories[1]]
         crossing = LinkCrossing(self._devices.lanes[task.resource].engine, ends, like, "an activation on its way")
         self._timed[index] = TaskTime(begin, begin + 1)

@@ -277,14 +277,14 @@ def _links(profile: Profile) -> Iterator[Link]:
     ends, slows, spent = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}, link_slows(profile), profile.handovers
     for name, samples in profile.links.items():
         source, target = ends[name]
-        asked = None if profile.loopback is None else exact(profile.loopback.latency, "configured")
+        configured = None if profile.loopback is None else exact(profile.loopback.latency, "configured")
         yield Link(
             name=name,
             source_memory=source,
             target_memory=target,
             kind="loopback",
             bandwidth=figure(samples.rate, MEASURED),
-            latency=asked or figure(samples.latency, MEASURED),
+            latency=configured or figure(samples.latency, MEASURED),
             overhead=None if spent is None else copy_overhead(spent, name),
             handover=None if spent is None else figure(spent.handover[name], MEASURED),
             slows=slows.get(name),

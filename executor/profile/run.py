@@ -224,7 +224,7 @@ def _joint_point(
     memory lay between 0.8 and 1.4 of what all CPUs read, for seconds at a time (2 cores of an AMD EPYC, Zen 5)."""
     ends = (subjects[0], subjects[-1])
     names = (ends[0].name, ends[1].name)
-    together = next(each.pool for each in subjects if set(names) <= set(each.excludes))
+    together = next(subject.pool for subject in subjects if set(names) <= set(subject.excludes))
     pair = Pair(names, (ends[0].pool, ends[1].pool), together)
 
     def more(samples: JointSamples) -> JointSamples:

@@ -83,9 +83,9 @@ class Deferred:
             if place.has(running):
                 place.gone.add(id(running))
 
-    def join(self, rows: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
+    def join(self, rows: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[Joining]:
         """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
-        a new one of those `asked` that are in none, if another has a place."""
+        a new one of those `requests` that are in none, if another has a place."""
         for slot in self._places:
             if slot.rows and not slot.kept and slot.cohort.landed:
                 slot.clear()
@@ -95,19 +95,19 @@ class Deferred:
                 members = [slot.rows[row] for row in slot.kept]
                 joinings[slot.cohort.layer] = _joining(slot, members, slot.kept, rows, place)
         free = next((place for place in self._places if not place.rows), None)
-        fresh = [running for running in asked if not self.has(running)]
+        fresh = [running for running in requests if not self.has(running)]
         if free is None or not fresh:
             return [joinings[layer] for layer in sorted(joinings)]
         self._begun += 1
         free.begun = self._begun
         return [_joining(free, fresh, [], rows, place), *(joinings[layer] for layer in sorted(joinings))]
 
-    def stay(self, rows: Rows, apart: Rows, asked: Sequence[ActiveRequest], place: Place) -> list[Joining]:
-        """Those of `asked` whose token is under way go on from where they are, by layer, behind sub-batch 1's `rows`,
-        which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
+    def stay(self, rows: Rows, apart: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[Joining]:
+        """Those of `requests` whose token is under way go on from where they are, by layer, behind sub-batch 1's
+        `rows`, which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
         result: list[Joining] = []
         for slot in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
-            members = [running for running in asked if slot.has(running)]
+            members = [running for running in requests if slot.has(running)]
             if not members:
                 continue
             mine, behind = _apart(members, place), _behind(members)

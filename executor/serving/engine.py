@@ -71,21 +71,21 @@ class ServingEngine:
         """By home, blocks in use and blocks there are."""
         return self._homes.occupancy
 
-    def check_asked(self, asked: RequestOptions) -> None:
+    def check_options(self, options: RequestOptions) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
-        check_request(asked.prompt, asked.max_tokens, self.plan)
-        blocks = self.limits.blocks(len(asked.prompt) + asked.max_tokens)
+        check_request(options.prompt, options.max_tokens, self.plan)
+        blocks = self.limits.blocks(len(options.prompt) + options.max_tokens)
         room = max(pool.total for pool in self._homes.pools.values())
         if blocks > room:
             remedy = f"ask for {room * self.limits.block} tokens at most, prompt and output"
             raise UsageError(
-                "the request has room in no cache", field="max_tokens", value=asked.max_tokens, remedy=remedy
+                "the request has room in no cache", field="max_tokens", value=options.max_tokens, remedy=remedy
             )
 
-    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
+    def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
         assert request not in self._running, "requests have numbers of their own"
-        self._running[request] = ActiveRequest.of(request, asked, hashes)
+        self._running[request] = ActiveRequest.of(request, options, hashes)
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
@@ -116,7 +116,7 @@ class ServingEngine:
         done = self._seating.driver.begin(
             self._lanes,
             self.plan.model.layers,
-            [each for b in (0, 1) if (each := self._batch(b, batches)) is not None],
+            [batch for b in (0, 1) if (batch := self._batch(b, batches)) is not None],
             self._copies("gpu", "cpu", batches.swap_out),
             self._copies("cpu", "gpu", batches.swap_in),
             _copies(self._seating.cpu, self._seating.passing, batches.fetch),

@@ -69,13 +69,13 @@ class ServingLoop:
         self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
         self._thread.start()
 
-    def submit(self, asked: RequestOptions, on_token: OnToken, on_end: OnEnd) -> Handle:
+    def submit(self, options: RequestOptions, on_token: OnToken, on_end: OnEnd) -> Handle:
         """A request that waits its turn. Raises UsageError or BadInputError for one that can never run,
         HardwareUnavailableError when the device is at fault or the loop closed."""
-        self._engine.check_asked(asked)
+        self._engine.check_options(options)
         self._expect_open()
-        hashes = () if self._hashes is None else self._hashes(asked.prompt)
-        handle = Handle(next(self._ids), asked, on_token, on_end, self._clock(), hashes)
+        hashes = () if self._hashes is None else self._hashes(options.prompt)
+        handle = Handle(next(self._ids), options, on_token, on_end, self._clock(), hashes)
         if not self._post(partial(self._add, handle)):
             self._expect_open()
         return handle
@@ -140,14 +140,14 @@ class ServingLoop:
         if self._fault is not None:
             self._tell(handle, "failed", self._fault)
             return
-        asked = handle.asked
+        options = handle.options
         try:
-            self._engine.add(handle.id, asked, handle.hashes)
+            self._engine.add(handle.id, options, handle.hashes)
         except Exception as error:  # no memory for what it asks, say: this request alone
             self._tell(handle, "refused", _words(error))
             return
         try:
-            self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority, handle.hashes)
+            self._scheduler.add(handle.id, len(options.prompt), options.max_tokens, options.priority, handle.hashes)
         except Exception as error:  # refused
             self._engine.release(handle.id)
             self._tell(handle, "refused", _words(error))
@@ -184,7 +184,7 @@ class ServingLoop:
             handle = self._requests[chunk.id]
             if handle.started_s is None:
                 handle.started_s, handle.reused_tokens = now, chunk.past
-                self._looked_up += 0 if self._hashes is None else len(handle.asked.prompt)
+                self._looked_up += 0 if self._hashes is None else len(handle.options.prompt)
                 self._reused += chunk.past
         for request in decision.preempted:
             self._requests[request].preemptions += 1
@@ -205,9 +205,9 @@ class ServingLoop:
             return "cancelled"
         return (
             "stop"
-            if token in handle.asked.ends
+            if token in handle.options.ends
             else "length"
-            if len(handle.tokens) >= handle.asked.max_tokens
+            if len(handle.tokens) >= handle.options.max_tokens
             else None
         )
 

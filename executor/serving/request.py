@@ -1,4 +1,4 @@
-"""A request as the loop serves it: what is asked, what it is told, how it ended."""
+"""A request as the loop serves it: its options, the tokens it has, and how it ended."""
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -59,7 +59,7 @@ class Handle:
     blocks, if these are shared."""
 
     id: int
-    asked: RequestOptions
+    options: RequestOptions
     on_token: OnToken
     on_end: OnEnd
     arrival_s: float
@@ -77,5 +77,5 @@ class Handle:
             "finished" if reason in ("stop", "length") else "cancelled" if reason == "cancelled" else "failed"
         )
         times = (self.arrival_s, self.started_s, self.first_token_s, finish_s)
-        counts = (len(self.asked.prompt), len(self.tokens), self.cpu_tokens, self.preemptions, self.reused_tokens)
+        counts = (len(self.options.prompt), len(self.tokens), self.cpu_tokens, self.preemptions, self.reused_tokens)
         return Ended(status, reason, *times, *counts, error)

@@ -49,10 +49,10 @@ class Stepped:
 class Runner(Protocol):
     """An engine: it has the weights, the caches and the requests that run."""
 
-    def check_asked(self, asked: RequestOptions) -> None:
+    def check_options(self, options: RequestOptions) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
 
-    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
+    def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
 
     def step(self, decision: SchedulingDecision) -> Stepped:

@@ -15,7 +15,7 @@ class ActiveRequest:
     the prompt's full blocks, where these may be shared."""
 
     id: int
-    asked: RequestOptions
+    options: RequestOptions
     tokens: list[int]
     sampler: Sampler
     hashes: Sequence[int] = ()
@@ -24,20 +24,20 @@ class ActiveRequest:
     table: BlockTable = field(default_factory=BlockTable)
 
     @classmethod
-    def of(cls, request: int, asked: RequestOptions, hashes: Sequence[int]) -> "ActiveRequest":
+    def of(cls, request: int, options: RequestOptions, hashes: Sequence[int]) -> "ActiveRequest":
         """One that has not begun."""
-        sampler = Sampler(asked.sampling, (asked.seed,), asked.prompt)
-        return cls(request, asked, list(asked.prompt), sampler, hashes)
+        sampler = Sampler(options.sampling, (options.seed,), options.prompt)
+        return cls(request, options, list(options.prompt), sampler, hashes)
 
     @property
     def native(self) -> bool:
         """Whether the stage chooses its tokens."""
-        return self.asked.sampling.native
+        return self.options.sampling.native
 
     def take(self, likeliest: int, logits: Logits) -> int:
         """Its next token; `logits` are looked at only if it is drawn, or the likeliest comes too early."""
-        early = len(self.tokens) < len(self.asked.prompt) + self.asked.min_tokens
-        barred = self.asked.barred if early else frozenset[int]()
+        early = len(self.tokens) < len(self.options.prompt) + self.options.min_tokens
+        barred = self.options.barred if early else frozenset[int]()
         token = likeliest if self.native and likeliest not in barred else self.sampler.choose(logits, barred)
         self.tokens.append(token)
         return token

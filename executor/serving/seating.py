@@ -119,7 +119,7 @@ def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
         fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
-        caches.found[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
+        caches.by_layer[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
     return caches
 
 

@@ -19,25 +19,25 @@ class Graphs:
         self.available = device.type == "cuda"
         self._pool = torch.cuda.graph_pool_handle() if self.available else None
         self._device = device
-        self._found: dict[Range, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[Range, torch.cuda.CUDAGraph] = {}
         self._marked: dict[Range, tuple[torch.cuda.CUDAGraph, list[Mark]]] = {}
         self._kept: list[TorchStage] = []
 
     def run(self, key: Range, stage: TorchStage, past: int) -> None:
         """Operations of the range `key` for one token of each sequence after `past` others."""
         self._marked.pop(key, None)
-        if key in self._found:
-            self._found[key].replay()
+        if key in self._graphs:
+            self._graphs[key].replay()
             return
         stage.compute(key[1], key[2], 1, past, ends=True)
         torch.cuda.current_stream().synchronize()
         self._kept.append(stage)
-        self._found[key] = self._captured(key, stage, past)
+        self._graphs[key] = self._captured(key, stage, past)
 
     def run_marked(self, key: Range, stage: TorchStage, past: int) -> list[Mark]:
         """The same as a graph that has a mark before the first operation and after each; no marks where the range runs
         for the first time."""
-        if key not in self._found:
+        if key not in self._graphs:
             self.run(key, stage, past)
             return []
         if key not in self._marked:

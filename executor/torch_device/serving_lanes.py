@@ -56,16 +56,16 @@ class TorchLanes(NamedTuple):
 class Times:
     """Start and end of what lanes do, by part."""
 
-    found: list[tuple[str, NDArray[np.float64]]] = field(default_factory=list)
+    spans: list[tuple[str, NDArray[np.float64]]] = field(default_factory=list)
 
     def of(self, part: str) -> memoryview:
         """f64 (2,), for a lane to fill."""
-        self.found.append((part, np.zeros(2)))
-        return self.found[-1][1].data
+        self.spans.append((part, np.zeros(2)))
+        return self.spans[-1][1].data
 
     def seconds(self, part: str) -> float:
         """All of a part, once it is done."""
-        return sum(float(span[1] - span[0]) for name, span in self.found if name == part)
+        return sum(float(span[1] - span[0]) for name, span in self.spans if name == part)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Weight(Protocol):
     def multiply(self, x: torch.Tensor, target: torch.Tensor, add: bool = False) -> None:
         """Write the product with x (n, columns), f32 or already `factor`, to f32 `target` (n, rows), or add it."""
 
-    def found(self, ids: torch.Tensor) -> torch.Tensor:
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
         """f32 (n, columns) of rows."""
 
 
@@ -55,7 +55,7 @@ class PlainWeight:
         panels = torch.matmul(x, self.matrix).transpose(0, 1).reshape(x.shape[0], -1)[:, : self.rows]
         _keep(panels, target, add)
 
-    def found(self, ids: torch.Tensor) -> torch.Tensor:
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Of a matrix that lives here."""
         return self.matrix[ids].float()
 
@@ -84,7 +84,7 @@ class QuantisedWeight:
             _multiply(x, values.t(), target[:, first : first + len(values)], add)
             first += len(values)
 
-    def found(self, ids: torch.Tensor) -> torch.Tensor:
+    def rows_of(self, ids: torch.Tensor) -> torch.Tensor:
         """Each with the panel that it is in."""
         parts = [
             self._expanded(self.packed[part // PANEL])[torch.arange(len(part), device=part.device), part % PANEL]
@@ -183,7 +183,7 @@ def lookup_of(spec: Linear | None, space: torch.Tensor, looked_up: bool) -> Look
         return None
     held, fmt, rows, columns = of_kind(spec["weight"], TorchBuffer), spec["format"], spec["rows"], spec["columns"]
     if not looked_up:
-        return weight_of(held, fmt, rows, columns, space).found
+        return weight_of(held, fmt, rows, columns, space).rows_of
     if is_plain(fmt):
         matrix = held.view(dtype_of(fmt), rows, columns)
         return lambda ids: matrix[ids].float()

@@ -362,7 +362,7 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
             (RequestOptions([523], 1), BadInputError, "vocabulary"),
         ):
             with pytest.raises(error, match=place):
-                engine.check_asked(asked)
+                engine.check_options(asked)
         for number in range(4):
             engine.add(number, RequestOptions([1] * 80, 9))
         engine.step(SchedulingDecision("gpu-only", (Chunk(0, 80, 0, "gpu"),)))
@@ -373,7 +373,7 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
         engine.reset()
     small = Limits(gpu_tokens=32, cpu_tokens=0, batch_tokens=32, sequences=2)
     with serving(checkpoints, limits=small) as engine, pytest.raises(UsageError, match="room in no cache"):
-        engine.check_asked(RequestOptions([1] * 30, 9))
+        engine.check_options(RequestOptions([1] * 30, 9))
 
 
 @pytest.mark.parametrize(("cpu_tokens", "cohorts"), [(0, 1), (320, 1), (320, 5)])

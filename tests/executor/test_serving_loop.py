@@ -24,12 +24,12 @@ class Counting:
         self.broken: Exception | None = None
         self.shift = 0
 
-    def check_asked(self, asked: RequestOptions) -> None:
-        if len(asked.prompt) > 10:
-            raise UsageError("too long", field="prompt", value=len(asked.prompt))
+    def check_options(self, options: RequestOptions) -> None:
+        if len(options.prompt) > 10:
+            raise UsageError("too long", field="prompt", value=len(options.prompt))
 
-    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
-        self.asked[request], self.made[request] = asked, 0
+    def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
+        self.asked[request], self.made[request] = options, 0
 
     def step(self, decision: SchedulingDecision) -> Stepped:
         if self.broken is not None:
@@ -166,7 +166,7 @@ def test_what_the_scheduler_refuses_fails_alone() -> None:
 def test_what_the_engine_has_no_memory_for_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, before, refused, after = Counting(), Client(), Client(), Client()
 
-    def full(request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
+    def full(request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         raise MemoryError
 
     with serving(engine) as loop:

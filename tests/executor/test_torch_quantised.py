@@ -87,7 +87,7 @@ def test_a_matrix_is_expanded_a_part_at_a_time() -> None:
         part: Any = whole if most is None else _Small(**vars(whole), most=most)
         part.multiply(x, made := torch.empty(3, rows))
         assert torch.allclose(made, x @ torch.from_numpy(expected).t(), rtol=1e-4, atol=1e-2)
-        assert np.array_equal(part.found(ids).numpy(), expected[ids.numpy()])
+        assert np.array_equal(part.rows_of(ids).numpy(), expected[ids.numpy()])
 
 
 class _Small(QuantisedWeight):

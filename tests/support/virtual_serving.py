@@ -49,8 +49,8 @@ class VirtualTime:
 
     def __init__(self, engine: ServingEngine) -> None:
         self._engine, self._now = engine, 0.0
-        self.check_asked, self.add, self.release, self.reset = (
-            engine.check_asked,
+        self.check_options, self.add, self.release, self.reset = (
+            engine.check_options,
             engine.add,
             engine.release,
             engine.reset,
@@ -93,11 +93,11 @@ class VirtualEngine:
         self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
         self.running: dict[int, ActiveRequest] = {}
 
-    def check_asked(self, asked: RequestOptions) -> None:
+    def check_options(self, options: RequestOptions) -> None:
         """All are taken."""
 
-    def add(self, request: int, asked: RequestOptions, hashes: Sequence[int] = ()) -> None:
-        self.running[request] = ActiveRequest.of(request, asked, hashes)
+    def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
+        self.running[request] = ActiveRequest.of(request, options, hashes)
 
     def release(self, request: int) -> None:
         self.homes.free(self.running.pop(request))
