@@ -29,7 +29,7 @@ from helmsman.executor._kernels import isa, select_isa, supported_isas
 from helmsman.executor.bench import BenchRunner, Test
 from helmsman.executor.engine import Engine
 from helmsman.executor.graph.loading import load_graphs
-from helmsman.executor.growing import GROWTH
+from helmsman.executor.growing_cache import GROWTH
 from helmsman.executor.machine import Machine
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan

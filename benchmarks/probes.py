@@ -26,7 +26,7 @@ from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.passes import passes_of
 from helmsman.executor.probe import dealt, joint_read_rate, noise_pieces, weights_rate
-from helmsman.executor.probing import computed_format, sharing, weight_pieces
+from helmsman.executor.prober import computed_format, sharing, weight_pieces
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.tensors import tensors

@@ -13,7 +13,7 @@ from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import PRODUCT_TOKENS, random_matrix
-from helmsman.executor.probing import Prober, computed_format
+from helmsman.executor.prober import Prober, computed_format
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
 

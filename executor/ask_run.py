@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.executor.engine import Engine
-from helmsman.executor.executed import check_executed
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Measured, Request, Told, measure, run_once, trace
+from helmsman.executor.plan_check import check_executed
 from helmsman.executor.prompt import as_batch, check_tokens
 from helmsman.executor.report import document
 from helmsman.executor.sampling import GREEDY, Sampling

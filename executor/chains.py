@@ -46,7 +46,7 @@ def _leads(phase_pass: PhasePass, first: int, second: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Rest:
+class StopBuffers:
     """The buffers of all stops."""
 
     buffers: dict[tuple[str, int], Buffer]
@@ -61,7 +61,7 @@ class Stops:
     """The stops of a pass by task, and their buffers once they are allocated."""
 
     by_task: dict[int, Stop]
-    rest: Rest = field(default_factory=lambda: Rest({}))
+    rest: StopBuffers = field(default_factory=lambda: StopBuffers({}))
 
     def ends(self, phase_pass: PhasePass, index: int) -> tuple[str, str]:
         """Where the bytes of a transfer come from and go to in the end, stops left out."""
@@ -72,10 +72,10 @@ class Stops:
         return phase_pass.tasks[first].memories[0], phase_pass.tasks[stop.owner].memories[1]
 
 
-def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, DeviceMemory]) -> Rest:
+def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, DeviceMemory]) -> StopBuffers:
     """Every buffer as large as the largest of `sizes` (stop, bytes) that stops in it."""
     largest: dict[tuple[str, int], int] = {}
     for stop, size in sizes:
         key = stop.memory, stop.number
         largest[key] = max(largest.get(key, 0), size)
-    return Rest({key: memories[key[0]].alloc(size, "data on its way") for key, size in largest.items()})
+    return StopBuffers({key: memories[key[0]].alloc(size, "data on its way") for key, size in largest.items()})

@@ -29,7 +29,7 @@ class ChatReply:
 
 
 @dataclass(frozen=True)
-class Speaking:
+class ReplyOptions:
     """How replies are made: by `sampling` from `seed`, at most `output_tokens` each, up to one of `stops` or `ends`."""
 
     sampling: Sampling
@@ -42,7 +42,7 @@ class Speaking:
 class Chat:
     """One conversation with an engine whose plan has one sequence."""
 
-    def __init__(self, engine: Engine, text: Text, template: Renderer, how: Speaking, system: str | None) -> None:
+    def __init__(self, engine: Engine, text: Text, template: Renderer, how: ReplyOptions, system: str | None) -> None:
         self._engine, self._text, self._template, self._how = engine, text, template, how
         self._messages: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self._cached: list[int] = []

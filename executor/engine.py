@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from helmsman.executor.depth import assume
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
-from helmsman.executor.growing import GrowingCaches, check_grows, rounded, with_context
+from helmsman.executor.growing_cache import GrowingCaches, check_grows, rounded, with_context
 from helmsman.executor.kv import Caches
-from helmsman.executor.loading import Loaded, open_store, prepare
+from helmsman.executor.loading import LoadedPlan, open_store, prepare
 from helmsman.executor.machine import Machine
+from helmsman.executor.pass_times import PassTimes
 from helmsman.executor.passes import page_links, passes_of
 from helmsman.executor.phase_program import PhaseProgram
+from helmsman.executor.plan_check import check_executed, check_native, check_passes
 from helmsman.executor.program import Lanes
 from helmsman.executor.prompt import check_context, check_tokens
-from helmsman.executor.recorded import Recorded
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
@@ -35,14 +35,14 @@ class Engine:
     """Runs one plan on one checkpoint. Made by `load`; a context manager that frees its memory at the end."""
 
     def __init__(
-        self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded, growing: GrowingCaches | None = None
+        self, plan: Plan, devices: Devices, storage: Storage, loaded: LoadedPlan, growing: GrowingCaches | None = None
     ) -> None:
         self.plan = plan
         self.devices = devices
         self._storage = storage
         self._loaded = loaded
         self._growing = growing
-        self._recorded: list[Recorded] = []
+        self._recorded: list[PassTimes] = []
         self._cached = 0
 
     @classmethod
@@ -61,7 +61,7 @@ class Engine:
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
-        caches grow as tokens come (`executor.growing`), instead of being allocated in full. Raises
+        caches grow as tokens come (`executor.growing_cache`), instead of being allocated in full. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
         plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.recorded import Recorded, Times
+from helmsman.executor.pass_times import PassTimes, Times
 from helmsman.scheduler.iteration import Iteration
 
 Tokens = NDArray[np.int32]
@@ -27,7 +27,7 @@ class Generation:
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]
     moments: Times
-    recorded: tuple[Recorded, ...]
+    recorded: tuple[PassTimes, ...]
     lengths: tuple[int, ...]
 
     @property
@@ -103,7 +103,7 @@ class Progress:
             if ended is not None:
                 self._running &= ~ended
 
-    def generation(self, recorded: tuple[Recorded, ...]) -> Generation:
+    def generation(self, recorded: tuple[PassTimes, ...]) -> Generation:
         """What it has yielded."""
         made, lengths = self._chosen[self.prompt_passes - 1 : self._passes], tuple(self._lengths.tolist())
         moments = self._moments[: self._passes + 1]

@@ -14,7 +14,7 @@ _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting:
+class SplitRule:
     """How a text is cut before its pieces are merged: `pattern` (None: GPT-2's own), normalised to NFC or not,
     `whole_words` found in the vocabulary before any merge, and whether a text begins with the BOS token."""
 
@@ -24,12 +24,12 @@ class Splitting:
     bos: bool = False
 
 
-_QWEN2 = Splitting(rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}", nfc=True)
-_LLAMA3 = Splitting(
+_QWEN2 = SplitRule(rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}|{_REST}", nfc=True)
+_LLAMA3 = SplitRule(
     rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_REST}", whole_words=True, bos=True
 )
 SPLITTINGS = {
-    "gpt-2": Splitting(None),
+    "gpt-2": SplitRule(None),
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
     "llama-bpe": _LLAMA3,
@@ -72,7 +72,7 @@ def special_token(file: GgufFile, name: str) -> str | None:
     return tokens[index] if 0 <= index < len(tokens) else None
 
 
-def _splitting(file: GgufFile) -> Splitting:
+def _splitting(file: GgufFile) -> SplitRule:
     kind, cut = (file.header.metadata.get(_ROOT + key) for key in ("model", "pre"))
     if kind != "gpt2":
         raise _wrong(file, "model", "not covered: only gpt2 (byte-level BPE) is read from GGUF files", kind)
@@ -81,7 +81,7 @@ def _splitting(file: GgufFile) -> Splitting:
     return SPLITTINGS[str(cut)]
 
 
-def _cut(tokenizer: Any, how: Splitting) -> None:
+def _cut(tokenizer: Any, how: SplitRule) -> None:
     from tokenizers import Regex, normalizers, pre_tokenizers
 
     if how.nfc:
@@ -94,7 +94,7 @@ def _cut(tokenizer: Any, how: Splitting) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, by_byte])
 
 
-def _begin(tokenizer: Any, file: GgufFile, how: Splitting, tokens: list[str]) -> None:
+def _begin(tokenizer: Any, file: GgufFile, how: SplitRule, tokens: list[str]) -> None:
     """A text begins with BOS where the file says so, or says nothing and its kind does."""
     from tokenizers.processors import TemplateProcessing
 

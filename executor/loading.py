@@ -36,7 +36,7 @@ from helmsman.schemas.plan import Plan
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedPlan:
     """`caches_stay`: where they are used, all keys and values.
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
@@ -65,7 +65,7 @@ def prepare(
     store: WeightLoader,
     max_tokens: int,
     lanes: Lanes | None = None,
-) -> Loaded:
+) -> LoadedPlan:
     """Prepare the passes of `plan`, for prompts of up to `max_tokens`; `lanes`: those of passes before."""
     memories = devices.memories
     caches = allocate_caches(plan, memories, divides(passes))
@@ -84,7 +84,7 @@ def prepare(
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
-    return Loaded(programs, caches_stay(passes), tokens, pinned, (caches, lanes))
+    return LoadedPlan(programs, caches_stay(passes), tokens, pinned, (caches, lanes))
 
 
 def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:

@@ -10,9 +10,9 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
 from helmsman.executor.machine import Machine
-from helmsman.executor.probing import Prober
+from helmsman.executor.pass_times import NOT_MOVED, PassTimes
+from helmsman.executor.prober import Prober
 from helmsman.executor.profile.host import facts_here
-from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.executor.sampling import GREEDY, Sampling, chooser
 from helmsman.executor.stopping import stop_watch
 from helmsman.executor.text import Text
@@ -159,7 +159,7 @@ def timed_passes(
         yield iteration, [(task, by_pass[number][task.name]) for task in lower(plan, iteration).tasks]
 
 
-def _times(recorded: Recorded, origin: float) -> dict[int, dict[str, tuple[float, float, int]]]:
+def _times(recorded: PassTimes, origin: float) -> dict[int, dict[str, tuple[float, float, int]]]:
     """By pass, (start, end, bytes moved) of every task."""
     rows = zip(
         (recorded.starts - origin).tolist(), (recorded.ends - origin).tolist(), recorded.moved.tolist(), strict=True

@@ -9,7 +9,7 @@ from helmsman.executor.kv import CACHED, Caches
 from helmsman.executor.passes import PhasePass, carries_cache
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
-from helmsman.executor.submissions import Submission, Together, hazards, returning, steps_of, submissions
+from helmsman.executor.submissions import JointTasks, Submission, hazards, returning, steps_of, submissions
 from helmsman.lowering.dataflow import NEW_KV
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
@@ -21,7 +21,7 @@ Access = tuple[object, object]
 
 
 @dataclass(frozen=True)
-class Ordered:
+class PassOrder:
     """The submissions of a pass. `divided`: the tasks that every chunk of a prompt goes through before the next."""
 
     submissions: list[Submission]
@@ -30,7 +30,7 @@ class Ordered:
 
 def order(
     phase_pass: PhasePass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
-) -> Ordered:
+) -> PassOrder:
     """The submissions of `phase_pass`, a prompt of so many `chunks`; None where all tokens pass at once.
 
     Raises UsageError where batches take turns on weights that cannot wait for the last of them."""
@@ -41,7 +41,7 @@ def order(
     halves = [] if chunks is None else halves_of(phase_pass)
     place = _start_before(phase_pass, deps, halves)
     _take_turns(phase_pass, deps, sorted(range(len(deps)), key=place.__getitem__))
-    together = [Together(half.tasks, chunks if half.divided else None) for half in halves]
+    together = [JointTasks(half.tasks, chunks if half.divided else None) for half in halves]
     steps = steps_of(_lanes(phase_pass), deps, together)
     # A buffer that one block leaves to the next must not meet the next chunk of the first.
     apart = {half.tasks[0] for half in halves if any(overtaken[member] for member in half.tasks)}
@@ -50,7 +50,7 @@ def order(
     def joins(one: int, other: int) -> bool:
         return other not in apart and divided.get(one) is divided.get(other) and _joins(phase_pass, seats, one, other)
 
-    return Ordered(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
+    return PassOrder(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
 
 
 def _check_held(phase_pass: PhasePass, staging: Staging) -> None:

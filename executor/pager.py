@@ -14,7 +14,7 @@ from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import CopyEngine, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
 from helmsman.executor.paged_caches import PagedBlock, PagedBuffers, PagedCaches, move_page
-from helmsman.executor.recorded import NOT_MOVED, PageTimes
+from helmsman.executor.pass_times import NOT_MOVED, PageTimes
 from helmsman.lowering.cargo import transfer_word
 from helmsman.lowering.emit import page_word, task_name
 from helmsman.lowering.page_moves import page_cargo

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.recorded import Recorded
+from helmsman.executor.pass_times import PassTimes
 
 
 class PhaseProgram(Protocol):
@@ -20,5 +20,5 @@ class PhaseProgram(Protocol):
     def record(self, number: int, tokens: int, past: int) -> None:
         """Keep the times of the latest pass as those of pass `number`."""
 
-    def take(self) -> tuple[Recorded, ...]:
+    def take(self) -> tuple[PassTimes, ...]:
         """What was recorded since the last call, passes of the same tasks together."""

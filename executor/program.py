@@ -24,13 +24,13 @@ from helmsman.executor.moves import (
     submit_move,
     submit_read,
 )
-from helmsman.executor.order import Ordered
+from helmsman.executor.order import PassOrder
 from helmsman.executor.pager import Pager
+from helmsman.executor.pass_times import NOT_MOVED, PageTimes, PassTimes, together, with_pages
 from helmsman.executor.passes import PhasePass
 from helmsman.executor.ranges import PagedRange, Range
-from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
-from helmsman.executor.stamps import Place, Stamped
+from helmsman.executor.stamps import Place, TaskStamps
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
 from helmsman.lowering.buffers import chunk_tokens
@@ -53,7 +53,7 @@ class Lanes:
 class Program:
     """The passes of one phase. `stamps`: seconds at which the latest pass's operations and moves began and ended."""
 
-    def __init__(self, found: PhasePass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
+    def __init__(self, found: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
         self.phase = found.phase
         self.seats = seats
         builder = _CallBuilder(found, ordered, seats, transfers, lanes)
@@ -62,7 +62,7 @@ class Program:
         self._pagers = tuple(lanes.pagers.values())
         self._head, self._batches = found.device_of("head"), len({batch for _, batch in seats})
         self._names = tuple(task.name for task in found.tasks)
-        self._stamped = Stamped(builder.places, ordered.divided)
+        self._stamped = TaskStamps(builder.places, ordered.divided)
         self._moves = [builder.moved.get(index) for index in range(len(found.tasks))]
         self._chunks = builder.chunks
         self._rows: list[tuple[int, int, int]] = []
@@ -95,13 +95,13 @@ class Program:
         if self._pagers:
             self._paged.append(together([pager.taken() for pager in self._pagers]))
 
-    def take(self) -> tuple[Recorded, ...]:
+    def take(self) -> tuple[PassTimes, ...]:
         """What was recorded since the last call: of passes that executed the same tasks together."""
         recorded, paged = self._take(), self._paged
         self._paged = []
         return tuple(with_pages(recorded, paged)) if self._pagers else (recorded,)
 
-    def _take(self) -> Recorded:
+    def _take(self) -> PassTimes:
         rows, taken = self._rows, np.array(self._taken).reshape(len(self._taken), len(self._stamps))
         self._rows, self._taken = [], []
         starts, ends = self._stamped.times(taken)
@@ -111,7 +111,7 @@ class Program:
         ]
         shape = len(rows), len(self._names)
         numbers = np.array([number for number, *_ in rows], np.int64)
-        return Recorded(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
+        return PassTimes(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
 
 
 def _total(moves: Sequence[Move | Lookup | Read] | None, chunks: Sequence[TokenChunk], tokens: int, past: int) -> int:
@@ -129,7 +129,7 @@ class _CallBuilder:
     """Turns submissions into calls; `places`: of every task, the indices of its start and end among the stamps;
     `chunks`: which tokens it is done for, each time."""
 
-    def __init__(self, found: PhasePass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
+    def __init__(self, found: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
         self._found = found
         self._seats = seats
         self._transfers = transfers

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor.pass_times import PassTimes
 from helmsman.executor.program import Program
-from helmsman.executor.recorded import Recorded
 
 
 class PromptProgram:
@@ -35,6 +35,6 @@ class PromptProgram:
         """Keep the times of the latest pass as those of pass `number`."""
         self._latest.record(number, tokens, past)
 
-    def take(self) -> tuple[Recorded, ...]:
+    def take(self) -> tuple[PassTimes, ...]:
         """What was recorded since the last call."""
         return tuple(recorded for program in self._made.values() for recorded in program.take() if len(recorded.passes))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.devices.specs import Block, Kept, Linear, Norm, UniformSpec
+from helmsman.executor.devices.specs import Block, Linear, Norm, StoredHeads, UniformSpec
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
@@ -123,7 +123,7 @@ class _Part:
             "wv_heads": self._heads("wv", layer),
         }
 
-    def _kept(self, part: Part) -> list[Kept]:
+    def _kept(self, part: Part) -> list[StoredHeads]:
         tokens = self.builder.caches.by_tokens
         return [
             {

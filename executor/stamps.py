@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.executor.recorded import Times
+from helmsman.executor.pass_times import Times
 
 Place = tuple[int, int]
 """The stamps at which something began and ended."""
 
 
 @dataclass(frozen=True)
-class Stamped:
+class TaskStamps:
     """`places`: of every task, each time it was done; `divided`: tasks that chunks went through one by one."""
 
     places: Sequence[Sequence[Place]]

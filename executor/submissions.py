@@ -11,7 +11,7 @@ Clock = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class JointTasks:
     """Tasks that only make sense together. `chunks`: how often they are done in turns, task by task; None: once, in one
     piece of one lane, such as a stage that passes a prompt chunk by chunk itself."""
 
@@ -67,7 +67,9 @@ class _LaneOrder:
         return waits
 
 
-def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[SubmittedStep]:
+def steps_of(
+    lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[JointTasks]
+) -> list[SubmittedStep]:
     """Tasks as steps, in an order in which every step follows those it depends on."""
     step_list = _StepList(lanes, deps, {task: group for group in together for task in group.tasks})
     for task in range(len(lanes)):
@@ -81,14 +83,14 @@ class _StepList:
 
     lanes: Sequence[str]
     deps: Sequence[Iterable[int]]
-    together: dict[int, Together]
+    together: dict[int, JointTasks]
     steps: list[SubmittedStep] = field(default_factory=list)
     place: dict[int, int] = field(default_factory=dict)
 
     def add(self, task: int) -> int:
         """The step after which `task` is done."""
         if task not in self.place:
-            group = self.together.get(task, Together((task,)))
+            group = self.together.get(task, JointTasks((task,)))
             needed = {dep for member in group.tasks for dep in self.deps[member]}.difference(group.tasks)
             before = frozenset([self.add(dep) for dep in sorted(needed)])
             if group.chunks is None:

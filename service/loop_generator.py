@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Ended as LoopEnd
+from helmsman.executor.serving.request import RequestEnd as LoopEnd
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.served_table import PASS_PARTS

@@ -10,7 +10,7 @@ from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_tensors
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.checkpoint.write import Written, stream_name
+from helmsman.executor.checkpoint.write import WrittenCheckpoint, stream_name
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
@@ -32,7 +32,7 @@ _KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
 
 def write_gguf(
     model: Model, path: Path, seed: int = 0, fmt: FileFormat = "f16", progress: Callable[[int], None] | None = None
-) -> Written:
+) -> WrittenCheckpoint:
     """Write `model` with random weights as one GGUF file: matrices as `fmt` says, vectors in f32.
 
     The values depend on seed and tensor, as in `write_checkpoint`; quantised ones are rounded from f32. At most one
@@ -51,7 +51,7 @@ def write_gguf(
             _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
         for item in stored:
             _write_aligned(stream, _told(_stored_bytes(model, item, formats[item.name], seed), progress))
-    return Written(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
+    return WrittenCheckpoint(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
 
 
 def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:

@@ -11,7 +11,7 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.executed import NATIVE, check_native
+from helmsman.executor.plan_check import NATIVE, check_native
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.formats import Format
@@ -22,7 +22,7 @@ DEFAULT_SHARD = 2 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenCheckpoint:
     """What was written: `files` in the directory, `weight_bytes` of tensors, `parameters` they hold."""
 
     directory: Path
@@ -38,7 +38,7 @@ def write_checkpoint(
     fmt: Format | None = None,
     shard_size: int = DEFAULT_SHARD,
     progress: Callable[[int], None] | None = None,
-) -> Written:
+) -> WrittenCheckpoint:
     """Write `model` with random weights in `fmt` (default: its native format) as a Hugging Face directory.
 
     The values depend on seed, tensor and format only. At most a few rows are in memory; `progress` is told the
@@ -58,7 +58,7 @@ def write_checkpoint(
             _write_shard(place / shard.name, shard, model, fmt, seed, progress or (lambda size: None))
     parameters = sum(part.elements for shard in shards for item in shard.stored for part in item.parts)
     files = (*texts, *(shard.name for shard in shards))
-    return Written(directory, tuple(sorted(files)), weight_bytes, parameters)
+    return WrittenCheckpoint(directory, tuple(sorted(files)), weight_bytes, parameters)
 
 
 def _texts(model: Model, fmt: Format, shards: tuple[Shard, ...]) -> dict[str, str]:

@@ -40,7 +40,7 @@ class Linear(TypedDict):
     """For stages of other devices, which keep their own rows unpacked: whether this one came over a link, packed."""
 
 
-class Kept(TypedDict):
+class StoredHeads(TypedDict):
     """Rows of KV heads [begin, end) as a memory keeps them: (batch, heads, capacity, row), or (batch, capacity, heads,
     row) `by_token`. `groups`: rows are in 4-bit groups (`compress_rows`), else in the KV format."""
 
@@ -69,9 +69,9 @@ class Block(TypedDict):
     """(batch, kv_heads, capacity, head_dim) in the KV format; divided: (batch, kv_heads, head_dim, capacity)."""
     values: CacheBuffers
     """(batch, kv_heads, capacity, head_dim)."""
-    kept_keys: NotRequired[list[Kept]]
+    kept_keys: NotRequired[list[StoredHeads]]
     """Where else `append` leaves new rows."""
-    kept_values: NotRequired[list[Kept]]
+    kept_values: NotRequired[list[StoredHeads]]
     passing_keys: NotRequired[Buffer | None]
     """(kv_heads, passing, head_dim): where blocks take turns, what is kept elsewhere."""
     passing_values: NotRequired[Buffer | None]

@@ -6,7 +6,7 @@ from math import prod
 import torch
 from torch import Tensor, fx
 
-from helmsman.executor.graph.capture import Captured, Shape
+from helmsman.executor.graph.capture import CapturedGraph, Shape
 from helmsman.executor.graph.dataflow import free_nodes
 from helmsman.executor.graph.ir import HelmGraph, Node, NodeKind
 
@@ -22,7 +22,7 @@ _VIEWS = {
 _NORM_FLOPS = 4
 
 
-def annotate(captured: Captured) -> HelmGraph:
+def annotate(captured: CapturedGraph) -> HelmGraph:
     """The pass as HelmGraph; a decode pass counts attention over a full cache (context = the caches' size)."""
     shape = captured.shape
     annotator = _Annotator(captured)
@@ -33,7 +33,7 @@ def annotate(captured: Captured) -> HelmGraph:
 
 
 class _Annotator:
-    def __init__(self, captured: Captured) -> None:
+    def __init__(self, captured: CapturedGraph) -> None:
         self._weights, self._shape = captured.weights, captured.shape
         self._free = free_nodes(captured.graph, captured.weights)
         self._rotations: set[fx.Node] = set()

@@ -38,7 +38,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Captured:
+class CapturedGraph:
     """`graph`: placeholders `tokens` (batch, tokens) int64, `past` () int64 unless `shape.whole`, and the caches
     `keys_i`, `values_i` of every block, which it writes in place; it returns the last position's logits (batch,
     vocab) f32. Attributes are the `weights` (no values) and `constants`, by the module's own names.
@@ -53,7 +53,7 @@ class Captured:
     file: str
 
 
-def capture(decoder: Decoder, shape: Shape) -> Captured:
+def capture(decoder: Decoder, shape: Shape) -> CapturedGraph:
     """Trace one pass. Raises BadInputError where shapes depend on values, or the module's code cannot be traced."""
     hook = _last_position_only(decoder)
     try:
@@ -63,7 +63,7 @@ def capture(decoder: Decoder, shape: Shape) -> Captured:
         program = _exported(decoder, shape)
     finally:
         hook.remove()
-    return _Flattening(decoder, shape, program).result()
+    return _Flattener(decoder, shape, program).result()
 
 
 def _exported(decoder: Decoder, shape: Shape) -> torch.export.ExportedProgram:
@@ -114,7 +114,7 @@ def _last_position_only(decoder: Decoder) -> Any:
     return last.register_forward_hook(cut)
 
 
-class _Flattening:
+class _Flattener:
     """Copies an exported program to a graph whose parameters are attributes and whose checks are gone."""
 
     def __init__(self, decoder: Decoder, shape: Shape, program: Any) -> None:
@@ -127,7 +127,7 @@ class _Flattening:
         caches = [f"{what}_{layer}" for what in ("keys", "values") for layer in range(decoder.layers)]
         self._names = iter(["tokens", *([] if shape.whole else ["past"]), *caches])
 
-    def result(self) -> Captured:
+    def result(self) -> CapturedGraph:
         specs = iter(self._program.graph_signature.input_specs)
         unit, used = 0, _used(self._program.graph)
         for node in self._program.graph.nodes:
@@ -137,7 +137,7 @@ class _Flattening:
                 self._graph.output(self._of[node.args[0][0]])
             elif node in used:
                 unit = self._copy(node, unit)
-        return Captured(self._graph, self._shape, self._units, self._weights, self._constants, self._decoder.file)
+        return CapturedGraph(self._graph, self._shape, self._units, self._weights, self._constants, self._decoder.file)
 
     def _enter(self, node: fx.Node, spec: InputSpec) -> None:
         if spec.kind == InputKind.USER_INPUT:

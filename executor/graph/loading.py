@@ -9,21 +9,21 @@ from torch import Tensor
 
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.engine import Engine
-from helmsman.executor.executed import check_executed
 from helmsman.executor.graph.annotate import annotate
 from helmsman.executor.graph.capture import Shape, capture
 from helmsman.executor.graph.decoder import Decoder, open_decoder
 from helmsman.executor.graph.layout import GraphLayout, layout_of
 from helmsman.executor.graph.names import operations_of
 from helmsman.executor.graph.partition import GraphStage, cut
-from helmsman.executor.graph.program import GraphProgram, Prepared
+from helmsman.executor.graph.program import GraphProgram, PreparedPass
 from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.graph.timeline import Timeline
 from helmsman.executor.graph.weights import DecoderWeights
-from helmsman.executor.loading import Loaded
+from helmsman.executor.loading import LoadedPlan
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import PhasePass, passes_of
 from helmsman.executor.phase_program import PhaseProgram
+from helmsman.executor.plan_check import check_executed
 from helmsman.executor.prompt import check_context
 from helmsman.executor.storage import open_storage
 from helmsman.executor.weights.checkpoint import check_config
@@ -63,7 +63,7 @@ def load_graphs(
     for one_pass, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
         program = programs[one_pass.phase] = GraphProgram(one_pass, partial(preparing.pass_of, one_pass), tokens)
         program.prepare(count)
-    loaded = Loaded(programs, caches_stay=False, tokens=(tokens,))
+    loaded = LoadedPlan(programs, caches_stay=False, tokens=(tokens,))
     return Engine(plan, devices, open_storage(plan, storage), loaded)
 
 
@@ -87,7 +87,7 @@ class _Preparing:
         self._devices = {name: DeviceTensors(devices.by_name[name]) for name in layout.devices}
         self._caches: dict[str, Tensor] = {}
 
-    def pass_of(self, phase_pass: PhasePass, tokens: int) -> Prepared:
+    def pass_of(self, phase_pass: PhasePass, tokens: int) -> PreparedPass:
         """Capture and build the pass of a phase for `tokens` per sequence."""
         model, load = self._plan.model, self._plan.workload
         sizes = load.batch, tokens, load.context, model.kv_heads, model.head_dim

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from torch import Tensor, fx
 
-from helmsman.executor.graph.capture import Captured
+from helmsman.executor.graph.capture import CapturedGraph
 from helmsman.executor.graph.dataflow import free_nodes
 from helmsman.schemas.errors import BadInputError
 
@@ -33,7 +33,7 @@ class GraphStage:
     output: Tensor
 
 
-def cut(captured: Captured, bounds: Sequence[int]) -> tuple[GraphStage, ...]:
+def cut(captured: CapturedGraph, bounds: Sequence[int]) -> tuple[GraphStage, ...]:
     """Stages [0, b0), [b0, b1), ..., [bn, units) of `captured`.
 
     Raises BadInputError when more than one activation crosses a cut, naming them."""
@@ -42,7 +42,7 @@ def cut(captured: Captured, bounds: Sequence[int]) -> tuple[GraphStage, ...]:
 
 
 class _Cutter:
-    def __init__(self, captured: Captured) -> None:
+    def __init__(self, captured: CapturedGraph) -> None:
         self._captured = captured
         self._free = free_nodes(captured.graph, captured.weights)
         self._nodes = [node for node in captured.graph.nodes if node.op == "call_function"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import PhasePass
-from helmsman.executor.recorded import NOT_MOVED, Recorded
+from helmsman.executor.pass_times import NOT_MOVED, PassTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ActivationMove:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedPass:
     """A pass for one number of tokens. `stamps`: seconds, filled as it runs; `timed`: of every task of the pass, which
     of them; `returning`: moves of the chosen tokens."""
 
@@ -60,17 +60,17 @@ class Prepared:
 class GraphProgram:
     """The passes of one phase. `prepare` captures and builds them for a number of tokens that is new."""
 
-    def __init__(self, phase_pass: PhasePass, prepare: Callable[[int], Prepared], tokens: NDArray[np.int32]) -> None:
+    def __init__(self, phase_pass: PhasePass, prepare: Callable[[int], PreparedPass], tokens: NDArray[np.int32]) -> None:
         self._names = tuple(task.name for task in phase_pass.tasks)
         self._prepare, self._tokens = prepare, tokens
         self._batch = phase_pass.plan.workload.batch
-        self._prepared: dict[int, Prepared] = {}
+        self._prepared: dict[int, PreparedPass] = {}
         self._logits = torch.empty(0)
         self._rows: list[int] = []
         self._taken: list[tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]] = []
-        self._latest: tuple[Prepared, NDArray[np.int64]] | None = None
+        self._latest: tuple[PreparedPass, NDArray[np.int64]] | None = None
 
-    def prepare(self, tokens: int) -> Prepared:
+    def prepare(self, tokens: int) -> PreparedPass:
         """The pass for `tokens` per sequence, made the first time it is asked for."""
         if tokens not in self._prepared:
             self._prepared[tokens] = self._prepare(tokens)
@@ -110,13 +110,13 @@ class GraphProgram:
         self._rows.append(number)
         self._taken.append((starts, ends, moved))
 
-    def take(self) -> tuple[Recorded, ...]:
+    def take(self) -> tuple[PassTimes, ...]:
         """What was recorded since the last call."""
         rows, taken = self._rows, self._taken
         self._rows, self._taken = [], []
         shape = len(rows), len(self._names)
         starts, ends, moved = (np.array([row[part] for row in taken]).reshape(shape) for part in range(3))
-        return (Recorded(np.array(rows, np.int64), self._names, starts, ends, moved.astype(np.int64)),)
+        return (PassTimes(np.array(rows, np.int64), self._names, starts, ends, moved.astype(np.int64)),)
 
 
 def _taken(

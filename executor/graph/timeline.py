@@ -15,7 +15,7 @@ from helmsman.executor.graph.layout import unit_of
 from helmsman.executor.graph.marks import UnitMark, marks_of
 from helmsman.executor.graph.operations import Names
 from helmsman.executor.graph.partition import GraphStage
-from helmsman.executor.graph.program import ActivationMove, Prepared, StageWork, TaskTime
+from helmsman.executor.graph.program import ActivationMove, PreparedPass, StageWork, TaskTime
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import PhasePass
 from helmsman.lowering.dataflow import HIDDEN, TOKEN
@@ -62,7 +62,7 @@ class Timeline:
         self._steps.append(StageWork(device, module.forward, stage.inputs, caches, begin))
         self._like = stage.output
 
-    def prepared(self, batch: int) -> Prepared:
+    def prepared(self, batch: int) -> PreparedPass:
         """The whole pass. Raises BadInputError when lowering has tasks that the module does not."""
         chosen = torch.empty(batch, dtype=torch.int32)
         returning = [self._move(index, chosen) for index in self._returning]
@@ -70,7 +70,7 @@ class Timeline:
         if missing:
             raise self._differs(f"nothing in the module does {missing[0]}")
         timed = [self._timed[index] for index in range(len(self._phase_pass.tasks))]
-        return Prepared(self._steps, returning, self._stamps, timed)
+        return PreparedPass(self._steps, returning, self._stamps, timed)
 
     def _move(self, index: int, like: Tensor) -> ActivationMove:
         task, begin = self._phase_pass.tasks[index], self._take(2)

@@ -10,9 +10,9 @@ import numpy as np
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Event, Pool, Queue, Stage
 from helmsman.executor.devices.memory import arena_beside
-from helmsman.executor.profile.inplace import MODEL, synthetic_stage
 from helmsman.executor.profile.samples import HandoverSamples
 from helmsman.executor.profile.settings import Loopback
+from helmsman.executor.profile.synthetic_stage import MODEL, synthetic_stage
 
 BYTES = 4096
 """Of a copy: the hidden states of one token, about. Its latency is all that counts."""

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from helmsman.executor.interference import Moment, disturbance, moment
-from helmsman.executor.profile.samples import Left
+from helmsman.executor.profile.samples import UnsettledPoints
 from helmsman.schemas.figures import DISTURBED
 
 BUDGET_S = 90.0
@@ -65,7 +65,7 @@ class Watch:
 
 
 @dataclass
-class _Attempted:
+class _Attempt:
     """A point, the samples of its least disturbed attempt, the share of the time that others took from it, and seconds
     of the latest attempt."""
 
@@ -99,7 +99,7 @@ class Session:
         beside: Callable[[], None] = lambda: None,
     ) -> None:
         self._watch, self._drop, self._beside = watch, drop, beside
-        self._attempted: list[_Attempted] = []
+        self._attempted: list[_Attempt] = []
         self._end = watch.now().seconds + budget
         self._first_waits = FIRST_WAITS_S
         self._noisy = True
@@ -109,10 +109,10 @@ class Session:
         for point in points:
             self._first_waits -= self._wait(min(SPELL_S, self._first_waits))
             samples, share, seconds = self._measured(point.measure)
-            self._attempted.append(_Attempted(point, samples, share, seconds))
+            self._attempted.append(_Attempt(point, samples, share, seconds))
             self._beside()
 
-    def finish(self) -> Left:
+    def finish(self) -> UnsettledPoints:
         """Visit points again that have more visits, measure disturbed and unsteady ones again while there is time, then
         keep all, those of several visits last, as they may rest on others; how many stayed so."""
         for visit in range(1, VISITS):
@@ -129,15 +129,15 @@ class Session:
         for one in sorted(self._attempted, key=lambda one: one.point.more is not None):
             one.point.keep(one.samples, one.share)
         disturbed = sum(one.share > DISTURBED for one in self._attempted)
-        return Left(disturbed, len(self._bad()) - disturbed)
+        return UnsettledPoints(disturbed, len(self._bad()) - disturbed)
 
-    def _bad(self) -> list[_Attempted]:
+    def _bad(self) -> list[_Attempt]:
         return [one for one in self._attempted if one.bad]
 
-    def _visited(self) -> list[_Attempted]:
+    def _visited(self) -> list[_Attempt]:
         return [one for one in self._attempted if one.point.more is not None]
 
-    def _visit(self, one: _Attempted, before: int) -> None:
+    def _visit(self, one: _Attempt, before: int) -> None:
         """Another visit after so many `before`, whatever is left of the budget: a point is all of its visits."""
         more = one.point.more
         if more is None:
@@ -145,12 +145,12 @@ class Session:
         one.samples, share, one.seconds = self._measured(partial(more, one.samples))
         one.share = (before * one.share + share) / (before + 1)
 
-    def _again(self, one: _Attempted) -> None:
+    def _again(self, one: _Attempt) -> None:
         """Another attempt, if it can end in time; the less disturbed one counts."""
         self._wait(min(SPELL_S, self.left - one.seconds))
         if self.left < one.seconds:
             return
-        again = _Attempted(one.point, *self._measured(partial(_whole, one.point)))
+        again = _Attempt(one.point, *self._measured(partial(_whole, one.point)))
         one.seconds = again.seconds
         if again.disturbance < one.disturbance:
             one.samples, one.share = again.samples, again.share

@@ -14,9 +14,9 @@ from helmsman.executor.profile.fits import (
     joint_products,
     joint_rate,
 )
-from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
-from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
+from helmsman.executor.profile.samples import ProcessorProfile, ProcessorSamples, Profile, StageSamples
+from helmsman.executor.profile.synthetic_stage import attention_flops, lookup_bytes
 from helmsman.hwdb.fit import curve, exact, figure, quantile, settled
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
@@ -147,7 +147,7 @@ def _named(profile: Profile, name: str) -> ProcessorProfile:
 
 
 def _device(processor: ProcessorProfile, profile: Profile) -> Device:
-    overhead, elementwise = _small_operations(processor.inplace)
+    overhead, elementwise = _small_operations(processor.stage)
     samples = processor.samples
     peak = max((_peak(samples, fmt) for fmt in samples.formats), key=lambda best: best.value)
     return Device.model_validate(
@@ -164,7 +164,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value, elementwise.value)),
             "overhead": overhead,
             "join": join_of(profile.handovers, processor.name),
-            "request": figure(processor.inplace.requests, MEASURED),
+            "request": figure(processor.stage.requests, MEASURED),
             "elementwise": elementwise,
             "cache_bytes": profile.host.cache_bytes,
         }
@@ -177,7 +177,7 @@ def _peak(samples: ProcessorSamples, fmt: StoredFormat) -> Figure:
     return max(products, key=lambda best: best.value)
 
 
-def _small_operations(samples: InplaceSamples) -> tuple[Figure, Figure]:
+def _small_operations(samples: StageSamples) -> tuple[Figure, Figure]:
     """Seconds per operation and activation bytes/s, from norms and cache writes.
 
     The line through one token and many. Lower quartiles: these operations take a microsecond, and a preempted
@@ -208,9 +208,9 @@ def _efficiencies(
     for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
         yield from _input_shares(processor.samples, fmt, elementwise)
-    for precision in dict.fromkeys(precision for precision, _ in processor.inplace.attention):
+    for precision in dict.fromkeys(precision for precision, _ in processor.stage.attention):
         yield _attention_compute(processor, precision, peak, overhead)
-    yield _lookup(processor.inplace, quantile(processor.samples.read, 0.5), overhead)
+    yield _lookup(processor.stage, quantile(processor.samples.read, 0.5), overhead)
 
 
 def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, overhead: float) -> Iterator[Efficiency]:
@@ -255,7 +255,7 @@ def _attention_compute(
     """One token: wide groups of heads; prompts: the stage's own attention, with factors of `precision`."""
     wide = [flops / peak for values in processor.samples.wide.values() for flops in values]
     shares = {1.0: wide}
-    for (of, tokens), times in processor.inplace.attention.items():
+    for (of, tokens), times in processor.stage.attention.items():
         if of != precision:
             continue
         flops = attention_flops(tokens)
@@ -263,7 +263,7 @@ def _attention_compute(
     return curve("compute", "attention", "*", shares, MEASURED).model_copy(update={"rounding": precision})
 
 
-def _lookup(samples: InplaceSamples, read: float, overhead: float) -> Efficiency:
+def _lookup(samples: StageSamples, read: float, overhead: float) -> Efficiency:
     shares = {
         float(lookup_bytes(tokens)): [lookup_bytes(tokens) / max(t - overhead, t / 2) / read for t in times]
         for tokens, times in samples.lookup.items()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from helmsman.executor.profile.disturbed import DISTURBANCE
+from helmsman.executor.profile.disturbance import DISTURBANCE
 from helmsman.executor.profile.table_record import LAYER, OPERATION, PART, RESHAPE, SHARE, TOOK
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, Reading

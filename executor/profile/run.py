@@ -14,10 +14,9 @@ from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
-from helmsman.executor.profile.disturbed import marked
+from helmsman.executor.profile.disturbance import marked
 from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.host import host_facts
-from helmsman.executor.profile.inplace import measure_stage
 from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import measure, read_point
 from helmsman.executor.profile.prompts import Step
@@ -29,15 +28,16 @@ from helmsman.executor.profile.samples import (
     BusySamples,
     CudaSamples,
     HandoverSamples,
-    InplaceSamples,
     JointSamples,
     LinkSamples,
     ProcessorProfile,
     ProcessorSamples,
     Profile,
+    StageSamples,
 )
 from helmsman.executor.profile.settings import Loopback
-from helmsman.executor.profile.throughout import Throughout
+from helmsman.executor.profile.spread_samples import SpreadSamples
+from helmsman.executor.profile.synthetic_stage import measure_stage
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware
@@ -68,11 +68,11 @@ class _Subject:
     pool: Pool
     excludes: tuple[str, ...] = ()
     samples: ProcessorSamples = field(default_factory=ProcessorSamples)
-    inplace: InplaceSamples = field(default_factory=InplaceSamples)
+    stage: StageSamples = field(default_factory=StageSamples)
 
     def profiled(self) -> ProcessorProfile:
         """All that was measured of it."""
-        return ProcessorProfile(self.name, self.kind, self.pool.threads, self.excludes, self.samples, self.inplace)
+        return ProcessorProfile(self.name, self.kind, self.pool.threads, self.excludes, self.samples, self.stage)
 
 
 def profile(
@@ -188,17 +188,17 @@ def _measure_processors(
     return busy
 
 
-def _together(subjects: list[_Subject], bench: MeasurementBuffers, watch: Watch) -> tuple[Throughout, ...]:
+def _together(subjects: list[_Subject], bench: MeasurementBuffers, watch: Watch) -> tuple[SpreadSamples, ...]:
     """Return the collectors of joint reads (bytes/s of host and accelerator at once) and of joint arithmetic (the share
     of its FLOP/s that each keeps); none where there is one processor."""
     if len(subjects) == 1:
         return ()
     ends = [subject.pool for subject in (subjects[0], subjects[-1])]
     measures = partial(bench.read_together, ends), partial(bench.kept_together, ends)
-    return tuple(Throughout(watch, measure) for measure in measures)
+    return tuple(SpreadSamples(watch, measure) for measure in measures)
 
 
-def _in_turn(together: tuple[Throughout, ...]) -> Callable[[], None]:
+def _in_turn(together: tuple[SpreadSamples, ...]) -> Callable[[], None]:
     """Return a function that takes a sample for the next of the collectors each time it is called."""
     if not together:
         return lambda: None
@@ -206,7 +206,7 @@ def _in_turn(together: tuple[Throughout, ...]) -> Callable[[], None]:
     return lambda: next(turns).add()
 
 
-def _throughout(joint: JointSamples, reads: Throughout, kept: Throughout) -> JointSamples:
+def _throughout(joint: JointSamples, reads: SpreadSamples, kept: SpreadSamples) -> JointSamples:
     """Return `joint` with the collected samples, and the largest share of the time that others took from any of
     them."""
     disturbed = max(joint.disturbed, reads.disturbed, kept.disturbed)
@@ -340,16 +340,16 @@ def _drives_gpu(machine: Machine) -> bool:
     return len(machine.cpus) >= FEWEST_CPUS and present()
 
 
-def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[InplaceSamples]:
+def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[StageSamples]:
     """A running stage, and several requests in one."""
 
-    def run() -> InplaceSamples:
-        inplace = measure_stage(subject.pool)
-        inplace.requests = measure_requests(subject.pool, bench.read)
-        return inplace
+    def run() -> StageSamples:
+        stage = measure_stage(subject.pool)
+        stage.requests = measure_requests(subject.pool, bench.read)
+        return stage
 
-    def keep(inplace: InplaceSamples, share: float) -> None:
-        subject.inplace = replace(inplace, disturbed=share)
+    def keep(stage: StageSamples, share: float) -> None:
+        subject.stage = replace(stage, disturbed=share)
 
     return MeasuredPoint("stage", run, keep, attrgetter("spread"))
 

@@ -12,16 +12,16 @@ from helmsman.schemas.rounding import FloatPrecision
 
 
 @dataclass(frozen=True)
-class Left:
+class UnsettledPoints:
     """How many points stayed disturbed, and how many others unsteady: their samples lie apart, although nobody on this
     machine took time from them."""
 
     disturbed: int = 0
     unsteady: int = 0
 
-    def plus(self, other: "Left") -> "Left":
+    def plus(self, other: "UnsettledPoints") -> "UnsettledPoints":
         """Of both."""
-        return Left(self.disturbed + other.disturbed, self.unsteady + other.unsteady)
+        return UnsettledPoints(self.disturbed + other.disturbed, self.unsteady + other.unsteady)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class ProcessorSamples:
 
 
 @dataclass
-class InplaceSamples:
+class StageSamples:
     """Seconds of operations in a stage, by (kind, tokens)."""
 
     small: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class ProcessorProfile:
     cores: int
     excludes: tuple[str, ...]
     samples: ProcessorSamples
-    inplace: InplaceSamples
+    stage: StageSamples
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Profile:
     between_passes: BetweenPassesSamples | None = None
     cuda: CudaSamples | None = None
     others: float | None = None
-    left: Left = Left()
+    left: UnsettledPoints = UnsettledPoints()
 
     @property
     def widest(self) -> ProcessorProfile:

@@ -21,7 +21,7 @@ from helmsman.executor.profile.layer_times import DeviceTimes, measure_times, sw
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
 from helmsman.executor.profile.quality import MeasuredPoint, Session, Watch
 from helmsman.executor.profile.question import LayerQuestion, MeasuredDevice
-from helmsman.executor.profile.samples import Left
+from helmsman.executor.profile.samples import UnsettledPoints
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.units import format_bytes
@@ -54,7 +54,7 @@ class TableSamples:
     took_s: float
     others: float | None
     parts: Mapping[str, float]
-    left: Left = field(default_factory=Left)
+    left: UnsettledPoints = field(default_factory=UnsettledPoints)
 
     @property
     def moving_disturbed(self) -> float:
@@ -78,7 +78,7 @@ def measure_table(
     left = first.finish()
     parts.done("host by threads")
     threads = min(swept, key=lambda count: swept[count].layer_s)
-    kept = _Kept()
+    kept = _PointSamples()
     session = Session(watch or Watch(), setting.drop, first.left)
     for name, points in setting.points(threads, kept):
         session.take(points)
@@ -135,18 +135,18 @@ class _Parts:
         self._tell(name)
 
 
-class _Disturbed(Protocol):
+class _HasDisturbance(Protocol):
     disturbed: float
 
 
-MeasuredT = TypeVar("MeasuredT", bound=_Disturbed)
+MeasuredT = TypeVar("MeasuredT", bound=_HasDisturbance)
 KeyT = TypeVar("KeyT")
 ALL = "all"
 """The name of what is measured once."""
 
 
 @dataclass(frozen=True)
-class _Kept:
+class _PointSamples:
     """What points have measured, by device or `ALL`."""
 
     times: dict[str, DeviceTimes] = field(default_factory=dict)
@@ -195,7 +195,7 @@ class _Setting:
             setting = self._measured(self._host_pool(threads), self._place.host)
             yield _point("host by threads", partial(sweep, *setting), swept, threads)
 
-    def points(self, threads: int, kept: _Kept) -> Iterator[tuple[str, list[MeasuredPoint[Any]]]]:
+    def points(self, threads: int, kept: _PointSamples) -> Iterator[tuple[str, list[MeasuredPoint[Any]]]]:
         """The parts of a table, the host on as many threads as was fastest, and the points of each."""
         host, accelerator = self._place.host, self._place.accelerator
         pools = {host.name: self._host_pool(threads), accelerator.name: self._pool}

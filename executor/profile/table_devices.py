@@ -1,6 +1,6 @@
 """What a record says of its devices because a table was measured: how fast they expand, and turn caches."""
 
-from helmsman.executor.profile.disturbed import disturbed_beyond
+from helmsman.executor.profile.disturbance import disturbed_beyond
 from helmsman.executor.profile.layer_reshape import TurnTimes
 from helmsman.executor.profile.table import TableSamples
 from helmsman.executor.profile.table_place import TablePlace

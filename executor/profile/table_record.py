@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from helmsman.executor.profile.disturbed import DISTURBANCE, disturbed_beyond, left_readings
+from helmsman.executor.profile.disturbance import DISTURBANCE, disturbed_beyond, left_readings
 from helmsman.executor.profile.layer import Seconds
 from helmsman.executor.profile.readings import Conditions
 from helmsman.executor.profile.table import TableSamples

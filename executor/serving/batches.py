@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.cache import Pieces
-from helmsman.executor.serving.deferred import Deferred, Joining
 from helmsman.executor.serving.homes import Homes
+from helmsman.executor.serving.host_cohorts import CohortPart, HostCohorts
 from helmsman.executor.serving.rows import Rows
-from helmsman.executor.serving.running import ActiveRequest
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 
 
@@ -20,10 +20,10 @@ class Batches:
 
     homes: Homes
     running: Mapping[int, ActiveRequest]
-    deferred: Deferred | None
+    deferred: HostCohorts | None
     rows: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
     apart: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
-    joining: list[Joining] = field(default_factory=list)
+    joining: list[CohortPart] = field(default_factory=list)
     on_cpu: set[int] = field(default_factory=set)
     advances: list[tuple[ActiveRequest, int]] = field(default_factory=list)
     prompted: list[ActiveRequest] = field(default_factory=list)

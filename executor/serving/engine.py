@@ -12,19 +12,19 @@ import numpy as np
 from helmsman.executor.depth import fill
 from helmsman.executor.devices.iterations import Lanes, LayerCopies, ServingPass, SubBatch
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import passes_of
+from helmsman.executor.plan_check import check_executed, check_native, check_passes
 from helmsman.executor.prompt import check_context, check_request
+from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
-from helmsman.executor.serving.deferred import Deferred
 from helmsman.executor.serving.homes import Homes
+from helmsman.executor.serving.host_cohorts import HostCohorts
 from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.executor.serving.runner import IterationSeconds, Stepped
-from helmsman.executor.serving.running import ActiveRequest
+from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating, seat
 from helmsman.executor.storage import open_storage
 from helmsman.scheduler.decision import Home, SchedulingDecision
@@ -43,7 +43,7 @@ class ServingEngine:
         self.devices = devices
         self._lanes, self._seating = lanes, seating
         self._pinned = devices.accelerators.pin(seating.shared)
-        self._deferred = Deferred(seating.cohorts) if seating.cohorts else None
+        self._deferred = HostCohorts(seating.cohorts) if seating.cohorts else None
         self._homes = Homes(seating, limits.block, self._deferred)
         self._running: dict[int, ActiveRequest] = {}
 
@@ -106,7 +106,7 @@ class ServingEngine:
         """Forget a request, and free its blocks."""
         self._homes.free(self._running.pop(request))
 
-    def step(self, decision: SchedulingDecision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> StepResult:
         """Run one iteration. Raises what a device raised, or InfeasibleError for a decision that has no room; then only
         `reset` may follow."""
         start = time.monotonic()
@@ -172,7 +172,7 @@ class ServingEngine:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
         return _copies(caches[source], caches[target], pieces)
 
-    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> Stepped:
+    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> StepResult:
         batches.advance()
         rows = list(batches.rows)
         for joining, joined in zip(batches.joining, done.joined, strict=True):
@@ -182,7 +182,7 @@ class ServingEngine:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
-        return Stepped(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **done.seconds()))
+        return StepResult(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **done.seconds()))
 
     def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 from helmsman.executor.devices.iterations import Cohort
+from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.blocks import BlockPool, BlockTable, Run
 from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
-from helmsman.executor.serving.deferred import Deferred
+from helmsman.executor.serving.host_cohorts import HostCohorts
 from helmsman.executor.serving.prefixes import Prefixes
-from helmsman.executor.serving.running import ActiveRequest
 from helmsman.executor.serving.seating import Seating
 from helmsman.scheduler.decision import Home
 from helmsman.schemas.errors import InfeasibleError
@@ -18,7 +18,7 @@ class Homes:
     """Blocks of `block` tokens in either cache. Those of requests that cohorts work on are given back late.
     `prefixes`: blocks of the accelerator's cache that requests share."""
 
-    def __init__(self, seating: Seating, block: int, deferred: Deferred | None) -> None:
+    def __init__(self, seating: Seating, block: int, deferred: HostCohorts | None) -> None:
         self.caches: dict[Home, BlockCache] = {"gpu": seating.gpu}
         if seating.cpu is not None:
             self.caches["cpu"] = seating.cpu

@@ -12,7 +12,7 @@ from threading import Condition, Thread
 
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.request import Handle, OnEnd, OnToken, Reason, RequestOptions
-from helmsman.executor.serving.runner import PassSums, Runner, Schedules, Stepped
+from helmsman.executor.serving.runner import PassSums, Runner, Schedules, StepResult
 from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.schemas.errors import HardwareUnavailableError
 
@@ -190,7 +190,7 @@ class ServingLoop:
             self._requests[request].preemptions += 1
         self._preemptions += len(decision.preempted)
 
-    def _deliver(self, request: int, stepped: Stepped) -> Reason | None:
+    def _deliver(self, request: int, stepped: StepResult) -> Reason | None:
         """Hand on a request's token; why it ends with it, if it does."""
         handle, token = self._requests[request], stepped.tokens[request]
         if not handle.tokens:

@@ -7,7 +7,7 @@ from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import PhasePass
-from helmsman.executor.serving.moved import check_moves
+from helmsman.executor.serving.move_check import check_moves
 from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, activation_lane

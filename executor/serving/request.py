@@ -29,7 +29,7 @@ class RequestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class RequestEnd:
     """How a request ended. Seconds of CLOCK_MONOTONIC, None where it never came so far.
 
     `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `reused_tokens`: of the prompt,
@@ -49,7 +49,7 @@ class Ended:
     error: str | None = None
 
 
-OnEnd = Callable[[Ended], None]
+OnEnd = Callable[[RequestEnd], None]
 """Told once, by the loop's thread, after the last token. It must not block."""
 
 
@@ -71,11 +71,11 @@ class Handle:
     preemptions: int = 0
     reused_tokens: int = 0
 
-    def ended(self, reason: Reason, finish_s: float, error: str | None = None) -> Ended:
+    def ended(self, reason: Reason, finish_s: float, error: str | None = None) -> RequestEnd:
         """Its end."""
         status: Status = (
             "finished" if reason in ("stop", "length") else "cancelled" if reason == "cancelled" else "failed"
         )
         times = (self.arrival_s, self.started_s, self.first_token_s, finish_s)
         counts = (len(self.options.prompt), len(self.tokens), self.cpu_tokens, self.preemptions, self.reused_tokens)
-        return Ended(status, reason, *times, *counts, error)
+        return RequestEnd(status, reason, *times, *counts, error)

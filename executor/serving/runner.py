@@ -38,7 +38,7 @@ class IterationSeconds:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class StepResult:
     """By request, the token that an iteration made for it; `on_cpu`: those whose attention ran on the host."""
 
     tokens: Mapping[int, int]
@@ -55,7 +55,7 @@ class Runner(Protocol):
     def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
 
-    def step(self, decision: SchedulingDecision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> StepResult:
         """Run one iteration. Raises what a device raised; then only `reset` may follow."""
 
     def release(self, request: int) -> None:

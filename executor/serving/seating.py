@@ -3,7 +3,7 @@ and one for each cohort."""
 
 from dataclasses import dataclass
 
-from helmsman.executor.attending import attending_block
+from helmsman.executor.attention_block import attending_block
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
 from helmsman.executor.devices.parts import Buffer, Stage

@@ -7,14 +7,14 @@ from itertools import groupby
 import torch
 
 from helmsman.executor.devices.parts import Buffer, of_kind
-from helmsman.executor.devices.specs import CacheBuffers, Kept, StageSpec
+from helmsman.executor.devices.specs import CacheBuffers, StageSpec, StoredHeads
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.row_formats import RowFormat
 from helmsman.schemas.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Held:
+class CacheRows:
     """Rows of KV heads [begin, end): (batch, heads, capacity, length of a row); transposed keys (batch, heads,
     head_dim, capacity)."""
 
@@ -32,8 +32,8 @@ class Held:
 class HeadsCache:
     """The keys or the values of a block. `transposed`: lines of tokens, as divided attention reads keys."""
 
-    pieces: tuple[Held, ...]
-    kept: tuple[Held, ...]
+    pieces: tuple[CacheRows, ...]
+    kept: tuple[CacheRows, ...]
     transposed: bool
 
     def write(self, rows: torch.Tensor, at: torch.Tensor | slice) -> None:
@@ -70,7 +70,7 @@ class HeadsCache:
         """The piece that counts for a head: of several the last, which holds what lives here."""
         return next(n for n in reversed(range(len(self.pieces))) if self.pieces[n].begin <= head < self.pieces[n].end)
 
-    def _values(self, held: Held, heads: range, begin: int, end: int) -> torch.Tensor:
+    def _values(self, held: CacheRows, heads: range, begin: int, end: int) -> torch.Tensor:
         if self.transposed:
             return held.of(heads)[..., begin:end]
         return held.kind.values(held.of(heads)[:, :, begin:end])
@@ -84,7 +84,7 @@ def _copy(target: torch.Tensor, dimension: int, at: torch.Tensor | slice, rows: 
         target.index_copy_(dimension, at, rows)
 
 
-def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[Kept], transposed: bool) -> HeadsCache | None:
+def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[StoredHeads], transposed: bool) -> HeadsCache | None:
     """What `Block.keys` or `.values` says; None when the block has none.
 
     Raises UsageError for lines of tokens that are not values."""
@@ -105,11 +105,11 @@ def kind_of(spec: StageSpec) -> RowFormat:
     return RowFormat(spec["kv_format"], spec["head_dim"])
 
 
-def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int, buffer: Buffer) -> Held:
-    return Held(begin, end, kind, of_kind(buffer, TorchBuffer).view(kind.dtype, batch, end - begin, *line))
+def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int, buffer: Buffer) -> CacheRows:
+    return CacheRows(begin, end, kind, of_kind(buffer, TorchBuffer).view(kind.dtype, batch, end - begin, *line))
 
 
-def _kept(spec: StageSpec, entry: Kept) -> Held:
+def _kept(spec: StageSpec, entry: StoredHeads) -> CacheRows:
     """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, length)."""
     begin, end = entry["heads"]
     kind = RowFormat("q4", spec["head_dim"]) if entry["groups"] else kind_of(spec)
@@ -118,4 +118,4 @@ def _kept(spec: StageSpec, entry: Kept) -> Held:
         rows = buffer.view(kind.dtype, batch, capacity, count, kind.length).transpose(1, 2)
     else:
         rows = buffer.view(kind.dtype, batch, count, capacity, kind.length)
-    return Held(begin, end, kind, rows)
+    return CacheRows(begin, end, kind, rows)

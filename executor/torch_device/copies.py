@@ -13,7 +13,7 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.moves import UNLIMITED
 from helmsman.executor.torch_device.buffers import bytes_of
-from helmsman.executor.torch_device.lane import Awaited, TorchLane
+from helmsman.executor.torch_device.lane import TorchLane, WaitPoint
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
 
@@ -50,7 +50,7 @@ class CopyLane(TorchLane):
         source: Buffer,
         source_offset: int,
         pieces: NDArray[np.int64],
-        wait: Sequence[Awaited] = (),
+        wait: Sequence[WaitPoint] = (),
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> None:

@@ -18,7 +18,7 @@ from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.driver import DRIVER
 from helmsman.executor.torch_device.expansion import expand, turn
-from helmsman.executor.torch_device.pinning import Pinned
+from helmsman.executor.torch_device.pinning import PinnedBuffers
 from helmsman.executor.torch_device.probe import copy_seconds, product_rate, read_rate
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.executor.torch_device.regions import regions_of
@@ -62,9 +62,9 @@ class TorchDevice:
         sample = partial(LinkSample.of, partial(copy_seconds, out, into), LARGE, SMALL)
         return Lane(name, CopyLane(self.memory.device), sample)
 
-    def pin(self, buffers: Iterable[Buffer]) -> Pinned:
+    def pin(self, buffers: Iterable[Buffer]) -> PinnedBuffers:
         """Page-locked where it is a CUDA device."""
-        return Pinned((buffer for buffer in buffers if isinstance(buffer, HostBuffer)), self.memory.device)
+        return PinnedBuffers((buffer for buffer in buffers if isinstance(buffer, HostBuffer)), self.memory.device)
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""

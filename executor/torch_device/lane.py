@@ -20,7 +20,7 @@ Work = Callable[[], None]
 Items = SimpleQueue[Work | None]
 
 
-class Awaited(Protocol):
+class WaitPoint(Protocol):
     """What an item may have to wait for: an event, or a place in another stream."""
 
     def wait(self) -> None:
@@ -43,7 +43,7 @@ class TorchLane:
         self._items.put(None)
 
     def submit_work(
-        self, run: Work, wait: Sequence[Awaited], done: Event | None, times: SupportsBuffer | None = None
+        self, run: Work, wait: Sequence[WaitPoint], done: Event | None, times: SupportsBuffer | None = None
     ) -> None:
         """Queue `run`; `times` (f64, 2) is filled with its start and end."""
 

@@ -29,7 +29,7 @@ def page_ranges(places: Iterable[tuple[int, int]]) -> Ranges:
     return result
 
 
-class Pinned:
+class PinnedBuffers:
     """Host memory that is page-locked for one CUDA device until `release`."""
 
     def __init__(self, buffers: Iterable[Buffer], device: torch.device) -> None:

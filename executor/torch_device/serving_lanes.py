@@ -13,7 +13,7 @@ from helmsman.executor.devices.parts import Stage, of_kind
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
-from helmsman.executor.torch_device.lane import Awaited
+from helmsman.executor.torch_device.lane import WaitPoint
 
 SENT = ("q", "k", "v")
 
@@ -80,7 +80,7 @@ class Crossing:
     rows: Ragged
     rank: int | None = None
 
-    def submit(self, lanes: TorchLanes, layer: int, ready: Awaited, moved: Sequence[Event], times: Times) -> Event:
+    def submit(self, lanes: TorchLanes, layer: int, ready: WaitPoint, moved: Sequence[Event], times: Times) -> Event:
         """Send them when they are `ready`, and attend to a layer's blocks that have `moved`; what happens when what
         attention gives is back."""
         assert lanes.host is not None and lanes.queries is not None and lanes.outputs is not None, "a host"

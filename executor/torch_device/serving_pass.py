@@ -11,9 +11,9 @@ import torch
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch
+from helmsman.executor.torch_device.cohort_rows import TorchJoining
 from helmsman.executor.torch_device.copies import CopyLane
-from helmsman.executor.torch_device.joining import TorchJoining
-from helmsman.executor.torch_device.lane import Awaited
+from helmsman.executor.torch_device.lane import WaitPoint
 from helmsman.executor.torch_device.marks import Spans
 from helmsman.executor.torch_device.serving_lanes import Times, TorchLanes
 from helmsman.executor.torch_device.side import Side
@@ -119,7 +119,7 @@ class TorchPass:
             swaps.append(self._copy(self._lanes.to_device, "swap_in", layer, tuple(swaps)))
         return swaps
 
-    def _copy(self, lane: CopyLane | None, what: Moves, layer: int, wait: Sequence[Awaited]) -> Event:
+    def _copy(self, lane: CopyLane | None, what: Moves, layer: int, wait: Sequence[WaitPoint]) -> Event:
         assert lane is not None, "caches that move need a link both ways"
         (source, stride, layers), (target, target_stride, target_layers), pieces = self._copies[what]
         done, times = Event(), self._times.of(what)

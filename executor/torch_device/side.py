@@ -8,7 +8,7 @@ import torch
 from helmsman.executor._kernels import Event, Ragged
 from helmsman.executor.devices.iterations import SubBatch
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.torch_device.joining import TorchJoining
+from helmsman.executor.torch_device.cohort_rows import TorchJoining
 from helmsman.executor.torch_device.marks import Mark, Spans
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage

@@ -11,7 +11,7 @@ import torch
 from helmsman.executor.devices.parts import KvSpan, Region, of_kind
 from helmsman.executor.devices.specs import AnySpec, StageSpec, Vector
 from helmsman.executor.torch_device.activations import Activations
-from helmsman.executor.torch_device.attending import Attending
+from helmsman.executor.torch_device.block_attention import BlockAttention
 from helmsman.executor.torch_device.blocks import StageBlock, block_of
 from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.positions import Positions
@@ -40,7 +40,7 @@ class TorchStage:
         self._activations = Activations(spec, workspace, self._regions)
         group = spec["heads"] // spec["kv_heads"]
         self._positions = positions or Positions(spec["capacity"], group, workspace.bytes.device)
-        self._attending = Attending(spec, self._activations, self._positions)
+        self._attending = BlockAttention(spec, self._activations, self._positions)
         self._outside_blocks = {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}
         self._over_caches = {
             "append": self._append,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PackedRows:
     """Rows start <= r < stop of a weight, packed in `format`, from `offset` on in a buffer or a file."""
 
     start: int
@@ -51,7 +51,7 @@ class WeightPiece:
     rule: Residence
     start: int
     stop: int
-    copies: Mapping[str, Kept]
+    copies: Mapping[str, PackedRows]
 
 
 class WeightLoader:
@@ -77,7 +77,7 @@ class WeightLoader:
         for tensor in tensors(plan.model):
             self._by_op.setdefault((tensor.op, tensor.layer), []).append(tensor)
         self._pieces: dict[Tensor, tuple[WeightPiece, ...]] = {}
-        self._kept: dict[tuple[object, ...], Kept] = {}
+        self._kept: dict[tuple[object, ...], PackedRows] = {}
         self._vectors: dict[tuple[Tensor, str], Buffer] = {}
         self._stored: dict[tuple[Tensor, str], int] = {}
 
@@ -150,27 +150,27 @@ class WeightLoader:
             copies = {m: self._keep(tensor, start, stop, rule.format, m) for m in (rule.memory, *rule.replicas)}
             yield from (WeightPiece(piece.rule, piece.start, piece.stop, copies) for piece in run)
 
-    def _keep(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
+    def _keep(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> PackedRows:
         stored = self._index[tensor.tied_to, None] if tensor.tied_to else tensor
         key = (stored.name, stored.layer, start, stop, fmt, memory)
         if key not in self._kept:
             self._kept[key] = self._placed(stored, start, stop, fmt, memory)
         return self._kept[key]
 
-    def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
+    def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> PackedRows:
         source_format, values = self._checkpoint.tensor(tensor)
         rows, columns = values.part(start, stop), tensor.shape[1]
         try:
             if memory in self._memories:
                 buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
-                kept = Kept(start, stop, columns, fmt, memory, buffer)
+                kept = PackedRows(start, stop, columns, fmt, memory, buffer)
             else:
 
                 def fill(target: HostBuffer) -> None:
                     pack_rows(rows, source_format, target, fmt, columns)
 
                 size = packed_size(fmt, stop - start, columns)
-                kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
+                kept = PackedRows(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
         except FloatingPointError:
             raise self._not_finite(tensor, fmt) from None
         self._on_bytes(rows.nbytes)

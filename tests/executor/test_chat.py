@@ -14,7 +14,7 @@ from plans import make_plan
 from shapes import small_model
 from two_cpus import TWO_CPUS
 
-from helmsman.executor.chat import Chat, ChatReply, Speaking
+from helmsman.executor.chat import Chat, ChatReply, ReplyOptions
 from helmsman.executor.chat_template import ChatTemplate, open_template
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -101,7 +101,7 @@ def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) ->
     speaking = {"sampling": Sampling(0.5), "seed": 3, "output_tokens": 9, "stops": (), "ends": (), **how}
     source = "{% for m in messages %}{{ '<' + m.content + '>' if m.role == 'user' else m.content }}{% endfor %}"
     with own(source) as template:
-        chat = Chat(engine, letters, template, Speaking(**speaking), None)
+        chat = Chat(engine, letters, template, ReplyOptions(**speaking), None)
         for line in lines:
             shown: list[str] = []
             reply = chat.reply(line, shown.append)

@@ -23,7 +23,7 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.graph import loading
 from helmsman.executor.graph.annotate import annotate
 from helmsman.executor.graph.build import build
-from helmsman.executor.graph.capture import Captured, Shape, capture
+from helmsman.executor.graph.capture import CapturedGraph, Shape, capture
 from helmsman.executor.graph.decoder import build_decoder
 from helmsman.executor.graph.ir import HelmGraph, Node, mistakes
 from helmsman.executor.graph.names import operations_of
@@ -63,12 +63,12 @@ class Case:
     model: Model
     plan: Plan
     engine: Engine
-    captured: dict[bool, Captured]
+    captured: dict[bool, CapturedGraph]
     oracle: Any
     prompts: Any
     tokens: Any
 
-    def values(self, captured: Captured) -> dict[str, torch.Tensor]:
+    def values(self, captured: CapturedGraph) -> dict[str, torch.Tensor]:
         """Weights and constants of a graph."""
         found = dict(self.oracle.named_parameters(remove_duplicate=False))
         return {**{name: found[name].detach() for name in captured.weights}, **captured.constants}
@@ -116,9 +116,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loader]:
 
 def _load(directory: Path) -> Case:
     model = load_model(str(directory))
-    plan, captured = split_plan(model), dict[bool, Captured]()
+    plan, captured = split_plan(model), dict[bool, CapturedGraph]()
 
-    def keep(decoder: Any, shape: Shape) -> Captured:
+    def keep(decoder: Any, shape: Shape) -> CapturedGraph:
         captured[shape.whole] = capture(decoder, shape)
         return captured[shape.whole]
 

@@ -10,7 +10,7 @@ from virtual_serving import VOCABULARY, VirtualEngine, content
 
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Ended, RequestOptions
+from helmsman.executor.serving.request import RequestEnd, RequestOptions
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import SchedulingDecision
@@ -147,7 +147,7 @@ def test_as_much_is_reused_as_is_simulated(policy: str) -> None:
     cost, options = random_cost(random), checked_options(policy, {})
     columns = hashed(prompts, outputs, 1e3).columns()
     expected = _scheduling.simulate(columns, cost, cost, LIMITS, policy, options)["reused_tokens"].tolist()
-    scheduler, ends = Scheduler(cost, LIMITS, policy, options, LIMITS.block), SimpleQueue[Ended]()
+    scheduler, ends = Scheduler(cost, LIMITS, policy, options, LIMITS.block), SimpleQueue[RequestEnd]()
     loop, found = ServingLoop(VirtualEngine(LIMITS), scheduler, hashes=HASHES), []
     for prompt, output in zip(prompts, outputs, strict=True):
         loop.submit(RequestOptions(prompt, output), lambda _: None, ends.put)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from plans import make_hardware
 
-from helmsman.executor import probing
+from helmsman.executor import prober as prober_module
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import panel_bytes
-from helmsman.executor.probing import Prober, middle
+from helmsman.executor.prober import Prober, middle
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 from helmsman.schemas.trace import Probe
 
@@ -70,16 +70,16 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
             order.append("both multiply")
             return next(self._kept)
 
-    monkeypatch.setattr(probing, "probe_pieces", lambda cache: [])
-    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
-    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
-    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {"dram": []})
-    monkeypatch.setattr(probing, "JointProducts", VirtualProducts)
-    monkeypatch.setattr(probing, "joint_read_rate", joint_rate)
+    monkeypatch.setattr(prober_module, "probe_pieces", lambda cache: [])
+    monkeypatch.setattr(prober_module, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(prober_module, "sharing", lambda plan, devices: {"dram": []})
+    monkeypatch.setattr(prober_module, "JointProducts", VirtualProducts)
+    monkeypatch.setattr(prober_module, "joint_read_rate", joint_rate)
     machine: Any = SimpleNamespace(cache_bytes=1)
     of_record: Any = SimpleNamespace(device=lambda name: SimpleNamespace(rounds=DEFAULT_ROUNDING))
     plan: Any = SimpleNamespace(hardware=of_record)
-    prober = probing.Prober(plan, machine)
+    prober = prober_module.Prober(plan, machine)
     found = prober.probe(opened, run=4, turns=3)
     assert {(probe.what, probe.name): probe.value for probe in found} == {
         ("read", "cpu"): 5.0,
@@ -106,16 +106,16 @@ def test_devices_with_fewer_matrices_than_share_their_memory_read_noise_together
         read.extend(own)
         return 1.0
 
-    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
-    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
-    monkeypatch.setattr(probing, "JointProducts", lambda: SimpleNamespace(kept=lambda pools, repeats: 1.0))
-    monkeypatch.setattr(probing, "probe_pieces", lambda cache: ["n0", "n1", "n2"])
-    monkeypatch.setattr(probing, "joint_read_rate", joint_rate)
+    monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(prober_module, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(prober_module, "JointProducts", lambda: SimpleNamespace(kept=lambda pools, repeats: 1.0))
+    monkeypatch.setattr(prober_module, "probe_pieces", lambda cache: ["n0", "n1", "n2"])
+    monkeypatch.setattr(prober_module, "joint_read_rate", joint_rate)
     sharers = [SimpleNamespace(name=name, pool=name) for name in ("cpu", "loopback")]
-    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {"dram": sharers})
+    monkeypatch.setattr(prober_module, "sharing", lambda plan, devices: {"dram": sharers})
     machine: Any = SimpleNamespace(cache_bytes=1)
     plan: Any = None
-    prober = probing.Prober(plan, machine)
+    prober = prober_module.Prober(plan, machine)
     monkeypatch.setattr(prober, "_read", lambda device, run, pieces: None)
     monkeypatch.setattr(prober, "product", lambda device, run: None)
     devices: Any = SimpleNamespace(by_name={each.name: each for each in sharers}, links=())
@@ -129,8 +129,8 @@ def test_devices_with_fewer_matrices_than_share_their_memory_read_noise_together
 
 def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's alone would fit; an accelerator without matrices reads noise."""
-    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
-    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(prober_module, "computed_format", lambda plan: "bf16")
     record, values = make_hardware().memories[0], np.ones((16, 2560), np.float32)
     memories = {name: record.model_copy(update={"name": name}) for name in ("cpu", "other", "bare")}
     devices = {name: CpuDevice(name, BoundedMemory(each, 1 << 20), (0,)) for name, each in memories.items()}
@@ -140,8 +140,8 @@ def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(mon
     opened: Any = SimpleNamespace(by_name=devices)
     plan: Any = None
     for together, own in ((5 * values.nbytes, True), (5 * values.nbytes + 1, False)):
-        monkeypatch.setattr(probing, "beyond_caches", lambda cache, together=together: together)
-        prober = probing.Prober(plan, Machine((0,), 1 << 30, 1))
+        monkeypatch.setattr(prober_module, "beyond_caches", lambda cache, together=together: together)
+        prober = prober_module.Prober(plan, Machine((0,), 1 << 30, 1))
         pieces = prober.pieces(opened)
         assert pieces["bare"] is prober.noise
         for name in ("cpu", "other"):
@@ -161,11 +161,11 @@ def test_processors_read_weights_by_products_and_others_plainly(monkeypatch: pyt
         return 4e9
 
     multiplied: list[tuple[str, list[int]]] = []
-    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
-    monkeypatch.setattr(probing, "computed_format", lambda plan: "q8_0")
-    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {})
-    monkeypatch.setattr(probing, "beyond_caches", lambda cache: 208 << 10)
-    monkeypatch.setattr(probing, "weights_rate", weights_rate)
+    monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(prober_module, "computed_format", lambda plan: "q8_0")
+    monkeypatch.setattr(prober_module, "sharing", lambda plan, devices: {})
+    monkeypatch.setattr(prober_module, "beyond_caches", lambda cache: 208 << 10)
+    monkeypatch.setattr(prober_module, "weights_rate", weights_rate)
     monkeypatch.setattr(Prober, "product", product)
     memory = BoundedMemory(make_hardware().memories[0], 1 << 20)
     for rows, columns in ((32, 1024), (16, 1024), (16, 256)):

@@ -10,7 +10,7 @@ from helmsman.executor import machine as this_machine
 from helmsman.executor import probe
 from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import bench, copies, inplace, processor, prompts, quality, run
+from helmsman.executor.profile import bench, copies, processor, prompts, quality, run, synthetic_stage
 from helmsman.executor.profile import joint as side_by_side
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.joint import QUANTISED, SHAPES
@@ -22,11 +22,11 @@ from helmsman.executor.profile.samples import (
     BusySamples,
     CudaSamples,
     GpuSteps,
-    InplaceSamples,
     LinkSamples,
     ProcessorProfile,
     ProcessorSamples,
     Profile,
+    StageSamples,
 )
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import Z90, figure, quantile
@@ -94,13 +94,13 @@ def synthetic():
     samples.linear["q4_0", 10**6] = [10**6 / (10**6 / (READ / 4) + OVERHEAD) / READ] * 5
     samples.gemm["q4_0", "int16", 32] = [PEAK / 8] * 5
     samples.inputs = dict.fromkeys(samples.gemm, [INPUTS] * 5)
-    stage = InplaceSamples()
+    stage = StageSamples()
     stage.small[1] = [(0, OVERHEAD)] * 5
     stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
     for tokens in (1, 64):
-        stage.lookup[tokens] = [OVERHEAD + inplace.lookup_bytes(tokens) / (READ / 10)] * 5
+        stage.lookup[tokens] = [OVERHEAD + synthetic_stage.lookup_bytes(tokens) / (READ / 10)] * 5
     for precision, share in (("f32", 8), ("bf16", 4)):
-        stage.attention[precision, 64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / share)] * 5
+        stage.attention[precision, 64] = [OVERHEAD + synthetic_stage.attention_flops(64) / (PEAK / share)] * 5
     stage.requests = [REQUEST] * 5
     return samples, stage
 
@@ -179,8 +179,8 @@ def test_prices_of_products_norms_lookups_attention_and_copies_are_what_was_meas
     assert wide == pytest.approx(2 * 10**10 / PEAK + 64000 / INPUTS + OVERHEAD, rel=1e-3)
     small = price(kind="norm", bytes=0, flops=0, activation_bytes=40960)
     assert small == pytest.approx(OVERHEAD + 40960 / ELEMENTWISE, rel=1e-3)
-    lookup = price(kind="lookup", bytes=inplace.lookup_bytes(64), flops=0, activation_bytes=0)
-    assert lookup == pytest.approx(OVERHEAD + inplace.lookup_bytes(64) / (READ / 10), rel=1e-3)
+    lookup = price(kind="lookup", bytes=synthetic_stage.lookup_bytes(64), flops=0, activation_bytes=0)
+    assert lookup == pytest.approx(OVERHEAD + synthetic_stage.lookup_bytes(64) / (READ / 10), rel=1e-3)
     prompt = price(kind="attention", phase="prefill", tokens=64, bytes=0, flops=10**9)
     assert prompt == pytest.approx(8 * 10**9 / PEAK + OVERHEAD, rel=1e-6)
     size, share = next(iter(SHARES.items()))
@@ -358,7 +358,7 @@ def small(monkeypatch):
     monkeypatch.setattr(processor, "GEMM_TOKENS", (4, 64))
     monkeypatch.setattr(processor, "CONTEXTS", ((32, 64), (128, 128)))
     monkeypatch.setattr(this_machine, "LARGEST", 64 << 20)
-    monkeypatch.setattr(inplace, "TOKENS", (1, 64))
+    monkeypatch.setattr(synthetic_stage, "TOKENS", (1, 64))
     monkeypatch.setattr(quality, "ATTEMPTS", 1)
 
 

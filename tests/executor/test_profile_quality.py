@@ -7,7 +7,7 @@ import pytest
 from test_profile import found, synthetic_profile
 
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
-from helmsman.executor.profile.disturbed import DISTURBANCE, marked
+from helmsman.executor.profile.disturbance import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.prompts import FEW_ROWS, GEMM_SHAPE, Round, rates_of
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, MeasuredPoint, Session, Watch
@@ -15,9 +15,9 @@ from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
     HandoverSamples,
-    InplaceSamples,
-    Left,
     LinkSamples,
+    StageSamples,
+    UnsettledPoints,
 )
 from helmsman.schemas.figures import SHARES, SLOWINGS, Figure, disturbed_figure, undisturbed_figure
 from helmsman.schemas.hardware import LEFT, Hardware
@@ -116,7 +116,7 @@ def test_a_point_whose_samples_lie_apart_is_measured_again():
     spread = {"a#1": 3 * UNSTEADY, "a#2": 2 * UNSTEADY, "a#3": UNSTEADY / 2}
     session = Session(Watch(machine.now, machine.sleep), lambda: None)
     session.take([machine.point("a", kept, spread=spread.get), machine.point("b", kept)])
-    assert session.finish() == Left()
+    assert session.finish() == UnsettledPoints()
     assert machine.ran == list("abaa")
     assert kept == {"a": ("a#3", 0.0), "b": ("b#1", 0.0)}
 
@@ -142,7 +142,7 @@ def test_a_slow_spell_is_not_most_of_a_point(spell: tuple[float, float]) -> None
     machine, kept = Machine(), {}
     session = Session(Watch(machine.now, machine.sleep), lambda: None)
     session.take([slow_in_spell(machine, spell, kept), *(machine.point(name, kept) for name in "ab")])
-    assert session.finish() == Left()
+    assert session.finish() == UnsettledPoints()
     rates, share = kept["rates"]
     assert machine.ran.count("visit") == VISITS and len(rates) == 2 * VISITS
     assert median(rates) == 1.0 and share == 0.0
@@ -157,7 +157,7 @@ def test_visits_are_made_without_a_budget_and_a_disturbed_point_is_measured_whol
     machine, kept = Machine(load=((0.0, 3.6, 0.4),)), {}
     session = Session(Watch(machine.now, machine.sleep), lambda: None)
     session.take([slow_in_spell(machine, (0.0, 0.0), kept)])
-    assert session.finish() == Left()
+    assert session.finish() == UnsettledPoints()
     rates, share = kept["rates"]
     assert len(rates) == 2 * VISITS and share == 0.0
 
@@ -224,7 +224,7 @@ def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():
         machine.point(name, kept, spread=lambda _, apart=apart: apart) for name, apart in (("a", 0.1), ("b", 0.2))
     ]
     session.take(points)
-    assert session.finish() == Left(disturbed=1, unsteady=1)
+    assert session.finish() == UnsettledPoints(disturbed=1, unsteady=1)
 
 
 def test_links_and_stages_say_how_far_their_samples_lie_apart():
@@ -233,7 +233,7 @@ def test_links_and_stages_say_how_far_their_samples_lie_apart():
     cases = {
         "link": [LinkSamples(rate=rates) for rates in (even, apart)],
         "stage": [
-            InplaceSamples(attention={("f32", 32): apart, ("f32", 256): even, ("bf16", 256): seconds})
+            StageSamples(attention={("f32", 32): apart, ("f32", 256): even, ("bf16", 256): seconds})
             for seconds in (even, apart)
         ],
     }
@@ -363,7 +363,7 @@ def test_a_wider_spread_ends_where_figures_of_its_kind_do(limits, share):
 
 
 def test_a_record_says_how_many_points_stayed_disturbed_or_unsteady():
-    profile = replace(synthetic_profile(), left=Left(disturbed=2, unsteady=1))
+    profile = replace(synthetic_profile(), left=UnsettledPoints(disturbed=2, unsteady=1))
     hardware = marked(record(profile), profile)
     left = [found(hardware, LEFT, "cpu-all", of=of).value for of in ("disturbed", "unsteady")]
     assert left == [2.0, 1.0]

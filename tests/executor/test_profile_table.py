@@ -17,13 +17,13 @@ from helmsman.executor.devices.memory import view
 from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, quality, table
-from helmsman.executor.profile.disturbed import DISTURBANCE
+from helmsman.executor.profile.disturbance import DISTURBANCE
 from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_times import restated
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.question import LayerQuestion
-from helmsman.executor.profile.samples import Left
+from helmsman.executor.profile.samples import UnsettledPoints
 from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
 from helmsman.executor.profile.table_devices import with_turning
 from helmsman.executor.profile.table_place import TablePlace
@@ -198,7 +198,7 @@ def test_what_stayed_disturbed_of_a_table_is_wider_and_named(samples):
         host=replace(samples.host, disturbed=0.3),
         accelerator=replace(samples.accelerator, disturbed=0.1),
         reshape={name: replace(turned, disturbed=0.5) for name, turned in samples.reshape.items()},
-        left=Left(disturbed=4, unsteady=1),
+        left=UnsettledPoints(disturbed=4, unsteady=1),
     )
     calm, found = (extended(place(), each, SOURCE) for each in (samples, shaken))
     for before, after in zip(calm.tables[0].rows, found.tables[0].rows, strict=True):
@@ -235,7 +235,7 @@ def test_a_disturbed_part_is_measured_again(monkeypatch):
     monkeypatch.setattr(table, "measure_times", counted)
     found = measure_table(place(), replace(QUESTION, batch=1, context=1), watch=Watch(beside_others, lambda _: None))
     assert (measured.count(False), measured.count(True)) == (2, 2)
-    assert found.left == Left(disturbed=5)
+    assert found.left == UnsettledPoints(disturbed=5)
     assert found.host.disturbed == found.moving_disturbed == pytest.approx(0.49)
 
 

@@ -20,7 +20,7 @@ from helmsman.executor.sampling import Sampling
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.executor.serving.runner import IterationSeconds, Stepped
+from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.planner.kv_budget import limits_of
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.decision import Chunk, Home, Kind, SchedulingDecision
@@ -109,7 +109,7 @@ class Whims:
         self.kinds.add(kind)
         return SchedulingDecision(kind, chunks, gpu, cpu[:cut], cpu[cut:], out, back, preempted)
 
-    def learn(self, decision: SchedulingDecision, stepped: Stepped) -> None:
+    def learn(self, decision: SchedulingDecision, stepped: StepResult) -> None:
         for chunk in decision.prefill:
             self.requests[chunk.id].done += chunk.tokens
         begun = {chunk.id for chunk in decision.prefill}

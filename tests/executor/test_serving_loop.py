@@ -8,8 +8,8 @@ import pytest
 from tests.support.virtual_serving import NO_SECONDS
 
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Ended, RequestOptions
-from helmsman.executor.serving.runner import PassSums, Stepped
+from helmsman.executor.serving.request import RequestEnd, RequestOptions
+from helmsman.executor.serving.runner import PassSums, StepResult
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 
@@ -31,12 +31,12 @@ class Counting:
     def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         self.asked[request], self.made[request] = options, 0
 
-    def step(self, decision: SchedulingDecision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> StepResult:
         if self.broken is not None:
             raise self.broken
         ids = [*(chunk.id for chunk in decision.prefill), *decision.decode0_gpu, *decision.decode1_cpu]
         tokens = {request: self.next(self.asked[request], request) for request in ids}
-        return Stepped(tokens, set(decision.decode1_cpu), NO_SECONDS)
+        return StepResult(tokens, set(decision.decode1_cpu), NO_SECONDS)
 
     def next(self, asked: RequestOptions, request: int) -> int:
         self.made[request] += 1
@@ -97,7 +97,7 @@ class Client:
     def __init__(self, fails: bool = False) -> None:
         self.tokens: list[int] = []
         self.fails = fails
-        self.end: Ended | None = None
+        self.end: RequestEnd | None = None
         self.begun, self.ended = Event(), Event()
 
     def on_token(self, token: int) -> None:
@@ -106,11 +106,11 @@ class Client:
         if self.fails:
             raise RuntimeError("gone")
 
-    def on_end(self, end: Ended) -> None:
+    def on_end(self, end: RequestEnd) -> None:
         self.end = end
         self.ended.set()
 
-    def result(self) -> Ended:
+    def result(self) -> RequestEnd:
         assert self.ended.wait(60)
         assert self.end is not None
         return self.end

@@ -26,7 +26,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.executor.serving.runner import Stepped
+from helmsman.executor.serving.runner import StepResult
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.scheduler.limits import HOST_ORDERS
@@ -100,7 +100,7 @@ class Mixed:
         self.scheduler.check()
         return True
 
-    def take(self, came: Stepped) -> None:
+    def take(self, came: StepResult) -> None:
         self.seen["on the host"] += len(came.on_cpu)
         for number, token in came.tokens.items():
             self.made[number].append(token)

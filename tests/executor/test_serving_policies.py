@@ -14,7 +14,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.executor.serving.request import Ended, RequestOptions
+from helmsman.executor.serving.request import RequestEnd, RequestOptions
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
@@ -68,7 +68,7 @@ class Client:
 
     def __init__(self, prompt: list[int], then: Callable[[], None] = lambda: None) -> None:
         self.prompt, self.made, self.then = prompt, list[int](), then
-        self.ends = list[Ended]()
+        self.ends = list[RequestEnd]()
         self.done = Event()
 
     def submit(self, loop: ServingLoop) -> None:
@@ -77,7 +77,7 @@ class Client:
     def on_token(self, token: int) -> None:
         self.made.append(token)
 
-    def on_end(self, end: Ended) -> None:
+    def on_end(self, end: RequestEnd) -> None:
         self.ends.append(end)
         self.done.set()
         self.then()

@@ -21,8 +21,8 @@ from helmsman.executor import storage
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.executed import check_executed
 from helmsman.executor.measure import spans_of
+from helmsman.executor.plan_check import check_executed
 from helmsman.lowering.lower import lower
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.streaming.division import pieces

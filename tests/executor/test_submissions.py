@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from helmsman.executor.submissions import Together, hazards, returning, steps_of, submissions
+from helmsman.executor.submissions import JointTasks, hazards, returning, steps_of, submissions
 
 
 def together(lanes, deps, groups=()):
@@ -33,7 +33,7 @@ def test_what_is_known_to_be_done_is_not_waited_for():
 
 def test_tasks_that_belong_together_wait_for_all_that_one_of_them_needs():
     lanes = ["gpu", "link", "gpu", "link", "gpu", "back"]
-    found = together(lanes, [(), (), (0, 1), (), (2, 3), (2,)], [Together((0, 2, 4))])
+    found = together(lanes, [(), (), (0, 1), (), (2, 3), (2,)], [JointTasks((0, 2, 4))])
     by_lane = [(each.lane, each.tasks) for each in found]
     assert by_lane == [("link", [1, 3]), ("gpu", [0, 2, 4]), ("back", [5])] or by_lane[-2:] == [
         ("gpu", [0, 2, 4]),
@@ -44,7 +44,7 @@ def test_tasks_that_belong_together_wait_for_all_that_one_of_them_needs():
 def test_chunks_go_through_all_tasks_one_after_the_other():
     """What comes for them comes before the first, what they leave is there after the last."""
     lanes = ["weights", "gpu", "link", "cpu", "back"]
-    found = together(lanes, [(), (), (1,), (2, 0), (3,)], [Together((1, 2, 3), chunks=3)])
+    found = together(lanes, [(), (), (1,), (2, 0), (3,)], [JointTasks((1, 2, 3), chunks=3)])
     turn = [("gpu", [1]), ("link", [2]), ("cpu", [3])]
     assert [(each.lane, each.tasks) for each in found] == [("weights", [0]), *turn * 3, ("back", [4])]
     assert [each.chunk for each in found] == [None, *(chunk for chunk in range(3) for _ in turn), None]

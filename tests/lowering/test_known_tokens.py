@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.executor.executed import check_executed
+from helmsman.executor.plan_check import check_executed
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower

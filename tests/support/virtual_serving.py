@@ -9,13 +9,13 @@ from typing import cast
 
 import numpy as np
 
+from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.executor.serving.runner import IterationSeconds, Stepped
-from helmsman.executor.serving.running import ActiveRequest
+from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating
 from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import Limits
@@ -24,16 +24,16 @@ NO_SECONDS = IterationSeconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
 VOCABULARY = 50
 _ROW = 8
 
-Clock = Callable[[SchedulingDecision, Stepped], IterationSeconds]
+Clock = Callable[[SchedulingDecision, StepResult], IterationSeconds]
 """What a pass is said to have taken."""
 
 
-def real_seconds(_: SchedulingDecision, stepped: Stepped) -> IterationSeconds:
+def real_seconds(_: SchedulingDecision, stepped: StepResult) -> IterationSeconds:
     """What was measured."""
     return stepped.seconds
 
 
-def virtual_seconds(decision: SchedulingDecision, _: Stepped) -> IterationSeconds:
+def virtual_seconds(decision: SchedulingDecision, _: StepResult) -> IterationSeconds:
     """By what was decided alone: a pass of 1 ms and 20 us for each row; each row of the host 50 us there and 5 us on
     the link."""
     on_cpu = len(decision.decode0_cpu) + len(decision.decode1_cpu)
@@ -60,12 +60,12 @@ class VirtualTime:
         """Seconds of all passes so far."""
         return self._now
 
-    def step(self, decision: SchedulingDecision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> StepResult:
         stepped = self._engine.step(decision)
         landed(self._engine)
         seconds = virtual_seconds(decision, stepped)
         self._now += seconds.total
-        return Stepped(stepped.tokens, stepped.on_cpu, seconds)
+        return StepResult(stepped.tokens, stepped.on_cpu, seconds)
 
 
 def landed(engine: ServingEngine) -> None:
@@ -115,7 +115,7 @@ class VirtualEngine:
         """Blocks that can be had in either cache."""
         return tuple(total - used for used, total in self.homes.occupancy.values())
 
-    def step(self, decision: SchedulingDecision) -> Stepped:
+    def step(self, decision: SchedulingDecision) -> StepResult:
         self.homes.begin()
         batches = Batches(self.homes, self.running, None)
         batches.fill(decision)
@@ -129,7 +129,7 @@ class VirtualEngine:
             running = self.running[request]
             tokens[request] = content(running.tokens)[-1] % VOCABULARY
             running.tokens.append(tokens[request])
-        return Stepped(tokens, batches.on_cpu, NO_SECONDS)
+        return StepResult(tokens, batches.on_cpu, NO_SECONDS)
 
     def _copy(self, source: Home, target: Home, pieces: Pieces) -> None:
         here, there = self.memory[source].reshape(-1), self.memory[target].reshape(-1)

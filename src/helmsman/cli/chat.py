@@ -8,7 +8,7 @@ from helmsman.cli.output import say
 from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
-    from helmsman.executor.chat import Chat, ChatReply, Speaking
+    from helmsman.executor.chat import Chat, ChatReply, ReplyOptions
     from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
@@ -32,15 +32,15 @@ def check_chat(args: argparse.Namespace, plan: "Plan") -> None:
         raise UsageError(message, field="--chat", value=sequences, remedy="plan with --batch 1 --batches 1")
 
 
-def speaking(args: argparse.Namespace, plan: "Plan") -> "Speaking":
+def speaking(args: argparse.Namespace, plan: "Plan") -> "ReplyOptions":
     """How replies are made. Raises UsageError for sampling that makes no sense."""
     from helmsman.cli.sampling import sampling_of
-    from helmsman.executor.chat import Speaking
+    from helmsman.executor.chat import ReplyOptions
     from helmsman.hwdb.load_model import load_model
 
     ends = {*plan.model.eos, *load_model(str(args.checkpoint)).eos}
     most = args.output_tokens or plan.workload.context
-    return Speaking(sampling_of(args), args.seed, most, tuple(args.stop), tuple(sorted(ends)))
+    return ReplyOptions(sampling_of(args), args.seed, most, tuple(args.stop), tuple(sorted(ends)))
 
 
 def template_of(args: argparse.Namespace, text: "Text | None") -> "Renderer":

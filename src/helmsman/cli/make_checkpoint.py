@@ -15,7 +15,7 @@ from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat
 from helmsman.schemas.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from helmsman.executor.checkpoint.write import Written
+    from helmsman.executor.checkpoint.write import WrittenCheckpoint
     from helmsman.schemas.model import Model
 
 MOSTLY: dict[FileFormat, FileFormat] = {"q4_k_m": "q4_k"}
@@ -67,7 +67,7 @@ def _execute(args: argparse.Namespace) -> int:
 
 def _write_directory(
     args: argparse.Namespace, model: "Model", fmt: FileFormat, progress: Callable[[int], None]
-) -> "Written":
+) -> "WrittenCheckpoint":
     from helmsman.executor.checkpoint.write import write_checkpoint
 
     plain = next((plain_format for plain_format in FORMATS if plain_format == fmt), None)
@@ -81,7 +81,7 @@ def _write_directory(
 
 def _write_gguf(
     args: argparse.Namespace, model: "Model", fmt: FileFormat, progress: Callable[[int], None]
-) -> "Written":
+) -> "WrittenCheckpoint":
     from helmsman.executor.checkpoint.gguf_write import write_gguf
     from helmsman.hwdb.gguf_files import SUFFIX
 

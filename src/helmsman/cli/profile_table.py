@@ -59,7 +59,7 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
 
 def known_elsewhere(table_place: "TablePlace", layer_question: "LayerQuestion") -> "Hardware | None":
     """Return the record with the table of the newest other record that has it, None when there is none (PARK-49)."""
-    from helmsman.executor.profile.table_adopted import adopted
+    from helmsman.executor.profile.table_adoption import adopted
     from helmsman.hwdb.load_hardware import profiles
     from helmsman.profiles_folder import profiles_folder
 

@@ -117,7 +117,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     """Return the plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
-    from helmsman.executor.executed import check_executed
+    from helmsman.executor.plan_check import check_executed
 
     select_from_environment()
     plan = plan_of(args)

@@ -15,7 +15,7 @@ from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory, Ram, view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import Caches, Heads
-from helmsman.executor.loading import Loaded, prepare
+from helmsman.executor.loading import LoadedPlan, prepare
 from helmsman.executor.passes import PhasePass, passes_of
 from helmsman.executor.stage import divides
 from helmsman.executor.storage import Storage
@@ -57,7 +57,7 @@ class GrowingCaches:
         """Whether a pass to `context` on top of `past` can run with what there is."""
         return self.capacity == self.first if past == 0 and context <= self.first else context <= self.capacity
 
-    def grown(self, old: Loaded, past: int, context: int) -> Loaded:
+    def grown(self, old: LoadedPlan, past: int, context: int) -> LoadedPlan:
         """What runs a pass to `context`; `past` tokens are copied."""
         capacity = rounded(self.plan, context) if past else self.first
         ram = Ram(max(0, self.devices.ram.capacity - sum(map(self._used, self.base))))

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
 NOT_MOVED = -1
-"""What `Recorded.moved` holds for tasks that are not transfers."""
+"""What `PassTimes.moved` holds for tasks that are not transfers."""
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PassTimes:
     """`passes` (n,): which passes of a run; `starts`, `ends` (n, tasks): seconds of CLOCK_MONOTONIC.
 
     `tasks`: names as lowering gives them, without the iteration; `moved` (n, tasks): bytes of transfers."""
@@ -55,7 +55,7 @@ def together(page_times: Sequence[PageTimes]) -> PageTimes:
     )
 
 
-def with_pages(recorded: Recorded, pages: Sequence[PageTimes]) -> Iterator[Recorded]:
+def with_pages(recorded: PassTimes, pages: Sequence[PageTimes]) -> Iterator[PassTimes]:
     """`recorded` with the pages of every pass: passes one after the other that moved the same are together."""
     for names, group in groupby(range(len(pages)), lambda row: pages[row].names):
         rows = list(group)
@@ -63,7 +63,7 @@ def with_pages(recorded: Recorded, pages: Sequence[PageTimes]) -> Iterator[Recor
         tasks = (*(recorded.tasks[place] for place in kept), *names)
         times = np.array([pages[row].times for row in rows]).reshape(len(rows), len(names), 2)
         moved = np.array([pages[row].moved for row in rows], np.int64).reshape(len(rows), len(names))
-        yield Recorded(
+        yield PassTimes(
             recorded.passes[rows],
             tasks,
             np.hstack([recorded.starts[np.ix_(rows, kept)], times[:, :, 0]]),

@@ -15,7 +15,7 @@ from helmsman.executor.torch_device.positions import Positions
 from helmsman.lowering.buffers import expanded_positions
 
 
-class Attending:
+class BlockAttention:
     """Reads caches in their own format; those in 8 bits are expanded a part at a time, and parts merge exactly."""
 
     def __init__(self, spec: StageSpec, activations: Activations, positions: Positions) -> None:

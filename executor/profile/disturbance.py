@@ -6,10 +6,10 @@ from statistics import fmean
 
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import (
-    InplaceSamples,
-    Left,
     ProcessorSamples,
     Profile,
+    StageSamples,
+    UnsettledPoints,
 )
 from helmsman.hwdb.fit import exact, figure
 from helmsman.schemas.between_passes import BetweenPasses
@@ -53,24 +53,24 @@ def disturbed_beyond(figure: Figure, share: float, limits: tuple[float, float] =
 def _device(device: Device, profile: Profile) -> Device:
     for processor in profile.processors:
         if processor.name == device.name:
-            changed = _processor(device, processor.samples, processor.inplace)
+            changed = _processor(device, processor.samples, processor.stage)
             return changed.model_copy(update={"join": _wider(changed.join, _handed(profile))})
     if profile.cuda is not None and device.kind == "cuda":
         return _cuda(device, profile)
     return device
 
 
-def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSamples) -> Device:
+def _processor(device: Device, samples: ProcessorSamples, stage: StageSamples) -> Device:
     def share(curve: Efficiency, at: float) -> float:
         if curve.op == "lookup":
-            return inplace.disturbed
+            return stage.disturbed
         if curve.format != "*":
             kind = (
                 curve.op if curve.bound == "memory" else f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
             )
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [value for (kind, _, _), value in samples.disturbed.items() if kind == "wide"]
-        return _mean(wide) if at == 1.0 else inplace.disturbed
+        return _mean(wide) if at == 1.0 else stage.disturbed
 
     products = _mean(value for (kind, _, _), value in samples.disturbed.items() if kind.startswith("gemm"))
     return device.model_copy(
@@ -80,9 +80,9 @@ def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSample
                 peak.model_copy(update={"flops": _wider(peak.flops, products)}) for peak in device.compute
             ),
             "efficiency": _curves(device, share),
-            "overhead": _wider(device.overhead, inplace.disturbed),
-            "request": _wider(device.request, inplace.disturbed),
-            "elementwise": _wider(device.elementwise, inplace.disturbed),
+            "overhead": _wider(device.overhead, stage.disturbed),
+            "request": _wider(device.request, stage.disturbed),
+            "elementwise": _wider(device.elementwise, stage.disturbed),
         }
     )
 
@@ -172,7 +172,7 @@ def _readings(profile: Profile) -> Iterator[Reading]:
     """How much others took from every point that stayed disturbed."""
     for processor in profile.processors:
         yield from _points(processor.name, processor.samples, {})
-        yield from _whole(processor.name, "stage", processor.inplace.disturbed)
+        yield from _whole(processor.name, "stage", processor.stage.disturbed)
     if profile.busy is not None:
         yield from _points(profile.processors[0].name, profile.busy.host, {"link": "busy"})
     for name, link in profile.links.items():
@@ -187,7 +187,7 @@ def _readings(profile: Profile) -> Iterator[Reading]:
     yield from left_readings(profile.left, profile.widest.name, {}, MEASURED)
 
 
-def left_readings(left: Left, device: str, given: Conditions, source: str) -> Iterator[Reading]:
+def left_readings(left: UnsettledPoints, device: str, given: Conditions, source: str) -> Iterator[Reading]:
     """Readings that count the points of a profile which stayed disturbed, or unsteady; a count of 0 is written too, so
     that a record tells that it was looked for."""
     for of, count in (("disturbed", left.disturbed), ("unsteady", left.unsteady)):

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from helmsman.executor.devices.iterations import Cohort
-from helmsman.executor.devices.iterations import Joining as Native
+from helmsman.executor.devices.iterations import Cohort, Joining
+from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.blocks import Run
 from helmsman.executor.serving.rows import Rows
-from helmsman.executor.serving.running import ActiveRequest
 
 Place = Callable[[ActiveRequest], list[Run]]
 """Makes room for a request's next position, and says where it and all before it are."""
@@ -42,14 +41,14 @@ class Members:
 
 
 @dataclass(frozen=True)
-class Joining:
+class CohortPart:
     """A cohort's part in a pass: `joint`: rows of sub-batch `batch` and behind them its own; `native`: as passes take
     it. `stays`: they go on there to their tokens."""
 
     place: Members
     members: list[ActiveRequest]
     joint: Rows
-    native: Native
+    native: Joining
 
     @property
     def stays(self) -> bool:
@@ -62,7 +61,7 @@ class Joining:
         return 1 if self.stays else 0
 
 
-class Deferred:
+class HostCohorts:
     """The cohorts, each of which has a token under way or none."""
 
     def __init__(self, cohorts: Sequence[Cohort]) -> None:
@@ -83,13 +82,13 @@ class Deferred:
             if place.has(running):
                 place.gone.add(id(running))
 
-    def join(self, rows: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[Joining]:
+    def join(self, rows: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[CohortPart]:
         """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
         a new one of those `requests` that are in none, if another has a place."""
         for slot in self._places:
             if slot.rows and not slot.kept and slot.cohort.landed:
                 slot.clear()
-        joinings: dict[int, Joining] = {}
+        joinings: dict[int, CohortPart] = {}
         for slot in sorted(self._places, key=lambda place: place.begun):
             if slot.kept and slot.cohort.layer not in joinings and slot.cohort.layer is not None:
                 members = [slot.rows[row] for row in slot.kept]
@@ -102,10 +101,10 @@ class Deferred:
         free.begun = self._begun
         return [_joining(free, fresh, [], rows, place), *(joinings[layer] for layer in sorted(joinings))]
 
-    def stay(self, rows: Rows, apart: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[Joining]:
+    def stay(self, rows: Rows, apart: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[CohortPart]:
         """Those of `requests` whose token is under way go on from where they are, by layer, behind sub-batch 1's
         `rows`, which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
-        result: list[Joining] = []
+        result: list[CohortPart] = []
         for slot in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
             members = [running for running in requests if slot.has(running)]
             if not members:
@@ -113,10 +112,12 @@ class Deferred:
             mine, behind = _apart(members, place), _behind(members)
             rows, apart = rows.and_then(behind), apart.followed(mine)
             kept = np.array([slot.rows.index(member) for member in members], np.int64).data
-            result.append(Joining(slot, members, rows, (slot.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
+            result.append(
+                CohortPart(slot, members, rows, (slot.cohort, rows.ragged(), apart.ragged(), kept, True, True))
+            )
         return result
 
-    def after(self, joining: Joining) -> list[ActiveRequest]:
+    def after(self, joining: CohortPart) -> list[ActiveRequest]:
         """Whose tokens the pass made, in which the cohort went on."""
         place = joining.place
         if joining.stays:
@@ -137,11 +138,11 @@ class Deferred:
             place.clear()
 
 
-def _joining(place: Members, members: list[ActiveRequest], kept: list[int], rows: Rows, room: Place) -> Joining:
+def _joining(place: Members, members: list[ActiveRequest], kept: list[int], rows: Rows, room: Place) -> CohortPart:
     """`members`, which are the rows `kept` of those under way (none for a new token), behind sub-batch 0's `rows`."""
     joint, apart = rows.and_then(_behind(members)), _apart(members, room)
     places = np.array(kept, np.int64).data
-    return Joining(place, members, joint, (place.cohort, joint.ragged(), apart.ragged(), places, not rows, False))
+    return CohortPart(place, members, joint, (place.cohort, joint.ragged(), apart.ragged(), places, not rows, False))
 
 
 def _behind(members: Sequence[ActiveRequest]) -> Rows:

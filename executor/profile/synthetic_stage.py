@@ -10,7 +10,7 @@ from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
 from helmsman.executor.dimensions import dimensions
-from helmsman.executor.profile.samples import InplaceSamples
+from helmsman.executor.profile.samples import StageSamples
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration
@@ -52,10 +52,10 @@ SMALL = ("norm", "append")
 """Kinds whose time is overhead and activation traffic."""
 
 
-def measure_stage(pool: Pool) -> InplaceSamples:
+def measure_stage(pool: Pool) -> StageSamples:
     """Run the synthetic stage for every prompt length, several times, and attention of prompts in every precision."""
     arena = arena_beside(_BYTES)
-    spec, samples = _spec(arena), InplaceSamples()
+    spec, samples = _spec(arena), StageSamples()
     stage = _stage(pool, arena, spec)
     for tokens in TOKENS:
         for _ in range(ROUNDS):
@@ -102,7 +102,7 @@ def lookup_bytes(tokens: int) -> int:
     return next(op.weight_bytes for op in _operations(tokens) if op.kind == "lookup")
 
 
-def _record(samples: InplaceSamples, op: Operation, tokens: int, seconds: float) -> None:
+def _record(samples: StageSamples, op: Operation, tokens: int, seconds: float) -> None:
     if op.kind in SMALL and op.layer is not None:
         samples.small.setdefault(tokens, []).append((op.activation_bytes, seconds))
     elif op.kind == "lookup":

@@ -11,7 +11,7 @@ from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from shapes import small_model
 
-from helmsman.executor import growing
+from helmsman.executor import growing_cache
 from helmsman.executor.engine import Engine
 from helmsman.executor.measure import spans_of
 from helmsman.planner.memory import memory_use
@@ -25,7 +25,7 @@ Checkpoints = Callable[[str], Path]
 def test_growing_changes_no_token(
     family: str, on_cpu: int, batch: int, checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "GROWTH", 8)
+    monkeypatch.setattr(growing_cache, "GROWTH", 8)
     plan = make_plan(
         small_model(family), on_cpu, workload=Workload(prompt_tokens=20, output_tokens=30, context=50, batch=batch)
     )
@@ -42,7 +42,7 @@ def test_growing_changes_no_token(
 
 
 def test_growing_needs_room_for_old_and_new(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing, "GROWTH", 64)
+    monkeypatch.setattr(growing_cache, "GROWTH", 64)
     work = Workload(prompt_tokens=20, output_tokens=480, context=500, batch=4)
     roomy = make_plan(small_model("qwen3"), 0, workload=work)
     needed = next(use for use in memory_use(roomy) if use.memory == "vram").used

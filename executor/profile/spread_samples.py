@@ -11,7 +11,7 @@ from helmsman.schemas.figures import DISTURBED
 
 
 @dataclass
-class Throughout:
+class SpreadSamples:
     """Collects samples of one rate, one after each of many points of a profile. `measure` takes a sample; `shares` are
     the parts of the processors' time that other processes took during each of the `values`."""
 

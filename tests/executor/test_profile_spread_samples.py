@@ -6,7 +6,7 @@ import pytest
 
 from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.profile.quality import Watch
-from helmsman.executor.profile.throughout import Throughout
+from helmsman.executor.profile.spread_samples import SpreadSamples
 
 
 def watch(shares: list[float]) -> Watch:
@@ -24,10 +24,10 @@ def watch(shares: list[float]) -> Watch:
     return Watch(now=lambda: next(ticking))
 
 
-def taken(shares: list[float]) -> Throughout:
+def taken(shares: list[float]) -> SpreadSamples:
     """Return the samples 0, 1, 2, ... during which other processes took such shares of the time."""
     values = iter(range(len(shares)))
-    samples = Throughout(watch(shares), lambda: float(next(values)))
+    samples = SpreadSamples(watch(shares), lambda: float(next(values)))
     for _ in shares:
         samples.add()
     return samples
