@@ -19,7 +19,7 @@ from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Trace
 
-MOST_RUNS = 10**9
+MAX_RUNS = 10**9
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def run(
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise UsageError("must be a whole number, 0 or more", field="seed", value=seed)
     for name, value in {"output_tokens": output, "runs": runs}.items():
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_RUNS:
-            raise UsageError(f"must be between 1 and {MOST_RUNS}", field=name, value=value)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_RUNS:
+            raise UsageError(f"must be between 1 and {MAX_RUNS}", field=name, value=value)
     texts = any(isinstance(prompt, str) for prompt in prompts)
     text = _tokenizer(checkpoint, plan, needed=texts)
     tokens = as_batch([_ids(prompt, text) for prompt in prompts], plan, None)

@@ -13,8 +13,9 @@ from helmsman.executor.kv import Caches
 from helmsman.executor.pager import Pager
 from helmsman.lowering.caches import BOTH
 
-_LOW, _HIGH = 0x20, 0x3C
-"""Any bytes from one to the other are positive, normal numbers in every format of a cache."""
+_LOWEST_BYTE = 0x20
+_HIGHEST_BYTE = 0x3C
+"""Any bytes from the lowest to the highest are positive, normal numbers in every format of a cache."""
 _PERIOD = 65521
 """Bytes after which noise repeats: a prime, so that no row is like another."""
 
@@ -28,7 +29,7 @@ def assume(caches: Caches, pagers: Mapping[str, Pager], tokens: int) -> None:
 
 def fill(buffers: Iterable[Buffer]) -> None:
     """Noise everywhere."""
-    noise = np.random.default_rng(0).integers(_LOW, _HIGH, _PERIOD, np.uint8)
+    noise = np.random.default_rng(0).integers(_LOWEST_BYTE, _HIGHEST_BYTE, _PERIOD, np.uint8)
     for buffer in buffers:
         view(buffer, np.uint8)[:] = np.resize(noise, buffer.size)
 

@@ -8,7 +8,9 @@ from helmsman.hwdb.gguf_header import Array, integers, strings
 from helmsman.schemas.errors import BadInputError
 
 _ROOT = "tokenizer.ggml."
-_CONTROL, _USER_DEFINED = 3, 4
+_CONTROL = 3
+_USER_DEFINED = 4
+"""Types of tokens, by the numbers that GGUF gives them."""
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 

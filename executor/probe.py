@@ -29,11 +29,15 @@ APART = 4096
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
-PRODUCT, PRODUCT_TOKENS = PROBED, 128
-"""(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
-Between two of them curves of quantised weights are 4 to 8 % off."""
-JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
-"""(rows, columns) of the products that several pools do at once, and the number of matrices that these take in turn."""
+PRODUCT = PROBED
+"""(rows, columns) of a product."""
+PRODUCT_TOKENS = 128
+"""The tokens of a product: a number that a profile measures in every format. Between two of these numbers curves of
+quantised weights are 4 to 8 % off."""
+JOINT_PRODUCT = (PRODUCT[0] // 16, PRODUCT[1])
+"""(rows, columns) of the products that several pools do at once."""
+JOINT_MATRICES = 2
+"""The number of matrices that these products take in turn."""
 JOINT_REPEATS = 64
 """Products in one native call of a probe beside a run: a twentieth of a second. The threads that make such calls run on
 the processors of the pools, so that the processors of several calls of 4 products kept 92 to 95 % of their FLOP/s where

@@ -12,9 +12,11 @@ from helmsman.schemas.errors import UsageError
 Logits = NDArray[np.float32]
 
 
-_FIRST, _GROWTH = 256, 16
-"""Of the likeliest tokens so many are looked at first, then so many times more: sorting a whole vocabulary takes longer
-than a step of a small model."""
+_FIRST_CANDIDATES = 256
+"""The number of likeliest tokens that are looked at first: sorting a whole vocabulary takes longer than a step of a
+small model."""
+_CANDIDATE_GROWTH = 16
+"""The factor by which that number grows when these candidates are not enough."""
 
 
 def _check(option: str, value: float, holds: bool, expected: str) -> None:
@@ -109,7 +111,7 @@ def distribution(scores: NDArray[np.float64], sampling: Sampling) -> tuple[NDArr
 
 def _nucleus(weights: NDArray[np.float64], count: int, share: float, total: float) -> NDArray[np.intp]:
     """The fewest of the `count` largest that make `share` of their sum, which is `total` where all count."""
-    tokens = _largest(weights, min(count, _FIRST))
+    tokens = _largest(weights, min(count, _FIRST_CANDIDATES))
     if count < len(weights):
         tokens = _largest(weights, count)
         total = weights[tokens].sum()
@@ -118,7 +120,7 @@ def _nucleus(weights: NDArray[np.float64], count: int, share: float, total: floa
         needed = int(np.searchsorted(sums, share * total, side="left")) + 1
         if needed <= len(tokens) or len(tokens) == count:
             return tokens[:needed]
-        tokens = _largest(weights, min(count, len(tokens) * _GROWTH))
+        tokens = _largest(weights, min(count, len(tokens) * _CANDIDATE_GROWTH))
 
 
 def _largest(weights: NDArray[np.float64], count: int) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ from helmsman.schemas.errors import BadInputError
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 _CHARACTER = 3
 """Tokens of a character that is not yet complete, at most: UTF-8 takes up to four bytes."""
-_MOST_HELD = 8
+_MAX_HELD_TOKENS = 8
 """With more tokens held the first are not of a character to come. A model that makes bytes which are no characters, or
 tokens without text, would have all of them decoded again with each."""
 
@@ -126,7 +126,7 @@ class TextStream:
 
         Decodes only from the last settled token on: a tokenizer may join a token to the one before it."""
         self._tokens.append(token)
-        many = len(self._tokens) - self._read > _MOST_HELD
+        many = len(self._tokens) - self._read > _MAX_HELD_TOKENS
         end = len(self._tokens) - (_CHARACTER if many else 0)
         before = self._text.decode(self._tokens[self._settled : self._read])
         now = self._text.decode(self._tokens[self._settled : end])

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-MOST_LONGER = 64.0
-"""Characters that a tokenizer may make of one, and tokens of one."""
-MOST_BESIDE = 64
-"""Tokens that may stand beside those of a text."""
+MAX_GROWTH = 64.0
+"""The number of characters, and of tokens, that a tokenizer may make of one character at most."""
+MAX_ADDED_TOKENS = 64
+"""The number of tokens at most that a tokenizer may add to those of a text."""
 _DECOMPOSED = 18.0
 _LOWERED = 3.0
 
@@ -24,11 +24,14 @@ def too_much(tokenizer: Any) -> tuple[str, str] | None:
     bounded."""
     for field in ("normalizer", "pre_tokenizer", "decoder"):
         longer = _longer(_state(getattr(tokenizer, field)))
-        if longer > MOST_LONGER:
-            return field, f"it may make a text {longer:.3g} times as long, {MOST_LONGER:g} is the most"
+        if longer > MAX_GROWTH:
+            return field, f"it may make a text {longer:.3g} times as long, {MAX_GROWTH:g} is the most"
     copies, beside = _beside(_state(tokenizer.post_processor))
-    if copies > MOST_LONGER or beside > MOST_BESIDE:
-        return "post_processor", f"it puts {beside} tokens beside {copies} copies of a text, {MOST_BESIDE} are the most"
+    if copies > MAX_GROWTH or beside > MAX_ADDED_TOKENS:
+        return (
+            "post_processor",
+            f"it puts {beside} tokens beside {copies} copies of a text, {MAX_ADDED_TOKENS} are the most",
+        )
     return None
 
 

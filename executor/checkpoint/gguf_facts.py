@@ -16,7 +16,10 @@ ARCHITECTURES: dict[Family, str] = {
 }
 _FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "q4_k_m": 15, "q6_k": 18, "bf16": 32}
 """By the number that llama.cpp gives to what most matrices are in."""
-_NORMAL, _CONTROL, _UNUSED = 1, 3, 5
+_NORMAL = 1
+_CONTROL = 3
+_UNUSED = 5
+"""Types of tokens, by the numbers that GGUF gives them."""
 
 
 def architecture(model: Model) -> str:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NUMBERS = {block_type.name: number for number, block_type in BLOCK_TYPES.items()}
-_STRING, _ARRAY = 8, 9
+_STRING = 8
+_ARRAY = 9
 _KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
 
 

@@ -49,11 +49,12 @@ _SMALL = Model(
 )
 """With as many tokens to choose from as current models have: choosing is most of the time that is always there."""
 WORK = Workload(prompt_tokens=8, output_tokens=40, context=64)
-SETTLED = 8
-"""Steps before those that count."""
-FEW, PROMPTS = 4, 5
-"""Tokens of short runs, and how many of these there are."""
-MOST_HIDDEN = 1024
+WARM_UP_STEPS = 8
+"""The number of steps before those that count."""
+SHORT_RUN_TOKENS = 4
+SHORT_RUNS = 5
+"""The number of runs of SHORT_RUN_TOKENS."""
+MAX_HIDDEN = 1024
 """The widest that a model is made so that its head is beyond the caches. Of 32 MiB, none, three
 times and eight times as much took 70, 190 and 225 us on two cores of an AMD EPYC (Zen 5)."""
 THERE = ("q", "o", "up")
@@ -88,13 +89,13 @@ def _gpu(
         labels = [alone[name].label, divided[name].label]
         if all(label in made for label in labels):
             there, both = (made[label] for label in labels)
-            yield gpu_steps(alone[name], divided[name], there, both[0], SETTLED)
+            yield gpu_steps(alone[name], divided[name], there, both[0], WARM_UP_STEPS)
 
 
 def _model(machine: Machine) -> Model:
-    """The small model, so wide that its head is beyond the caches, if `MOST_HIDDEN` lets it."""
+    """The small model, so wide that its head is beyond the caches, if `MAX_HIDDEN` lets it."""
     heads = -(-beyond_caches(machine.cache_bytes) // (_SMALL.vocab * 2 * _SMALL.head_dim))
-    heads = max(_SMALL.heads, min(heads, MOST_HIDDEN // _SMALL.head_dim))
+    heads = max(_SMALL.heads, min(heads, MAX_HIDDEN // _SMALL.head_dim))
     return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})
 
 
@@ -106,7 +107,7 @@ def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[Generation]:
             return [engine.generate(tokens, WORK.output_tokens, ignore_eos=True)]
         for device in engine.devices.by_name.values():
             device.time_operations(timed=True)
-        lengths = (FEW, WORK.output_tokens, *[FEW] * PROMPTS)
+        lengths = (SHORT_RUN_TOKENS, WORK.output_tokens, *[SHORT_RUN_TOKENS] * SHORT_RUNS)
         return [engine.generate(tokens, length, ignore_eos=True) for length in lengths][1:]
 
 
@@ -114,7 +115,7 @@ def _pauses(made: Generation) -> Iterator[float]:
     """From the last end of a decode step to the first start of the next."""
     steps = next(record for record in reversed(made.recorded) if len(record.passes) > 1)
     starts, ends = steps.starts.min(axis=1), steps.ends.max(axis=1)
-    yield from (starts[SETTLED:] - ends[SETTLED - 1 : -1]).tolist()
+    yield from (starts[WARM_UP_STEPS:] - ends[WARM_UP_STEPS - 1 : -1]).tolist()
 
 
 def _plan(model: Model, hardware: Hardware, host: Device, far: Device, there: tuple[str, ...]) -> Plan:

@@ -11,7 +11,7 @@ from helmsman.executor.profile.processor import PAIRS
 from helmsman.executor.profile.samples import LinkSamples
 
 SIZES = (64, 4096, 65536, 1 << 20, 4 << 20)
-ENOUGH_S = 1.0
+TIME_LIMIT_S = 1.0
 """Seconds of copies after which a link is known: a slow one would take minutes, and varies little."""
 QUEUED = 8
 """Copies waiting at any time: while one is moved there is ample time to queue the next."""
@@ -24,7 +24,7 @@ def measure_link(engine: CopyEngine) -> LinkSamples:
     source, target = copy_buffers()
     samples = LinkSamples()
     taken = 0.0
-    while len(samples.rate) < PAIRS and taken < ENOUGH_S:
+    while len(samples.rate) < PAIRS and taken < TIME_LIMIT_S:
         probe = link_sample(engine, source, target)
         samples.rate.append(probe.rate)
         samples.latency.append(probe.latency)

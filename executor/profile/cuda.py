@@ -35,8 +35,10 @@ SMALL_SHAPES = ((128, 128), (128, 1024))
 time."""
 SMALL_CONTEXTS = (1, 8)
 """Positions, likewise."""
-MOST_CACHES = MOST_MATRICES = 512
-"""That take turns: small ones are in a cache of a GPU when their turn comes again, as those of a step may be."""
+MAX_CACHES = 512
+MAX_MATRICES = 512
+"""The number of caches, and of matrices, that take turns at most: small ones are in a cache of a GPU when their turn
+comes again, as those of a step may be."""
 LARGE_COPY = 64 << 20
 """Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
 
@@ -108,7 +110,7 @@ def _measure_products(
 def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":
     from helmsman.executor.torch_device.probe import random_weight
 
-    count = min(MOST_MATRICES, max(2, ROTATED // size_of(rows * columns, fmt)))
+    count = min(MAX_MATRICES, max(2, ROTATED // size_of(rows * columns, fmt)))
     return [random_weight(device, fmt, rows, columns) for _ in range(count)]
 
 
@@ -126,7 +128,7 @@ def _measure_attention(device: "torch.device", samples: ProcessorSamples, fmt: F
     target = torch.empty_like(query)
     for context in (*SMALL_CONTEXTS, *(context for context, _ in CONTEXTS)):
         size, positions = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt), -(-context // BUCKET) * BUCKET
-        count = min(MOST_CACHES, max(2, ROTATED // size_of(2 * KV_HEADS * HEAD_DIM * positions, fmt)))
+        count = min(MAX_CACHES, max(2, ROTATED // size_of(2 * KV_HEADS * HEAD_DIM * positions, fmt)))
         caches = torch.randn((count, 2, 1, KV_HEADS, positions, HEAD_DIM), device=device, dtype=kind)
         mask = torch.zeros(HEADS // KV_HEADS, positions, device=device, dtype=kind)
 

@@ -12,8 +12,8 @@ from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Interrupts, JointProducts
 
-_MOST = 0.95
-"""Of a copy's time that it takes from a processor: more would mean that work stands still."""
+_MAX_SHARE = 0.95
+"""The part of a copy's time that it takes from a processor, at most: more would mean that work stands still."""
 
 _TOGETHER = 5
 """Copies whose mean is one sample."""
@@ -72,7 +72,7 @@ def _part(taken: Sequence[tuple[float, float]]) -> Figure:
     takes nothing or all of its time, as it wakes beside work or before it."""
     groups = [taken[start : start + _TOGETHER] for start in range(0, len(taken), _TOGETHER)]
     shares = [fmean(added for added, _ in group) / fmean(moved for _, moved in group) for group in groups]
-    return figure([share / (1.0 - share) for share in (min(_MOST, max(0.0, share)) for share in shares)], MEASURED)
+    return figure([share / (1.0 - share) for share in (min(_MAX_SHARE, max(0.0, share)) for share in shares)], MEASURED)
 
 
 def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses:

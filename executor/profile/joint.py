@@ -19,7 +19,7 @@ SHAPES = ((256, 1024), (512, 1024), (1024, 1024), (1536, 1024), (3072, 1024), (4
 """(rows, columns): bf16 matrices of 0.5 to 8 MiB, as devices have that share those of small and middling models."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
 QUANTISED_SHAPE = (4096, 1024)
-LEAST = 5
+MIN_PRODUCTS = 5
 """Products that a device does at least, beside the other."""
 WALKED = 256 << 20
 """About how many bytes of matrices a device goes through, beside the other doing the same."""
@@ -48,7 +48,7 @@ def measure_joint(pair: Pair, bench: MeasurementBuffers, link: str, joint_sample
         rates = joint_samples.rates.setdefault((link, fmt, size), ([], []))
         for place in (0, 1):
             rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
-        visits = max(LEAST, 2 * WALKED // size)
+        visits = max(MIN_PRODUCTS, 2 * WALKED // size)
         divided = time_linear(pair.together, fmt, matrices, rows, columns, 1, visits) if link == "idle" else []
         reads.append(bench.read_together(pair.pools))
         if divided:
@@ -81,4 +81,6 @@ def _beside(
 
     with feeding(feed):
         going.wait()
-        return time_linear(pools[place], fmt, own[place], rows, columns, 1, max(LEAST, WALKED // own[place][0].size))
+        return time_linear(
+            pools[place], fmt, own[place], rows, columns, 1, max(MIN_PRODUCTS, WALKED // own[place][0].size)
+        )

@@ -18,9 +18,9 @@ from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.storage import BLOCK, in_blocks
 
-MOST = 96
-"""Copies of a small layer: more would take longer to set up than to measure."""
-LEAST = 2
+MAX_COPIES = 96
+"""The number of copies of a small layer at most: more would take longer to set up than to measure."""
+MIN_COPIES = 2
 CACHES = ("keys", "values")
 
 Seconds = dict[str, list[float]]
@@ -88,7 +88,7 @@ def buffer_sizes(question: LayerQuestion, fmt: StoredFormat) -> dict[str, int]:
 def copies(question: LayerQuestion, cache_bytes: int) -> int:
     """How many layers are beyond a cache of `cache_bytes`."""
     layer_bytes = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
-    return min(MOST, max(LEAST, ceil(beyond_caches(cache_bytes) / layer_bytes)))
+    return min(MAX_COPIES, max(MIN_COPIES, ceil(beyond_caches(cache_bytes) / layer_bytes)))
 
 
 def needed_bytes(question: LayerQuestion, cache_bytes: int) -> int:

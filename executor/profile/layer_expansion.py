@@ -10,7 +10,7 @@ from helmsman.executor._kernels import Buffer, Pool, Queue, packed_size
 from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.layer import Seconds, matrices, matrix_shape
-from helmsman.executor.profile.layer_times import ENOUGH_S, restated
+from helmsman.executor.profile.layer_times import TIME_LIMIT_S, restated
 from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
 from helmsman.executor.profile.question import LayerQuestion
 from helmsman.schemas.formats import Format, is_plain, rows_size, size_of
@@ -98,7 +98,7 @@ def measure_expansion(
     turns = cycle(rotation(sum(_aligned(expansion.stored) for expansion in work), bench.cache_bytes))
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(-1, most):
-        if number >= least and time.monotonic() - began > ENOUGH_S:
+        if number >= least and time.monotonic() - began > TIME_LIMIT_S:
             break
         before, pairs = bench.read(pool), [(next(turns), traffic.sets[turn % SETS]) for turn in range(PASSES)]
         alone = _expand(queue, pool, work, pairs)

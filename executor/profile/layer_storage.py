@@ -18,7 +18,7 @@ from helmsman.schemas.storage import BLOCK, in_blocks
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.write import temporary
 
-ENOUGH_S = 3.0
+TIME_LIMIT_S = 3.0
 ROUNDS = (3, 12)
 ROOM = 1.1
 """A disk is not filled to the last byte."""
@@ -101,7 +101,7 @@ def measure_storage(folders: Sequence[Path], cpu: int, layers: Layers, traffic: 
     times = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(most):
-        if number >= least and time.monotonic() - began > ENOUGH_S:
+        if number >= least and time.monotonic() - began > TIME_LIMIT_S:
             break
         _round(times, readers, plan, traffic, layers, number)
     return times

@@ -11,7 +11,7 @@ from helmsman.executor.profile.layer import Layers, Seconds, StageCopies
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
 from helmsman.hwdb.fit import spread
 
-ENOUGH_S = 4.0
+TIME_LIMIT_S = 4.0
 """Seconds after which no further round begins, when every load was measured too."""
 ROUNDS = (4, 24)
 """The least and the most."""
@@ -84,7 +84,7 @@ def sweep(pool: Pool, layers: Layers, bench: MeasurementBuffers, traffic: LayerT
 
 def _goes_on(rounds: int, seconds: float, incomplete: bool) -> bool:
     least, most = ROUNDS
-    return rounds < least or incomplete or (rounds < most and seconds < ENOUGH_S)
+    return rounds < least or incomplete or (rounds < most and seconds < TIME_LIMIT_S)
 
 
 def _round(

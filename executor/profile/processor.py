@@ -39,7 +39,9 @@ OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
 """Precisions of activations that are measured beside the default, by the format of weights."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 """(context, capacity) of decode attention."""
-HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
+HEADS = 16
+KV_HEADS = 8
+HEAD_DIM = 128
 WIDE_GROUP = 8
 PAIRS = 9
 SLICE_S = 4e-3

@@ -19,8 +19,9 @@ from helmsman.schemas.formats import Precision, StoredFormat
 GEMM_SHAPE = PRODUCT
 FEW_ROWS = (PRODUCT[0] // 16, PRODUCT[1])
 """A part of the rows takes the same inputs: what is not a sixteenth of a product's time is what these take."""
-FEW = 32
-"""Tokens up to which a product's bytes are a fifth of its time or more: plain reads beside these tell of the memory."""
+FEW_TOKENS = 32
+"""The number of tokens up to which a product's bytes are a fifth of its time or more: plain reads beside these tell of
+the memory."""
 _SLOWEST = 3.0
 """The largest factor by which a slow core lengthens a product; the thread of a product beyond it was interrupted."""
 _FASTEST = 1e13
@@ -79,7 +80,7 @@ def _in_turn(
     once to count; `weights`: of GEMM_SHAPE and of FEW_ROWS."""
     shapes = tuple(zip(weights, (GEMM_SHAPE, FEW_ROWS), strict=True))
     run = {tokens: [linear_run(pool, product, some, *shape, tokens) for some, shape in shapes] for tokens in many}
-    few = [tokens for tokens in many if tokens <= FEW]
+    few = [tokens for tokens in many if tokens <= FEW_TOKENS]
 
     def timed(some: Sequence[int]) -> dict[int, tuple[float, float]]:
         return {tokens: (run[tokens][0](2)[1], run[tokens][1](2)[1]) for tokens in some}

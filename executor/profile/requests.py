@@ -21,8 +21,9 @@ from helmsman.schemas.formats import size_of
 ATTENDED = MODEL.model_copy(update={"layers": 1, "heads": 16, "kv_heads": 8, "qk_norm": False})
 """Heads as most models have them."""
 REQUESTS = 12
-SHORT, LONG = 40, 296
-"""Positions of each: on average half of a block of 16 is not filled."""
+SHORT_CONTEXT = 40
+LONG_CONTEXT = 296
+"""Positions of a request: on average half of a block of 16 is not filled."""
 CAPACITY = 512
 ROUNDS = 9
 
@@ -37,8 +38,8 @@ def measure_requests(pool: Pool, read: Callable[[Pool], float]) -> list[float]:
 
 def _rounds(stage: Stage, disturb: Callable[[], float]) -> Iterator[float]:
     for _ in range(ROUNDS):
-        short, long = (_run(stage, context, disturb) / REQUESTS for context in (SHORT, LONG))
-        yield max(0.0, short - SHORT * (long - short) / (LONG - SHORT))
+        short, long = (_run(stage, context, disturb) / REQUESTS for context in (SHORT_CONTEXT, LONG_CONTEXT))
+        yield max(0.0, short - SHORT_CONTEXT * (long - short) / (LONG_CONTEXT - SHORT_CONTEXT))
 
 
 def _run(stage: Stage, context: int, disturb: Callable[[], float]) -> float:

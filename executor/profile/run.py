@@ -48,10 +48,12 @@ BUSY_PAIRS = 5
 """Fewer than elsewhere: what a busy link costs is the difference between two figures, not a figure of its own."""
 BUSY_FORMATS: tuple[StoredFormat, ...] = ("bf16", "q8_0")
 """Fewer, too: one figure, the median of all products, says what the busy link costs the host."""
-LEAST_REGIONS, LEAST_BYTES = 2, 768 << 20
-"""Regions beyond the caches, and bytes beside them, without which no profile is begun: one took 1.5 GiB in all beside a
-cache of 32 MiB, and 2 GB beside one of 480 MiB. More is refused where it is asked for (`arena_beside`)."""
-FEWEST_CPUS = 8
+MIN_REGIONS = 2
+"""The number of regions beyond the caches without which no profile is begun."""
+MIN_BYTES = 768 << 20
+"""The bytes beside these regions without which no profile is begun: one took 1.5 GiB in all beside a cache of 32 MiB,
+and 2 GB beside one of 480 MiB. More is refused where it is asked for (`arena_beside`)."""
+MIN_CPUS = 8
 """Of which one is left to whoever drives a GPU; of fewer the host's operations would miss it."""
 PASSES_S = 6.0
 """Seconds of the budget that are kept for the time between passes, which needs a record of all else."""
@@ -301,7 +303,7 @@ def _while_flowing(traffic: Traffic, point: MeasuredPoint[SamplesT]) -> Measured
 
 
 def _check(machine: Machine, loopback: Loopback | None) -> None:
-    needed = LEAST_REGIONS * beyond_caches(machine.cache_bytes) + LEAST_BYTES
+    needed = MIN_REGIONS * beyond_caches(machine.cache_bytes) + MIN_BYTES
     if needed > machine.memory:
         raise HardwareUnavailableError(
             f"measuring takes at least {format_bytes(needed)} of memory, and {format_bytes(machine.memory)} are free",
@@ -337,7 +339,7 @@ def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
 def _drives_gpu(machine: Machine) -> bool:
     """Whether the threads that hand a GPU its work get a CPU of their own: beside a pool on every CPU, whose threads
     wait for their next operation awake, a copy of 4 KiB took 0.1 ms longer (16 CPUs, an H100)."""
-    return len(machine.cpus) >= FEWEST_CPUS and present()
+    return len(machine.cpus) >= MIN_CPUS and present()
 
 
 def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[StageSamples]:

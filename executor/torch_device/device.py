@@ -25,8 +25,10 @@ from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.schemas.formats import Precision, StoredFormat
 
-LARGE, SMALL = 64 << 20, 64
-"""Bytes of copies that tell a link's rate and its latency."""
+LARGE_COPY = 64 << 20
+"""Bytes of a copy that tells a link's rate."""
+SMALL_COPY = 64
+"""Bytes of a copy that tells its latency."""
 
 
 class TorchDevice:
@@ -59,7 +61,7 @@ class TorchDevice:
         out, into = (
             memory.device if isinstance(memory, TorchMemory) else torch.device("cpu") for memory in (source, target)
         )
-        sample = partial(LinkSample.of, partial(copy_seconds, out, into), LARGE, SMALL)
+        sample = partial(LinkSample.of, partial(copy_seconds, out, into), LARGE_COPY, SMALL_COPY)
         return Lane(name, CopyLane(self.memory.device), sample)
 
     def pin(self, buffers: Iterable[Buffer]) -> PinnedBuffers:

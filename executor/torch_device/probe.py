@@ -15,8 +15,10 @@ from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 READ_BYTES = 256 << 20
 READS = 4
 """Reads that follow each other: launching the first of them counts too."""
-PRODUCT_BYTES, PRODUCTS = 128 << 20, 18
-"""Bytes of matrices, beyond the caches of most GPUs, and products with them that follow each other."""
+PRODUCT_BYTES = 128 << 20
+"""Bytes of the matrices of products: beyond the caches of most GPUs."""
+PRODUCTS = 18
+"""The number of products with them that follow each other."""
 REPEATS = 5
 WARM_UP = 3
 

@@ -78,7 +78,7 @@ def test_preparation_is_measured_and_searched_part_by_part():
 def test_preparation_names_the_parts_that_the_profiler_has(monkeypatch):
     monkeypatch.setitem(preparation.MODELS, "OPT-30B", "opt-125m")
     monkeypatch.setattr(layer_times, "ROUNDS", (1, 1))
-    monkeypatch.setattr(layer_times, "ENOUGH_S", 0.1)
+    monkeypatch.setattr(layer_times, "TIME_LIMIT_S", 0.1)
     machine = two_cpus()
     parts = preparation.measured(TablePlace.of(loopback_record(machine, 4e9), machine), "OPT-30B", 1)
     assert tuple(parts) == preparation.PARTS

@@ -53,7 +53,7 @@ def profiled(checkpoint: Path, folders: list[str], tmp_path_factory: pytest.Temp
         patch.setattr(Machine, "this", classmethod(lambda _: machine))
         for module in (layer_times, layer_storage, layer_expansion):  # what was measured is written anew below
             patch.setattr(module, "ROUNDS", (1, 1))
-            patch.setattr(module, "ENOUGH_S", 0.1)
+            patch.setattr(module, "TIME_LIMIT_S", 0.1)
         patch.setattr(quality, "ATTEMPTS", 1)
         patch.setattr(quality, "FIRST_WAITS_S", 0.0)
         (kept / "helmsman" / "profile-1.json").write_text(loopback_record(machine).to_json())

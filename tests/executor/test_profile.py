@@ -318,7 +318,7 @@ def test_a_gpu_is_measured_by_the_plans_that_run_there():
 
 
 def test_a_slow_link_is_measured_less_often(monkeypatch):
-    monkeypatch.setattr(copies, "ENOUGH_S", 0.01)
+    monkeypatch.setattr(copies, "TIME_LIMIT_S", 0.01)
     slow = copies.measure_link(VirtualLink(2e8, 1e-6))
     assert len(slow.rate) == 1
     assert {size: len(times) for size, times in slow.seconds.items()} == dict.fromkeys(copies.SIZES, 1)

@@ -60,7 +60,7 @@ def short():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer_times, "ROUNDS", (2, 3))
         patch.setattr(layer_times, "SWEEP_ROUNDS", 1)
-        patch.setattr(layer_times, "ENOUGH_S", 0.2)
+        patch.setattr(layer_times, "TIME_LIMIT_S", 0.2)
         patch.setattr(layer_expansion, "ROUNDS", (2, 3))
         patch.setattr(layer_storage, "ROUNDS", (2, 2))
         patch.setattr(quality, "ATTEMPTS", 1)
