@@ -1,1 +1,1 @@
-"""What runs a plan for real and measures it."""
+"""The executor: runs a plan for real and measures it."""

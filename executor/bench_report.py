@@ -1,4 +1,4 @@
-"""What `helm-bench` measured, as a document and as llama-bench's table."""
+"""The report of `helm-bench`, as a document and as llama-bench's table."""
 
 from helmsman import __version__
 from helmsman.executor.bench import Test, weight_bytes

@@ -1,4 +1,4 @@
-"""What the moves of keys and values move: past and new positions of heads, as they are kept or as they are read."""
+"""The moves of keys and values: past and new positions of heads, as they are kept or as they are read."""
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class CacheMoves:
         return sum(in_blocks(move.source.size) for move in self._direct(index))
 
     def turns(self, index: int) -> list[Turn]:
-        """What a task expands from 4-bit groups, or turns to what attention reads."""
+        """Return the moves with which a task expands 4-bit groups, or turns rows to what attention reads."""
         task, use = self.phase_pass.tasks[index], self.phase_pass.uses[self.phase_pass.user[index]]
         cache = self.caches.at(task.memories[0], task.layer or 0, task.batch)
         expands = task.kind == "decompress"

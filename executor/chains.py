@@ -21,7 +21,7 @@ class Stop:
 
     @property
     def buffer(self) -> tuple[str, str, int]:
-        """What hazards call it."""
+        """Return its name for hazards."""
         return "stop", self.memory, self.number
 
 

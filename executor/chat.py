@@ -50,7 +50,8 @@ class Chat:
         self._piece = engine.plan.workload.prompt_tokens
 
     def reply(self, message: str, on_text: Callable[[str], None]) -> ChatReply | None:
-        """What the assistant answers, told to `on_text` as it grows; None when the context has no room for an answer.
+        """Return the assistant's answer, told to `on_text` as it grows; None when the context has no room for an
+        answer.
 
         Raises BadInputError where the template fails."""
         messages = [*self._messages, {"role": "user", "content": message}]

@@ -24,7 +24,7 @@ _PLAIN = (
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 PLAIN_STOPS = ("\nUser:",)
-"""What ends a reply where no token does."""
+"""The texts that end a reply where no token does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from helmsman.schemas.model import Model
 
 
 def dimensions(model: Model) -> Dimensions:
-    """What every stage of `model` has in common."""
+    """Return the dimensions that every stage of `model` has in common."""
     return {
         "hidden": model.hidden,
         "heads": model.heads,

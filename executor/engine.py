@@ -119,7 +119,7 @@ class Engine:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What works, but not as planned."""
+        """Return notes on what works, but not as planned."""
         return self._storage.warnings
 
     def generate(
@@ -203,7 +203,7 @@ class Engine:
             target[: source.size] = source.ravel()
 
     def _chosen(self, program: PhaseProgram, choose: Choose | None) -> Tokens:
-        """What the pass has chosen; another choice is fed to the next one."""
+        """Return the tokens that the pass has chosen; another choice is fed to the next one."""
         if choose is None:
             return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
         chosen = choose(program.logits())

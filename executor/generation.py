@@ -1,4 +1,4 @@
-"""What a run yields: the tokens, and when every task of every pass ran."""
+"""The output of a run: the tokens, and when every task of every pass ran."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ class Progress:
                 self._running &= ~ended
 
     def generation(self, recorded: tuple[PassTimes, ...]) -> Generation:
-        """What it has yielded."""
+        """Return the output so far."""
         made, lengths = self._chosen[self.prompt_passes - 1 : self._passes], tuple(self._lengths.tolist())
         moments = self._moments[: self._passes + 1]
         return Generation(self._iterations[: self._passes], made, moments, recorded, lengths)

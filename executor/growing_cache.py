@@ -58,7 +58,7 @@ class GrowingCaches:
         return self.capacity == self.first if past == 0 and context <= self.first else context <= self.capacity
 
     def grown(self, old: LoadedPlan, past: int, context: int) -> LoadedPlan:
-        """What runs a pass to `context`; `past` tokens are copied."""
+        """Load the plan for passes up to `context`, and copy the `past` tokens."""
         capacity = rounded(self.plan, context) if past else self.first
         ram = Ram(max(0, self.devices.ram.capacity - sum(map(self._used, self.base))))
         memories = {name: self._room(name, ram) for name in self.base}

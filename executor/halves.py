@@ -53,7 +53,7 @@ class Half:
 
 
 def halves_of(phase_pass: PhasePass) -> Sequence[Half]:
-    """What every computing task of a pass belongs to; moves between tasks of one half belong to it, too."""
+    """Return the halves of a pass, of every computing task one; moves between tasks of one half belong to it, too."""
     members: dict[object, list[int]] = {}
     for index, use in phase_pass.uses.items():
         key: object = index if use.layer is None else (use.layer, use.op in FFN_OPS, phase_pass.tasks[index].batch)

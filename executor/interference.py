@@ -31,7 +31,7 @@ class CpuTimes:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What the system says at `seconds` of the monotonic clock; `waits`: by thread of this process, seconds since its
+    """The system's counters at `seconds` of the monotonic clock; `waits`: by thread of this process, seconds since its
     start that it was ready and had no processor."""
 
     seconds: float

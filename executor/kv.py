@@ -93,7 +93,7 @@ def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: b
 
 
 def _add_windows(plan: Plan, caches: Caches) -> None:
-    """What stages read and append to in windows: caches as large as a window."""
+    """Add the caches that stages read and append to in windows: caches as large as a window."""
     heads = range(plan.model.kv_heads)
     for memory, paged in caches.paged.items():
         for layer, block in paged.blocks.items():
@@ -158,7 +158,7 @@ def _heads(piece: CachePiece, buffer: Buffer, fmt: KeptFormat, turned: bool) -> 
 
 @dataclass(frozen=True)
 class _BlockRoom:
-    """What a memory holds of one block while a pass is there."""
+    """The buffers that a memory holds of one block while a pass is there."""
 
     whole: Mapping[Cached, Heads]
     arriving: Mapping[CachePiece, Heads]
@@ -211,7 +211,7 @@ class _Sets:
 
 
 def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _BlockRoom | None) -> LayerCache:
-    """What of a block's cache is in `memory`: what lives there, and what passes by."""
+    """Return the part of a block's cache that is in `memory`: what lives there, and what passes by."""
     read: dict[Cached, list[Heads]] = {"keys": [], "values": []}
     kept: dict[Cached, list[Heads]] = {"keys": [], "values": []}
     plain: dict[Cached, list[Heads]] = {"keys": [], "values": []}

@@ -29,7 +29,7 @@ def beyond_caches(cache_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a plan may be executed on.
+    """The machine that a plan may be executed on.
 
     `cpus`: processors this process may use; `memory`: bytes of RAM that it may still take; `cache_bytes`: the
     last-level cache, assumed to be 32 MiB where the system does not say; `accelerators`: by kind of device, what

@@ -12,7 +12,7 @@ UNLIMITED = 1e15
 """Bytes/s of copies that nothing throttles."""
 
 Submit = Callable[[int, int], None]
-"""What a pass calls with its tokens and its past."""
+"""A function that a pass calls with its tokens and its past."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Signals:
-    """What a submission waits for, what it signals, and where its two times go."""
+    """The events that a submission waits for and signals, and where its two times go."""
 
     times: memoryview
     wait: Sequence[Event] = field(default_factory=list)

@@ -84,7 +84,7 @@ def _joins(phase_pass: PhasePass, seats: Seats, one: int, other: int) -> bool:
 def _accesses(
     phase_pass: PhasePass, index: int, staging: Staging, caches: Caches, stops: Mapping[int, Stop]
 ) -> Iterator[Access]:
-    """What a task reads or writes that is used for one thing after another."""
+    """Yield the buffers of a task that are used for one thing after another."""
     task = phase_pass.tasks[index]
     if index in stops:
         yield stops[index].buffer, stops[index].owner
@@ -121,9 +121,9 @@ def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Ac
 
 
 def _start_before(phase_pass: PhasePass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
-    """What comes for halves cannot wait for a task of one of them: it waits for what the first of its tasks does.
+    """Change `deps` so that moves for halves wait for none of their tasks, but for what the first of these waits for.
 
-    The order of all tasks, by which halves are in one piece, after all that comes for them."""
+    Return the order of all tasks, by which halves are in one piece, after all that comes for them."""
     half_of = {task: half for half in halves for task in half.tasks}
     place = [(half_of[task].tasks[0], 1, task) if task in half_of else (task, 0, task) for task in range(len(deps))]
     for index, waiting in served(phase_pass, half_of).items():

@@ -20,11 +20,11 @@ class PageStamps:
         return self._views[self.of_page(rank, page)[0]]
 
     def read(self, rank: int, page: int) -> memoryview:
-        """The same as it is read."""
+        """Where the times go of page `page` of block `rank` as it is read."""
         return self._views[self.of_page(rank, page)[1]]
 
     def resident(self, rank: int) -> memoryview:
-        """Of a block's window as it is read."""
+        """Where the times go of the window of block `rank` as it is read."""
         return self._views[self.of_resident(rank)]
 
     def leaving(self, rank: int, number: int) -> memoryview:

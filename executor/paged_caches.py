@@ -41,7 +41,7 @@ class PagedBuffers:
         return self.heads * self.tokens * self.row, self.tokens * self.row
 
     def span(self, row: int, position: int, count: int) -> KvSpan:
-        """What attention reads: positions from `position` on, in rows from `row` on."""
+        """Return the span that attention reads: positions from `position` on, in rows from `row` on."""
         half, at = self.buffer.size // 2, row * self.row
         return (self.buffer, at, self.buffer, half + at, *self.strides, position, count)
 

@@ -31,7 +31,7 @@ Submitted = Callable[[int, int, Sequence[Event], Event | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What attends to the pages of blocks: a queue and a stage, whose first block is `first`."""
+    """A lane that attends to the pages of blocks: a queue and a stage, whose first block is `first`."""
 
     queue: Queue
     stage: Stage
@@ -95,7 +95,7 @@ class Pager:
         self._turn = self._gone = 0
 
     def attending(self, layer: int, reader: Reader) -> Submitted:
-        """What submits attention of a block."""
+        """Return the function that submits attention of a block."""
         return partial(self._attend, layer, reader)
 
     def _restart(self) -> None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
 NOT_MOVED = -1
-"""What `PassTimes.moved` holds for tasks that are not transfers."""
+"""The value in `PassTimes.moved` of tasks that are not transfers."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class PassTimes:
 
 @dataclass(frozen=True, slots=True)
 class PageTimes:
-    """What moved and was read of caches with a window in one pass: names as lowering gives them, seconds (n, 2), bytes
-    moved (n,). What is named here as well as without pages was done page by page."""
+    """The pages of caches with a window that moved and were read in one pass: names as lowering gives them, seconds
+    (n, 2), bytes moved (n,). What is named here as well as without pages was done page by page."""
 
     names: tuple[str, ...]
     times: Times

@@ -1,4 +1,4 @@
-"""What the engine asks of the program of a phase, however its passes are executed."""
+"""The interface of the program of a phase, however its passes are executed."""
 
 from typing import Protocol
 
@@ -21,4 +21,4 @@ class PhaseProgram(Protocol):
         """Keep the times of the latest pass as those of pass `number`."""
 
     def take(self) -> tuple[PassTimes, ...]:
-        """What was recorded since the last call, passes of the same tasks together."""
+        """Return the times recorded since the last call, passes of the same tasks together."""

@@ -48,7 +48,7 @@ class Prober:
         return middle([tuple(self._turn(devices, run, pieces)) for _ in range(turns)])
 
     def pieces(self, devices: Devices) -> dict[str, list[Buffer]]:
-        """What reads of each device read, by its name."""
+        """Return the pieces that reads of each device read, by its name."""
         native = {device.name: device.memory for device in devices.by_name.values() if isinstance(device, CpuDevice)}
         held = {memory.name: sum(buffer.size for buffer in memory.matrices) for memory in native.values()}
         most = beyond_caches(self._cache_bytes)

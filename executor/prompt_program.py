@@ -36,5 +36,5 @@ class PromptProgram:
         self._latest.record(number, tokens, past)
 
     def take(self) -> tuple[PassTimes, ...]:
-        """What was recorded since the last call."""
+        """Return the times recorded since the last call."""
         return tuple(recorded for program in self._made.values() for recorded in program.take() if len(recorded.passes))

@@ -1,4 +1,4 @@
-"""What helm-run tells: tokens, text and times of measured runs, as a document and as lines for people."""
+"""The report of helm-run: tokens, text and times of measured runs, as a document and as lines for people."""
 
 from collections.abc import Sequence
 from statistics import median

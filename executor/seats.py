@@ -97,7 +97,7 @@ def _stage(phase_pass: PhasePass, spec: UniformSpec, devices: Devices, place: Pl
 
 
 class _Buffers:
-    """What stages read and write beside their workspaces."""
+    """The buffers that stages read and write beside their workspaces."""
 
     def __init__(self, plan: Plan, passes: Sequence[PhasePass], devices: Devices, rows: int, chunked: bool) -> None:
         self._devices = devices

@@ -1,4 +1,4 @@
-"""What one device computes of a pass for one batch, as a native stage: weights, caches and dimensions."""
+"""The part of a pass that one device computes for one batch, as a native stage: weights, caches and dimensions."""
 
 from dataclasses import dataclass, field
 
@@ -26,8 +26,8 @@ RopeTables = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass
 class StageBuilder:
-    """What all stages of a plan share. `divided`: whether attention is three operations, and keys are transposed;
-    `lookup`: rows of the token table that are looked up for a pass, where they have no slot."""
+    """The values that all stages of a plan share. `divided`: whether attention is three operations, and keys are
+    transposed; `lookup`: rows of the token table that are looked up for a pass, where they have no slot."""
 
     plan: Plan
     store: WeightLoader

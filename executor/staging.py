@@ -23,7 +23,7 @@ from helmsman.schemas.storage import STORAGE
 ALIGNMENT = 64
 
 Owner = tuple[object, ...]
-"""What holds a set for the moment: a stage, or an operation of one where nothing comes ahead."""
+"""The user of a set at the moment: a stage, or an operation of one where nothing comes ahead."""
 
 
 @dataclass(frozen=True, slots=True)

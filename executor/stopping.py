@@ -35,7 +35,7 @@ class StoppedStream:
         return shown
 
     def rest(self) -> str:
-        """What was held back, once no more tokens come."""
+        """Return the text held back, once no more tokens come."""
         result, self._held = self._held, ""
         return result
 

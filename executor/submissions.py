@@ -46,7 +46,7 @@ class Submission:
 
 @dataclass
 class _LaneOrder:
-    """What every lane knows about the others while steps are handed out in order."""
+    """The state that every lane knows of the others while steps are handed out in order."""
 
     lanes: list[str] = field(default_factory=list)
     after: list[Clock] = field(default_factory=list)

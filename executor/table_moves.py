@@ -1,4 +1,4 @@
-"""What the moves of looked-up rows move: those of a pass's tokens, and learned positions, to where they are added."""
+"""The moves of looked-up rows: those of a pass's tokens, and learned positions, to where they are added."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class TableMoves:
     store: WeightLoader
 
     def moves(self, index: int) -> list[Lookup | Move]:
-        """What a transfer moves of the tables that live, are stored and leave as it says."""
+        """Return the moves of a transfer of the tables that live, are stored and leave as it says."""
         task, use = self.phase_pass.tasks[index], self.phase_pass.uses[self.phase_pass.user[index]]
         here = [
             (tensor, slot)

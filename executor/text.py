@@ -91,8 +91,8 @@ def _from_file(path: Path, vocab: int) -> Text:
 
 @contextmanager
 def _library(what: str = "the tokenizer fails", file: str | None = None) -> Iterator[None]:
-    """Whatever tokenizers raises becomes BadInputError: plain Exception for what its Rust side refuses, and a panic of
-    it, which is no Exception."""
+    """Raise BadInputError for whatever tokenizers raises: plain Exception for what its Rust side refuses, and a panic
+    of it, which is no Exception."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):

@@ -1,4 +1,5 @@
-"""What a tokenizer.json may do to a text: how much longer its steps may make it, before any text is given to it.
+"""Bounds on what a tokenizer.json may do to a text: how much longer its steps may make it, before any text is given to
+it.
 
 Normalizers replace characters by texts, and post-processors put tokens beside those of a text. A file may chain them so
 that one character becomes gigabytes. Real ones put a word before a text, or take a character apart (18 for one at most,

@@ -1,4 +1,4 @@
-"""What the moves of a pass move, whatever it is."""
+"""The moves of a pass, whatever they move."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,11 +40,11 @@ class Transfers:
         self._values = ValueMoves(self.plan, self.phase_pass, self.seats)
 
     def stop_sizes(self) -> list[tuple[Stop, int]]:
-        """What every stop must hold."""
+        """Return the bytes that every stop must hold."""
         return [(stop, self._stop_size(index)) for index, stop in self.stops.by_task.items()]
 
     def moves(self, index: int) -> Sequence[Move | Lookup | Read]:
-        """What a transfer or a copy to page-locked memory moves."""
+        """Return the moves of a transfer or of a copy to page-locked memory."""
         task = self.phase_pass.tasks[index]
         if task.payload == "weights":
             return (self._tables if task.operation == "embedding" else self._weights).moves(index)
@@ -53,7 +53,7 @@ class Transfers:
         return [self._values.token(task) if task.operation == TOKEN else self._values.move(index)]
 
     def expansions(self, index: int) -> Sequence[ExpansionMove | Turn]:
-        """What a task expands from 4-bit groups, or turns."""
+        """Return the moves with which a task expands 4-bit groups, or turns."""
         weights = self.phase_pass.tasks[index].payload == "weights"
         return self._weights.expansions(index) if weights else self._caches.turns(index)
 

@@ -1,4 +1,4 @@
-"""What the moves of activations and tokens move: rows of workspaces."""
+"""The moves of activations and tokens: rows of workspaces."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +52,7 @@ class ValueMoves:
         return Move(source.chosen, 0, source.tokens, 0, pieces)
 
     def move(self, index: int) -> Move:
-        """What an operation made, on its way to another device."""
+        """Return the move of an operation's output on its way to another device."""
         task = self.phase_pass.tasks[index]
         maker = self.phase_pass.uses[task.deps[0]]
         user = self.phase_pass.uses[self.phase_pass.user[index]]

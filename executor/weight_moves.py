@@ -1,4 +1,4 @@
-"""What the moves of weights move: from homes to the slots of their uses, and from 4-bit groups to values."""
+"""The moves of weights: from homes to the slots of their uses, and from 4-bit groups to values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class WeightMoves:
     stops: Stops
 
     def moves(self, index: int) -> list[Move | Read]:
-        """What a transfer, or a copy to page-locked memory, of weights moves."""
+        """Return the moves of a transfer, or of a copy to page-locked memory, of weights."""
         return [self._segment_move(segment) for segment in self._through(index, list(self._segments(index)))]
 
     def size(self, index: int) -> int:
@@ -59,7 +59,7 @@ class WeightMoves:
         return sum(in_blocks(segment.size) for segment in self._segments(index))
 
     def expansions(self, index: int) -> list[ExpansionMove]:
-        """What a task expands from 4-bit groups."""
+        """Return the moves with which a task expands 4-bit groups."""
         use = self.phase_pass.uses[self.phase_pass.user[index]]
         return [expansion for tensor, _ in self.staging.of(use) for expansion in self._expanded(use, tensor, index)]
 

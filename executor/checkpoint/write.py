@@ -23,7 +23,7 @@ DEFAULT_SHARD = 2 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """What was written: `files` in the directory, `weight_bytes` of tensors, `parameters` they hold."""
+    """The checkpoint that was written: `files` in the directory, `weight_bytes` of tensors, `parameters` they hold."""
 
     directory: Path
     files: tuple[str, ...]
@@ -93,5 +93,5 @@ def _write_tensor(
 
 
 def stream_name(tensor: Tensor) -> str:
-    """What selects a tensor's random values, beside the seed."""
+    """Return the name that selects a tensor's random values, beside the seed."""
     return tensor.name if tensor.layer is None else f"{tensor.layer}.{tensor.name}"

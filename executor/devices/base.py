@@ -1,4 +1,4 @@
-"""What the executor asks of a device, its memory and its lanes, whatever drives them.
+"""The interfaces of a device, its memory and its lanes, whatever drives them.
 
 What they hand out is in `parts`, what stages are made of in `specs`, and what serves in `iterations`."""
 
@@ -27,7 +27,7 @@ ATTEMPTS = 5
 
 @dataclass(frozen=True)
 class LinkSample:
-    """What a lane does: bytes/s of a large copy, seconds of a small one."""
+    """A sample of a lane: bytes/s of a large copy, seconds of a small one."""
 
     rate: float
     latency: float
@@ -94,7 +94,7 @@ class ExecutorDevice(Protocol):
 
     @property
     def memory(self) -> DeviceMemory:
-        """What it computes from."""
+        """The memory it computes from."""
 
     @property
     def cpus(self) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ class ExecutorDevice(Protocol):
         """The lane on which it computes."""
 
     def expanding(self, queue: Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
-        """What expands or turns on one of its queues in a pass."""
+        """Return the function that submits `part` to one of its queues in a pass."""
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""
@@ -113,7 +113,7 @@ class ExecutorDevice(Protocol):
         """A stage over `workspace`."""
 
     def driver(self, weights: StreamedWeights | None) -> Driver:
-        """What runs its iterations when it serves, to which `weights` come in every pass."""
+        """Return the driver of its iterations when it serves, to which `weights` come in every pass."""
 
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""

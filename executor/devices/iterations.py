@@ -1,4 +1,5 @@
-"""What serving asks of a device: iterations of many requests, and cohorts that go on by a layer in each of them."""
+"""The interface of a device that serves: iterations of many requests, and cohorts that go on by a layer in each of
+them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class ServingPass(Protocol):
 
 @dataclass(frozen=True)
 class Driver:
-    """What makes the cohorts and iterations of a kind of device.
+    """The functions that make the cohorts and iterations of a kind of device.
 
     `cohort_bytes`: of a stage's activations, for so many rows. `cohort`: of a stage, the host's, what is kept, rows,
     and how the host's tasks rank with layers (`_kernels.Cohort`). `begin`: an iteration, of lanes, layers, sub-batches,

@@ -1,4 +1,5 @@
-"""What a device hands out: buffers of its memory, stages over them, and the lanes that run stages and move bytes.
+"""The parts that a device hands out: buffers of its memory, stages over them, and the lanes that run stages and move
+bytes.
 
 Parts meet parts of the same device only: a stage has buffers of its device's memory, and goes to that device's queues.
 Plans find devices by name, so that this is known when a part is handed back and not before: TypeError is raised for

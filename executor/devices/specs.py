@@ -1,4 +1,4 @@
-"""What stages are made of: dimensions, weights, caches. Keys as the native stage reads them (csrc/bindings)."""
+"""The specifications of stages: dimensions, weights, caches. Keys as the native stage reads them (csrc/bindings)."""
 
 from typing import Literal, NotRequired, TypeAlias, TypedDict, final
 
@@ -81,7 +81,7 @@ class Block(TypedDict):
 
 
 class Dimensions(TypedDict):
-    """What a stage needs to know of a model."""
+    """The dimensions of a model that a stage needs."""
 
     hidden: int
     heads: int
@@ -97,7 +97,7 @@ class Dimensions(TypedDict):
 
 
 class StageSpec(Dimensions):
-    """What all stages are made of."""
+    """The parts of every stage."""
 
     batch: int
     capacity: int

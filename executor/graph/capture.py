@@ -75,7 +75,7 @@ def _exported(decoder: Decoder, shape: Shape) -> torch.export.ExportedProgram:
 
 
 class _TracedPass(nn.Module):
-    """What is traced: caches are inputs, and only the last position reaches the head."""
+    """The module that is traced: caches are inputs, and only the last position reaches the head."""
 
     def __init__(self, inner: Any, whole: bool) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class _Flattener:
 
 
 def _used(graph: fx.Graph) -> set[fx.Node]:
-    """What the result needs, and what writes caches; assertions and what only they read are left out."""
+    """Return the nodes that the result needs or that write caches; assertions and what only they read are left out."""
     open_ones = [node for node in graph.nodes if node.op == "output" or _writes(node)]
     used = set(open_ones)
     while open_ones:

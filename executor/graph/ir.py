@@ -52,14 +52,15 @@ class HelmGraph(Frozen):
     context: Count
 
     def crossing(self, unit: int) -> tuple[str, ...]:
-        """What units from `unit` on read from those before, without what follows from positions alone."""
+        """Return the nodes that units from `unit` on read from those before, without what follows from positions
+        alone."""
         of = {node.name: node for node in self.nodes}
         later = (node for node in self.nodes if node.unit >= unit and node.inputs and not node.positional)
         read = dict.fromkeys(name for node in later for name in node.inputs)
         return tuple(name for name in read if of[name].inputs and of[name].unit < unit and not of[name].positional)
 
     def networkx(self) -> "nx.DiGraph[str]":
-        """The same as a directed graph, an edge from what is read to what reads it, nodes with their facts."""
+        """Return the graph as a directed one, an edge from what is read to what reads it, nodes with their facts."""
         import networkx as nx
 
         graph = nx.DiGraph()
@@ -70,7 +71,7 @@ class HelmGraph(Frozen):
 
 
 def mistakes(graph: HelmGraph) -> tuple[str, ...]:
-    """What is wrong with a graph: cycles, parts that nothing joins, units whose work does not follow one from the
+    """Return the faults of a graph: cycles, parts that nothing joins, units whose work does not follow one from the
     other through a single activation. Empty for a sound one."""
     import networkx as nx
 

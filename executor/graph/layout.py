@@ -1,4 +1,4 @@
-"""What of a plan a chain of stages can do: whole units on devices that hold all they need (HELM-44)."""
+"""The plans that a chain of stages can do: whole units on devices that hold all they need (HELM-44)."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -111,7 +111,7 @@ class GraphProgram:
         self._taken.append((starts, ends, moved))
 
     def take(self) -> tuple[PassTimes, ...]:
-        """What was recorded since the last call."""
+        """Return the times recorded since the last call."""
         rows, taken = self._rows, self._taken
         self._rows, self._taken = [], []
         shape = len(rows), len(self._names)

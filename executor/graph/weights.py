@@ -28,7 +28,7 @@ class DecoderWeights:
         self._kept: dict[tuple[str, str], Tensor] = {}
 
     def place(self, stage: GraphStage, device: DeviceTensors, constants: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What a stage holds, by attribute: parameters from files, constants as they are."""
+        """Return the tensors that a stage holds, by attribute: parameters from files, constants as they are."""
         return {
             name: constants[name].to(device.device) if name in constants else self._parameter(name, device)
             for name in stage.attributes

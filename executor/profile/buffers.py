@@ -60,12 +60,12 @@ class ReadRegions:
 
 
 def filled(buffers: list[Buffer]) -> list[Buffer]:
-    """The same buffers, with normal f16 values that differ from buffer to buffer."""
+    """Return `buffers`, filled with normal f16 values that differ from buffer to buffer."""
     return _filled(buffers, _bank(1.0).astype(np.float16))
 
 
 def filled_as(buffers: list[Buffer], fmt: Format, scale: float) -> list[Buffer]:
-    """The same, with values of `fmt` between scale / 2 and 2 scale, of either sign.
+    """Return `buffers`, filled with values of `fmt` between scale / 2 and 2 scale, of either sign.
 
     Where values meet in attention they must be of a size that models have: of scores in the thousands the softmax is
     denormal numbers, which take ten times as long."""
@@ -76,8 +76,8 @@ def filled_as(buffers: list[Buffer], fmt: Format, scale: float) -> list[Buffer]:
 
 
 def filled_weights(buffers: list[Buffer], fmt: StoredFormat, scale: float) -> list[Buffer]:
-    """The same for weights. Bytes of quantised ones are codes and f16 scales alike: small scales, as codes are up to
-    128."""
+    """Return `buffers` as `filled_as` does, for weights. Bytes of quantised ones are codes and f16 scales alike: small
+    scales, as codes are up to 128."""
     return filled_as(buffers, fmt, scale) if is_plain(fmt) else filled_as(buffers, "f16", scale / 64)
 
 
@@ -95,7 +95,7 @@ def _fill(values: NDArray[ScalarT], bank: NDArray[ScalarT]) -> None:
 
 
 def _bank(scale: float) -> NDArray[np.float32]:
-    """The same values twice over, so that they can be read from any place on."""
+    """Return the same values twice over, so that they can be read from any place on."""
     rng = np.random.default_rng(11)
     magnitude = rng.uniform(0.5 * scale, 2.0 * scale, _BANK)
     values = np.where(rng.integers(0, 2, _BANK) == 1, magnitude, -magnitude)

@@ -159,7 +159,7 @@ def _between(between_passes: BetweenPasses | None, profile: Profile) -> BetweenP
 
 
 def _handed(profile: Profile) -> float:
-    """What others took from the time in which hand-overs were measured."""
+    """Return the share that others took from the time in which hand-overs were measured."""
     return profile.handovers.disturbed if profile.handovers is not None else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What it costs when work crosses from one device to the other, beside the bytes: a task, a copy, a hand-over, a join.
+"""The cost of work that crosses from one device to the other, beside the bytes: a task, a copy, a hand-over, a join.
 
 The executor's own queues, events and copy engines do it, with operations of the synthetic stage on both devices: what
 is measured is what runs do, whatever their insides are."""

@@ -1,4 +1,5 @@
-"""What two devices that share a memory reach in it at once: products of the sizes of real matrices, each its own.
+"""The rates that two devices sharing a memory reach in it at once: products of the sizes of real matrices, each its
+own.
 
 A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`). The
 rate of both together is measured by products whose rows they divide, as in plans that share matrices: such a product

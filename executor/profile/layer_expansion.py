@@ -1,4 +1,4 @@
-"""What the accelerator takes to expand 4-bit groups that have arrived, while more arrive."""
+"""The time that the accelerator takes to expand 4-bit groups that have arrived, while more arrive."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What it costs to turn a cache kept (batch, tokens, width) at every step: the layout that PARK-15 does away with."""
+"""The cost of turning a cache kept (batch, tokens, width) at every step: the layout that PARK-15 does away with."""
 
 import time
 from dataclasses import dataclass, field

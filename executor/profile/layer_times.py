@@ -1,4 +1,5 @@
-"""What the operations of a layer take on a device, while the link brings weights and while it rests (PARK-47, 48)."""
+"""The times of the operations of a layer on a device, while the link brings weights and while it rests (PARK-47,
+48)."""
 
 import time
 from collections.abc import Mapping
@@ -109,7 +110,7 @@ def _round(
 
 
 def restated(size: int, alone: float, read: float, recorded: float) -> float:
-    """What to multiply seconds by that were measured when plain reads reached `read` bytes/s, not `recorded` ones.
+    """Return the factor for seconds that were measured when plain reads reached `read` bytes/s, not `recorded` ones.
 
     Only the part that streams changes: of the seconds `alone` of an operation beside nothing else, those that a plain
     read of its `size` bytes takes. So tables and rooflines of a record speak of the same memory (measuring rule 7)."""

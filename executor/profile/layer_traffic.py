@@ -30,7 +30,7 @@ Column = Literal["transfer", "transfer_q4"]
 
 @dataclass(frozen=True, slots=True)
 class OperationTraffic:
-    """What operation `op` needs, or a part of it: counts[0] x counts[1] pieces of `size` bytes of `name`.
+    """The traffic of operation `op`, or a part of it: counts[0] x counts[1] pieces of `size` bytes of `name`.
 
     `source`: the buffer of a layer it is read from; `target`: where it arrives in a set, with `room` bytes or as many
     as it takes; `strides`: bytes between pieces, on both sides."""

@@ -24,7 +24,7 @@ SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), 
 GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
-"""What is measured of the quantised formats; others are priced by the nearest of these (`lowering.nearest_format`)."""
+"""The quantised formats that are measured; others are priced by the nearest of these (`lowering.nearest_format`)."""
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""

@@ -58,7 +58,7 @@ class MeasuredPoint(Generic[SamplesT]):
 
 @dataclass(frozen=True)
 class Watch:
-    """What a session is timed and watched by: `now` reads the system, `sleep` waits so many seconds."""
+    """The clock and the monitor of a session: `now` reads the system, `sleep` waits so many seconds."""
 
     now: Callable[[], Moment] = moment
     sleep: Callable[[float], None] = time.sleep

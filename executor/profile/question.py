@@ -1,4 +1,4 @@
-"""What an operation table is about, and the digest by which it is found again (PARK-49)."""
+"""The question that an operation table answers, and the digest by which it is found again (PARK-49)."""
 
 import hashlib
 import json

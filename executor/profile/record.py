@@ -104,7 +104,7 @@ def _cuda_device(profile: Profile) -> Iterator[Device]:
 
 
 def _gpu_times(profile: Profile) -> dict[str, Any]:
-    """What operations of a GPU take beside bytes and arithmetic; nothing where no plan ran there."""
+    """Return what operations of a GPU take beside bytes and arithmetic; nothing where no plan ran there."""
     steps = profile.between_passes.gpu if profile.between_passes is not None else None
     if steps is None:
         return {}
@@ -136,7 +136,8 @@ def _pageable(rates: Sequence[float], locked: Sequence[float]) -> Figure:
 
 
 def _crossing(lane: str, profile: Profile) -> dict[str, Any]:
-    """What copies on a GPU's lane take beside latency and bytes, and what waits for them; nothing where no plan ran."""
+    """Return what copies on a GPU's lane take beside latency and bytes, and what waits for them; nothing where no plan
+    ran."""
     steps = profile.between_passes.gpu if profile.between_passes is not None else None
     costs = {} if steps is None else {"overhead": steps.copy.get(lane), "handover": steps.handover.get(lane)}
     return {name: figure(seconds, MEASURED) for name, seconds in costs.items() if seconds}

@@ -57,7 +57,7 @@ def _notes(readings: list[Reading], chosen: int | None) -> Iterator[str]:
 
 
 def _disturbed(readings: list[Reading]) -> Iterator[str]:
-    """What stayed disturbed of a table, and that its figures say so."""
+    """Yield lines on the points of a table that stayed disturbed, and that its figures say so."""
     left = {reading.conditions["of"]: reading.figure.value for reading in readings if reading.what == DISTURBANCE}
     if left:
         parts, most = ", ".join(map(str, left)), max(left.values())
@@ -92,7 +92,7 @@ def _swept(readings: list[Reading], chosen: int | None) -> Iterator[str]:
 
 
 def _turned(readings: list[Reading]) -> Iterator[str]:
-    """What the layout (batch, tokens, width) would add to Scores (PARK-15)."""
+    """Yield lines on what the layout (batch, tokens, width) would add to Scores (PARK-15)."""
     scores = {
         reading.device: reading.figure.value
         for reading in readings
@@ -125,7 +125,8 @@ def _iterations(part: Reading) -> str:
 
 
 def summary(hardware: Hardware) -> str:
-    """What was measured of a machine: its devices, memories and links, and how much that was disturbed."""
+    """Return lines on what was measured of a machine: its devices, memories and links, and how much that was
+    disturbed."""
     lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
     for device in hardware.devices:
         peak = max(compute.flops.value for compute in device.compute)
@@ -143,7 +144,7 @@ def summary(hardware: Hardware) -> str:
 
 
 def _machine_disturbed(hardware: Hardware) -> Iterator[str]:
-    """What others took while it was measured, and what of that is left in the figures."""
+    """Yield lines on what others took while it was measured, and what of that is left in the figures."""
     readings = [reading for reading in hardware.readings if TABLE not in reading.conditions]
     points = [reading.figure.value for reading in readings if reading.what == DISTURBANCE]
     if points:

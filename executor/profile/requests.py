@@ -1,4 +1,4 @@
-"""What a request costs beside its bytes where many with short contexts are attended to, as online passes do.
+"""The cost of a request beside its bytes where many with short contexts are attended to, as online passes do.
 
 Caches of one request and head are short and far apart: each is a new start for the memory, each new key and value a
 row elsewhere. A stage that only appends and attends is run over many requests with few positions and with more; what

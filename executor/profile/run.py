@@ -260,7 +260,7 @@ def _handover_point(
     loopback: Loopback,
     kept: list[HandoverSamples],
 ) -> MeasuredPoint[HandoverSamples]:
-    """What it costs when work crosses from one device to the other."""
+    """Measure what it costs when work crosses from one device to the other."""
 
     def run() -> HandoverSamples:
         seats = (machine.cpus[: -loopback.cores], machine.cpus[-loopback.cores :])

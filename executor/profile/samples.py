@@ -1,4 +1,4 @@
-"""What is measured, before it is fitted."""
+"""The samples of a profile, before they are fitted."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class UnsettledPoints:
 
 @dataclass
 class ProcessorSamples:
-    """What was measured: bytes/s of reads, and shares or FLOP/s by (format, size)."""
+    """The samples of a processor: bytes/s of reads, and shares or FLOP/s by (format, size)."""
 
     read: list[float] = field(default_factory=list)
     """Of scattered pieces, beyond every cache: they walk through `read_bytes`."""
@@ -45,7 +45,7 @@ class ProcessorSamples:
     """Share of the time that others took (`executor.interference.disturbance`) while `linear`, `gemm ROUNDING`,
     `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
     reads_disturbed: list[float] = field(default_factory=list)
-    """The same for every one of `read`."""
+    """Share of the time that others took from every one of `read`."""
 
     def add_reads(self, rates: list[float], share: float) -> None:
         """Plain reads of one point, from which others took `share` of the time. All together are one sample: a pass
@@ -73,7 +73,7 @@ class StageSamples:
     attention: dict[tuple[FloatPrecision, int], list[float]] = field(default_factory=dict)
     """By what its factors are rounded to and the tokens of a prompt: of one block."""
     requests: list[float] = field(default_factory=list)
-    """What each of several short requests adds to a layer's attention beside its bytes."""
+    """Seconds that each of several short requests adds to a layer's attention beside its bytes."""
     disturbed: float = 0.0
     """Share of the time that others took while all this was measured."""
 
@@ -177,7 +177,7 @@ class JointSamples:
 
 @dataclass
 class CudaSamples:
-    """What was measured of one GPU and its link; bytes of its memory, and of those free."""
+    """The samples of one GPU and its link; bytes of its memory, and of those free."""
 
     product: str
     capacity: int

@@ -1,4 +1,4 @@
-"""What to profile: the loopback accelerator's cores, memory and link, from `cores=1,vram=512MiB,...`."""
+"""The settings of a profile: the loopback accelerator's cores, memory and link, from `cores=1,vram=512MiB,...`."""
 
 from dataclasses import dataclass
 from typing import Self

@@ -1,4 +1,5 @@
-"""What only a running stage shows: the cost of small operations, of lookups, of attention over a prompt.
+"""A synthetic stage, for what only a running stage shows: the cost of small operations, of lookups, of attention over a
+prompt.
 
 A stage with random weights runs prompts and steps; its own time stamps say what each operation took."""
 

@@ -35,7 +35,7 @@ USABLE = 0.9
 
 @dataclass(frozen=True)
 class TableSamples:
-    """What was measured of `question`.
+    """The samples measured of `question`.
 
     `swept`: the host by threads; `transfers`: seconds of every operation's transfer by column; `rates`: by what
     computed meanwhile, bytes/s of the link's large copies; `reshape`: of the keys (PARK-15) by device; `others`: share
@@ -147,7 +147,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class _PointSamples:
-    """What points have measured, by device or `ALL`."""
+    """The samples of points, by device or `ALL`."""
 
     times: dict[str, DeviceTimes] = field(default_factory=dict)
     reshape: dict[str, TurnTimes] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a record says of its devices because a table was measured: how fast they expand, and turn caches."""
+"""The figures that a record has of its devices because a table was measured: how fast they expand, and turn caches."""
 
 from helmsman.executor.profile.disturbance import disturbed_beyond
 from helmsman.executor.profile.layer_reshape import TurnTimes

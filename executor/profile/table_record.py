@@ -177,7 +177,7 @@ def _replaced(old: Sequence[NamedT], new: Sequence[NamedT]) -> tuple[NamedT, ...
 
 
 def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:
-    """What was measured beside the columns."""
+    """Yield the readings measured beside the columns."""
     source = _source(place, samples)
 
     def reading(what: str, device: str, unit: str, values: Sequence[float], given: Conditions) -> Reading:
@@ -224,7 +224,7 @@ def _disturbances(place: TablePlace, samples: TableSamples) -> Iterator[tuple[st
 
 
 def _parts(samples: TableSamples) -> Iterator[tuple[str, float, Conditions]]:
-    """What measuring cost, part by part; the sweep and the balancing also by what they tried."""
+    """Yield the cost of measuring, part by part; the sweep and the balancing also by what they tried."""
     for part, took in samples.parts.items():
         yield part, took, {}
     for threads, times in samples.swept.items():

@@ -13,7 +13,7 @@ from helmsman.scheduler.decision import Chunk, SchedulingDecision
 
 @dataclass
 class Batches:
-    """What a pass does. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
+    """The work of a pass. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
     `joining`: cohorts' parts in it, by layer; `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes
     them; `advances`: by how many tokens whose cache grows; `prompted`: those of them with a part of
     their prompt."""
@@ -33,7 +33,7 @@ class Batches:
     store: Pieces = field(default_factory=list)
 
     def fill(self, decision: SchedulingDecision) -> None:
-        """What loses its blocks first makes room for what comes after."""
+        """Fill the pass: what loses its blocks first makes room for what comes after."""
         for request in decision.preempted:
             self.homes.free(self.running[request])
         for request in decision.swap_out:

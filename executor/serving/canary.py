@@ -13,7 +13,7 @@ ID = -1
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """What it asks; `steps`: tokens that it makes."""
+    """The canary's prompt; `steps`: tokens that it makes."""
 
     prompt: Sequence[int] = tuple(range(1, 9))
     steps: int = 4

@@ -50,7 +50,7 @@ class Homes:
         running.cached = tokens
 
     def keep(self, running: ActiveRequest) -> None:
-        """What is cached of its prompt is there for others, too, if it is on the accelerator."""
+        """Share with others what is cached of its prompt, if it is on the accelerator."""
         if running.home == "gpu":
             self.prefixes.keep(running.table, running.hashes[: running.cached // self.pools["gpu"].block])
 
@@ -135,7 +135,7 @@ class Homes:
 
 
 def _clip(runs: list[Run], start: int, stop: int) -> Iterable[Run]:
-    """What of `runs` is in positions start <= p < stop."""
+    """Return the part of `runs` in positions start <= p < stop."""
     for position, count, row in runs:
         begin, end = max(position, start), min(position + count, stop)
         if begin < end:

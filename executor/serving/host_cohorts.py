@@ -83,8 +83,8 @@ class HostCohorts:
                 place.gone.add(id(running))
 
     def join(self, rows: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[CohortPart]:
-        """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
-        a new one of those `requests` that are in none, if another has a place."""
+        """Return what joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have
+        begun, and a new one of those `requests` that are in none, if another has a place."""
         for slot in self._places:
             if slot.rows and not slot.kept and slot.cohort.landed:
                 slot.clear()

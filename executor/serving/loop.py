@@ -91,7 +91,7 @@ class ServingLoop:
 
     @property
     def state(self) -> State:
-        """What it is doing now."""
+        """Return the state it is in now."""
         handles = list(self._requests.values())
         running = sum(handle.started_s is not None for handle in handles)
         waiting = len(handles) - running

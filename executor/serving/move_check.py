@@ -1,4 +1,4 @@
-"""What passes of a served plan may move: weights and rows of tables, from the host to what computes."""
+"""The moves that passes of a served plan may have: weights and rows of tables, from the host to what computes."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the loop asks of an engine and of a scheduler, whoever made them."""
+"""The interfaces that the loop needs of an engine and of a scheduler, whoever made them."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from helmsman.scheduler.decision import SchedulingDecision
 
 @dataclass(frozen=True, slots=True)
 class IterationSeconds:
-    """What the parts of an iteration took, each added up over layers and sub-batches; `total` from begin to end.
+    """The seconds of the parts of an iteration, each added up over layers and sub-batches; `total` from begin to end.
 
     `linear`: all but attention and ends, of each sub-batch; `ends`: embedding, final norm, head; both with waiting for
     weights, which were on their way for `weights`."""

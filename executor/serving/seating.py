@@ -112,7 +112,7 @@ def _spec(
 
 
 def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
-    """What stages read and append to: every layer's part of the blocks."""
+    """Return the caches that stages read and append to: every layer's part of the blocks."""
     heads, caches = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
     for layer in range(plan.model.layers):

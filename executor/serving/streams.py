@@ -49,7 +49,7 @@ def table_of(store: WeightLoader, memory: DeviceMemory, rows: int, batches: int)
 def streamed_weights(
     plan: Plan, phase_pass: PhasePass, staging: Staging, store: WeightLoader, stage: Stage, table: TokenTable | None
 ) -> StreamedWeights | None:
-    """What the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
+    """Return what the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
 
     The weights come as `helm-run` moves them, to the same sets of buffers."""
     moves = WeightMoves(plan, phase_pass, staging, store, Storage({}, {}), Stops({}))

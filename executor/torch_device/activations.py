@@ -9,7 +9,7 @@ from helmsman.executor.torch_device.regions import StageRegions
 
 
 class Activations:
-    """What the sequences of a stage's batch have, by name; every tensor is f32 and part of the workspace."""
+    """The activations of the sequences of a stage's batch, by name; every tensor is f32 and part of the workspace."""
 
     def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: StageRegions) -> None:
         self._spec = spec

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 Seen = tuple[torch.Tensor, torch.Tensor]
-"""What some keys and values gave: (out, lse)."""
+"""The attention over some keys and values: (out, lse)."""
 
 
 def attend_at_once(

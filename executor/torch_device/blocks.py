@@ -17,7 +17,7 @@ NormName = Literal["norm1", "norm2", "q_norm", "k_norm"]
 
 @dataclass(frozen=True)
 class StageBlock:
-    """What a stage has of a layer; what it never runs is missing."""
+    """The part of a layer that a stage has; what it never runs is missing."""
 
     linears: Mapping[str, TorchLinear]
     norms: Mapping[str, TorchNorm]

@@ -22,7 +22,7 @@ DTYPES: dict[str, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "b
 
 
 def dtype_of(fmt: StoredFormat) -> torch.dtype:
-    """What PyTorch calls a format. Raises UsageError for those that it does not multiply."""
+    """Return PyTorch's type of a format. Raises UsageError for those that it does not multiply."""
     if fmt not in DTYPES:
         raise UsageError(
             f"a PyTorch device reads {', '.join(DTYPES)}",

@@ -85,7 +85,7 @@ def _copy(target: torch.Tensor, dimension: int, at: torch.Tensor | slice, rows: 
 
 
 def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[StoredHeads], transposed: bool) -> HeadsCache | None:
-    """What `Block.keys` or `.values` says; None when the block has none.
+    """Return the cache that `Block.keys` or `.values` describes; None when the block has none.
 
     Raises UsageError for lines of tokens that are not values."""
     if content is None:

@@ -105,7 +105,7 @@ class ComputeLane(TorchLane):
         part: tuple[int, int, int],
         past: int,
     ) -> None:
-        """What a range reads beside its workspace, and where its tokens are."""
+        """Bring what a range reads beside its workspace to `stage`, and tell it where its tokens are."""
         begin, count, tokens = part
         if source is not None and stage.embeds(first):
             ids = bytes_of(source).view(torch.int32).view(-1)[: stage.batch * tokens].view(stage.batch, tokens)

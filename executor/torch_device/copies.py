@@ -22,7 +22,7 @@ LARGE_PIECE = 64 << 10
 
 
 class CopyLane(TorchLane):
-    """What the native copy engine is for loopback links."""
+    """The lane of a PyTorch link, as the native copy engine is that of a loopback link."""
 
     def submit(
         self,
@@ -122,5 +122,5 @@ class CopyLane(TorchLane):
 
     @cached_property
     def _host(self) -> CopyEngine:
-        """What finds rows of tables that the host has packed."""
+        """The engine that looks up rows of tables that the host has packed."""
         return CopyEngine(UNLIMITED, 0.0, -1)

@@ -1,4 +1,4 @@
-"""What comes to a PyTorch device in 4-bit groups or turned, made what its operations read."""
+"""The expansion of what comes to a PyTorch device in 4-bit groups or turned to what its operations read."""
 
 import torch
 

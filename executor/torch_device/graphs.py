@@ -35,8 +35,8 @@ class Graphs:
         self._graphs[key] = self._captured(key, stage, past)
 
     def run_marked(self, key: Range, stage: TorchStage, past: int) -> list[Mark]:
-        """The same as a graph that has a mark before the first operation and after each; no marks where the range runs
-        for the first time."""
+        """Run the range as a graph that has a mark before the first operation and after each; no marks where the range
+        runs for the first time."""
         if key not in self._graphs:
             self.run(key, stage, past)
             return []

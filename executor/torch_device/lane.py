@@ -21,7 +21,7 @@ Items = SimpleQueue[Work | None]
 
 
 class WaitPoint(Protocol):
-    """What an item may have to wait for: an event, or a place in another stream."""
+    """A point that an item may have to wait for: an event, or a place in another stream."""
 
     def wait(self) -> None:
         """Block until it is reached."""

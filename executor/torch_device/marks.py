@@ -32,7 +32,7 @@ class Mark:
 
 
 class Spans:
-    """What a stream does, cut into parts that have names."""
+    """The work of a stream, cut into parts that have names."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

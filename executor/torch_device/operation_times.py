@@ -1,4 +1,4 @@
-"""What each operation of a range takes on a PyTorch device.
+"""The time of each operation of a range on a PyTorch device.
 
 A mark between two operations delays them (3 us in a graph of an H100, where an operation takes 6), so a range is marked
 in two passes, and the time that it takes in later ones is divided as it was in the second: the first loads libraries

@@ -1,4 +1,4 @@
-"""What a PyTorch device and its links do: beside a run (rule 7 of measuring), and when it is profiled."""
+"""Probes of a PyTorch device and its links: beside a run (rule 7 of measuring), and when it is profiled."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -95,8 +95,8 @@ def times(device: torch.device, action: Callable[[], object], repeats: int, capt
 
 
 def _graph_of(action: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    """What `action` launches, which has run before. `torch.cuda.graph` would give back the memory that PyTorch keeps,
-    so that a run after a probe would have to ask the driver for all of it."""
+    """Capture what `action` launches, which has run before. `torch.cuda.graph` would give back the memory that PyTorch
+    keeps, so that a run after a probe would have to ask the driver for all of it."""
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(torch.cuda.Stream()):

@@ -22,7 +22,7 @@ _BYTES = ("q8_0", "q8")
 """Formats with a byte for every code."""
 
 Scales = tuple[torch.Tensor, torch.Tensor | None]
-"""What codes are multiplied by, and what is added then; the last dimension has the runs of a block, alike or not."""
+"""The factors of codes and the offsets added then; the last dimension has the runs of a block, alike or not."""
 
 
 def expand_panels(packed: torch.Tensor, fmt: StoredFormat, values: torch.Tensor) -> None:

@@ -133,7 +133,7 @@ def _there(cache: HeadsCache | None) -> HeadsCache:
 
 
 def _passing(spec: StageSpec, block: BlockSpec) -> Sides | None:
-    """What keys and values of a layer only pass through, if there is room for it."""
+    """Return the caches through which keys and values of a layer only pass, if there is room for them."""
     sides = (block.get("passing_keys"), block.get("passing_values"))
     caches = [cache_of(spec, side, [], transposed=False) for side in sides]
     return None if caches[0] is None else (_there(caches[0]), _there(caches[1]))

@@ -105,7 +105,7 @@ class TorchPass:
             self._stored.append(self._copy(self._lanes.to_host, "store", layer, [*moved, ready]))
 
     def _fetch(self, layer: int) -> None:
-        """What is cached of prompts that pass through."""
+        """Fetch the caches of prompts that pass through."""
         if "fetch" in self._copies:
             self._copy(self._lanes.to_device, "fetch", layer, ()).wait()
             self._spans.end(None)

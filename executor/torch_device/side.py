@@ -30,7 +30,7 @@ class Side:
         self._back: Event | None = None
 
     def linear(self, layer: int, spans: Spans) -> None:
-        """What follows the attention of the layer before, or the embedding."""
+        """Run what follows the attention of the layer before, or the embedding."""
         if layer > 0:
             self.last(layer - 1, spans)
             return

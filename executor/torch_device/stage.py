@@ -183,8 +183,8 @@ class TorchStage:
                 columns.copy_(activation(columns))
 
     def _factor(self, source: str, kind: torch.dtype, tokens: int) -> torch.Tensor:
-        """What a product reads of the activations `source`, of type `kind`: made once for products that follow each
-        other and read the same."""
+        """Return what a product reads of the activations `source`, of type `kind`: made once for products that follow
+        each other and read the same."""
         if self._factors is None or self._factors[0] != source or self._factors[1].dtype != kind:
             self._factors = source, self._activations.rows(source, tokens).to(kind)
         return self._factors[1]

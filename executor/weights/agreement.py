@@ -7,7 +7,7 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
 _DESCRIBED = {"schema_id", "name", "source", "native_format", "eos"}
-"""What a model says of itself and does not compute with."""
+"""The fields that a model has about itself and does not compute with."""
 
 _SAME = 1e-6
 """Relative: files keep real numbers in f32."""
