@@ -74,7 +74,7 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(prober_module, "computed_format", lambda plan: "bf16")
     monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
     monkeypatch.setattr(prober_module, "sharing", lambda plan, devices: {"dram": []})
-    monkeypatch.setattr(prober_module, "JointProducts", VirtualProducts)
+    monkeypatch.setattr(prober_module, "JointProductProbe", VirtualProducts)
     monkeypatch.setattr(prober_module, "joint_read_rate", joint_rate)
     machine: Any = SimpleNamespace(cache_bytes=1)
     of_record: Any = SimpleNamespace(device=lambda name: SimpleNamespace(rounds=DEFAULT_ROUNDING))
@@ -108,7 +108,7 @@ def test_devices_with_fewer_matrices_than_share_their_memory_read_noise_together
 
     monkeypatch.setattr(prober_module, "product_matrices", lambda fmt: [])
     monkeypatch.setattr(prober_module, "computed_format", lambda plan: "bf16")
-    monkeypatch.setattr(prober_module, "JointProducts", lambda: SimpleNamespace(kept=lambda pools, repeats: 1.0))
+    monkeypatch.setattr(prober_module, "JointProductProbe", lambda: SimpleNamespace(kept=lambda pools, repeats: 1.0))
     monkeypatch.setattr(prober_module, "probe_pieces", lambda cache: ["n0", "n1", "n2"])
     monkeypatch.setattr(prober_module, "joint_read_rate", joint_rate)
     sharers = [SimpleNamespace(name=name, pool=name) for name in ("cpu", "loopback")]
