@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.passes import PhasePass
 from helmsman.executor.pass_times import NOT_MOVED, PassTimes
+from helmsman.executor.passes import PhasePass
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,9 @@ class PreparedPass:
 class GraphProgram:
     """The passes of one phase. `prepare` captures and builds them for a number of tokens that is new."""
 
-    def __init__(self, phase_pass: PhasePass, prepare: Callable[[int], PreparedPass], tokens: NDArray[np.int32]) -> None:
+    def __init__(
+        self, phase_pass: PhasePass, prepare: Callable[[int], PreparedPass], tokens: NDArray[np.int32]
+    ) -> None:
         self._names = tuple(task.name for task in phase_pass.tasks)
         self._prepare, self._tokens = prepare, tokens
         self._batch = phase_pass.plan.workload.batch

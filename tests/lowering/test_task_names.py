@@ -67,9 +67,10 @@ def moves(payload: str) -> Iterator[Task]:
     ):
         moved, out.batch = cargo(operation, payload, part, piece, home), batch
         out.transfer(moved, layer, Hop(link, 1, "pinned"), "f16", ())
-        for kind in ("pin", "decompress", "reshape"):
-            if payload == "cache" or (payload == "weights" and kind != "reshape"):
-                out.preparation(kind, moved, layer, "cpu", 1, "f16", ("dram",), ())
+        whole = piece is None and home is None
+        kinds = ("pin", "decompress", *(("reshape",) if payload == "cache" and whole else ()))
+        for kind in kinds if payload in ("weights", "cache") else ():
+            out.preparation(kind, moved, layer, "cpu", 1, "f16", ("dram",), ())
     yield from out.take()
 
 
