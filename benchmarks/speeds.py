@@ -65,22 +65,22 @@ class Speeds:
             ended.set()
             thread.join()
 
-    def _worth(self, device: base.Device) -> float:
+    def _worth(self, device: base.ExecutorDevice) -> float:
         """The ratio of a probe's FLOP/s to those of the short product, the median of several measured in turns."""
         return median(self._product(device) / self._short(device) for _ in range(TURNS))
 
-    def _product(self, device: base.Device) -> float:
+    def _product(self, device: base.ExecutorDevice) -> float:
         """FLOP/s of a probe, after a read of as much as empties the caches."""
         device.read_rate(self._prober.noise)
         return self._prober.product(device, 0).value
 
-    def _short(self, device: base.Device) -> float:
+    def _short(self, device: base.ExecutorDevice) -> float:
         """FLOP/s of the product beside a run: the best of a few, which others did not interrupt."""
         times = time_linear(pool_of(device), self._format, [self._beside], *BESIDE, PRODUCT_TOKENS, BESIDE_REPEATS)
         return 2 * PRODUCT_TOKENS * BESIDE[0] * BESIDE[1] / min(times)
 
 
-def pool_of(device: base.Device) -> Pool:
+def pool_of(device: base.ExecutorDevice) -> Pool:
     """Its threads."""
     assert isinstance(device, CpuDevice), "what serves is native"
     return device.pool

@@ -31,8 +31,8 @@ INTERPOLATED = "interpolated"
 """The source of a price that was measured at other contexts or batches."""
 
 FAR = 4.0
-"""So many times the context of a table, attention is no longer scaled: rooflines take over. What is carried to another
-batch has a spread that grows as far."""
+"""The multiple of a table's context from which attention is no longer scaled: rooflines take over. What is carried to
+another batch has a spread that grows as far."""
 
 _GROWING = frozenset({"scores", "softmax", "wv", "attention"})
 """The rows that depend on the context."""

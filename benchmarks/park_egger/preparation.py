@@ -95,7 +95,7 @@ PARTS = (
 
 def measured(place: TablePlace, model: str, batch: int) -> Mapping[str, float] | None:
     """What measuring a layer of `model` took here, at the mean context of the paper's shortest outputs."""
-    asked = layers.Question(load_model(MODELS[model]), batch, PROMPT + OUTPUTS[0] // 2)
+    asked = layers.LayerQuestion(load_model(MODELS[model]), batch, PROMPT + OUTPUTS[0] // 2)
     try:
         return measure_table(place, asked).parts
     except HardwareUnavailableError:

@@ -108,7 +108,7 @@ def test_what_pools_keep_is_their_rate_together_over_that_alone(monkeypatch: pyt
     monkeypatch.setattr(probe, "time_linear", multiplier)
     monkeypatch.setattr(probe, "Barrier", Started)
     pools: Any = ["a", "b"]
-    assert probe.JointProducts().kept(pools, 3) == pytest.approx(0.5)
+    assert probe.JointProductProbe().kept(pools, 3) == pytest.approx(0.5)
     calls = multiplier.matrices
     assert min(map(len, calls.values())) >= 1 + 1
     first, second = (calls[pool][0] for pool in pools)
@@ -117,7 +117,7 @@ def test_what_pools_keep_is_their_rate_together_over_that_alone(monkeypatch: pyt
 
 def test_products_run_on_threads_of_this_machine() -> None:
     """Whatever these keep: each pool computes, alone and beside the other."""
-    kept = probe.JointProducts().kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]], 1)
+    kept = probe.JointProductProbe().kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]], 1)
     assert LEAST_SHARE < kept < MOST_SHARE
 
 

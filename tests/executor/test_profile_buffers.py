@@ -36,7 +36,7 @@ def test_a_whole_sockets_cache_is_not_covered_eight_times(monkeypatch):
 
 def test_dropped_rotations_give_their_memory_to_the_next():
     """Nobody has what another has, and there is no more memory than was needed at once."""
-    regions = buffers.Regions(1 << 20)
+    regions = buffers.ReadRegions(1 << 20)
 
     def spans(size: int) -> list[tuple[int, int]]:
         starts = [np.frombuffer(memoryview(buffer), np.uint8).ctypes.data for buffer in regions.rotation(size)]

@@ -354,7 +354,7 @@ def _events(data: bytes) -> None:
     """A stream of events of a server, as helm-bench-serve reads them."""
     from helmsman.service.load import client
 
-    found = client.Observed(0, 0.0)
+    found = client.RequestRecord(0, 0.0)
     try:
         for event in data.split(b"\n\n"):
             client._note(event, 1.0, found)
