@@ -76,8 +76,8 @@ def break_even() -> float:
 
     Raises SystemExit where it is faster at every factor up to MOST."""
     base, stored = (question(machine(0.0), "all", storage, printed=True) for storage in (False, True))
-    target = layer_seconds(base, base.layout(base.found.best), machine(0.0))
-    layout, low, high = stored.layout(stored.found.best), 0.0, MOST
+    target = layer_seconds(base, base.layout(base.every_split.best), machine(0.0))
+    layout, low, high = stored.layout(stored.every_split.best), 0.0, MOST
     for _ in range(STEPS):
         middle = (low + high) / 2
         faster = layer_seconds(stored, layout, machine(middle)) < target
@@ -93,7 +93,7 @@ def choices() -> Iterator[dict[str, object]]:
         hardware = machine(factor)
         for compress in ("none", "all", "best"):
             asked = question(hardware, compress, stored=True)
-            best = asked.found.best
+            best = asked.every_split.best
             layout = asked.layout(best)
             yield {
                 "factor": factor,

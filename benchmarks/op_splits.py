@@ -162,15 +162,15 @@ def _question(args: argparse.Namespace) -> OpSplit:
 
 def _splits(asked: OpSplit) -> Iterator[Split]:
     units = len(asked.units)
-    yield asked.found.at(0, 0)
+    yield asked.every_split.at(0, 0)
     for start in range(units):
         for stop in range(start + 1, units + 1):
-            yield asked.found.at(start, stop)
+            yield asked.every_split.at(start, stop)
 
 
 def _chosen(asked: OpSplit, every: int) -> list[Split]:
     """Each `every`-th split, and always the chosen one and streaming everything."""
-    wanted = (asked.finalists[0][0], asked.found.at(0, len(asked.units)))
+    wanted = (asked.finalists[0][0], asked.every_split.at(0, len(asked.units)))
     return [split for n, split in enumerate(_splits(asked)) if n % every == 0 or split in wanted]
 
 

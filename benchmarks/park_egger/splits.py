@@ -28,10 +28,10 @@ def study() -> Study:
         (
             Found("PARK-F137", 1e3 * _totals(found["a"])[0]),
             Found("PARK-F138", 1e3 * best["a"]),
-            Found("PARK-F139", 1e3 * found["a"].found.best.seconds),
+            Found("PARK-F139", 1e3 * found["a"].every_split.best.seconds),
             Found("PARK-F140", 1e3 * best["b"]),
             Found("PARK-F145", 1e3 * _totals(compressed)[0]),
-            Found("PARK-F146", 1e3 * compressed.found.best.seconds),
+            Found("PARK-F146", 1e3 * compressed.every_split.best.seconds),
             Found("PARK-F117", 100 * (1 - best["a"] / _totals(found["a"])[0])),
             Found("PARK-F119", 100 * (1 - best["b"] / best["a"])),
         ),
@@ -48,11 +48,11 @@ def _searched(asked: Question) -> OpSplit:
 
 def _totals(asked: OpSplit) -> list[float]:
     """L by the number of units before the split."""
-    return [asked.found.at(start, len(asked.units)).seconds for start in range(len(asked.units) + 1)]
+    return [asked.every_split.at(start, len(asked.units)).seconds for start in range(len(asked.units) + 1)]
 
 
 def _rows(panel: str, asked: OpSplit) -> list[Row]:
-    curves = split_curve(asked.found, asked.units, asked.found.best, Names("", "", "L", "GPU"))
+    curves = split_curve(asked.every_split, asked.units, asked.every_split.best, Names("", "", "L", "GPU"))
     line = next(each for each in curves.lines if each.side == "host")
     names = ("GPU-only", *curves.units)
     return [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from faults import WRITING, Ended, Fault, Faulty, failing, faulty, killed, short
-from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_whole, temporaries
+from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_usual, is_whole, temporaries
 from two_cpus import TWO_CPUS
 
 pytestmark = TWO_CPUS
@@ -66,7 +66,7 @@ class Trials:
         """Without a fault, which must do; the first run makes what libraries keep."""
         self._tried(Fault.none(), older=False)
         ended = self._tried(Fault.none(), older=False)
-        assert ended.code in self._command.codes and ended.err == "", ended
+        assert is_usual(ended, self._command), ended
         assert all(is_whole(path) for path in self._targets), "whole"
         self._creates = ended.counts["create"]
         return ended

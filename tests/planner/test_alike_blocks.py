@@ -66,7 +66,7 @@ def test_a_rule_is_looked_up_once_for_a_run() -> None:
     asked = [known(plan) for plan in plans]
     for plan in asked:
         lower(plan, mean_step(plan.workload))
-    assert len(asked[0].found) == len(asked[1].found)
+    assert len(asked[0].slices) == len(asked[1].slices)
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

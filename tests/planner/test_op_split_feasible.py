@@ -152,7 +152,7 @@ def test_the_smallest_change_is_the_least_of_all(dram: float, vram: float) -> No
     """With less than any split takes of one memory, or of both."""
     model, options = small_model("opt"), SplitRules(compress="best")
     least = OpSplit(make_frame(model, WORK, MACHINE), options, CostOptions())
-    used = {use.memory: use.used for use in memory_use(place(least.frame, least.layout(least.found.at(0, 0))))}
+    used = {use.memory: use.used for use in memory_use(place(least.frame, least.layout(least.every_split.at(0, 0))))}
     factors = {"dram": dram, "vram": vram}
     memories = tuple(
         memory.model_copy(update={"available": int(used[memory.name] * factors.get(memory.name, 1))})

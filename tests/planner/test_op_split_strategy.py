@@ -53,8 +53,8 @@ def question(apart: bool = False, **options) -> OpSplit:
 )
 def test_published_optima(options, name, milliseconds):
     asked = question(printed=True, **options)
-    assert label(asked.frame, asked.layout(asked.found.best)) == name
-    assert asked.found.best.seconds * 1e3 == pytest.approx(milliseconds, rel=1e-3)
+    assert label(asked.frame, asked.layout(asked.every_split.best)) == name
+    assert asked.every_split.best.seconds * 1e3 == pytest.approx(milliseconds, rel=1e-3)
 
 
 @pytest.mark.parametrize("pinning", ["pinned", "pin-on-transfer"])
@@ -70,8 +70,8 @@ def test_the_host_has_one_part_of_an_operation(pinning):
     ranges = zip(every.start, every.stop, strict=True)
     one_part = np.array([i == j or set(ops[:i]).isdisjoint(ops[j:]) for i, j in ranges])
     assert one_part[every.lanes.total.argmin()] == (pinning == "pinned")
-    assert asked.found.best.seconds == every.lanes.total[one_part].min()
-    assert np.array_equal(np.isfinite(asked.found.lanes.total), one_part)
+    assert asked.every_split.best.seconds == every.lanes.total[one_part].min()
+    assert np.array_equal(np.isfinite(asked.every_split.lanes.total), one_part)
 
 
 @pytest.mark.parametrize(("chunks", "milliseconds"), [({}, 68.615), ({"scores": 8}, 60.943)])
@@ -79,7 +79,7 @@ def test_published_prefix_splits(chunks, milliseconds):
     """The best single split point: after V; and inside Scores with eight chunks (Fig 14)."""
     asked = question(printed=True)
     asked = replace(asked, options=replace(asked.options, chunks=chunks))
-    found = [asked.found.at(start, len(asked.units)) for start in range(len(asked.units) + 1)]
+    found = [asked.every_split.at(start, len(asked.units)) for start in range(len(asked.units) + 1)]
     assert min(split.seconds for split in found) * 1e3 == pytest.approx(milliseconds, rel=1e-3)
 
 
@@ -90,7 +90,7 @@ def bare(asked: OpSplit) -> SplitSearch:
 
 def steady(asked: OpSplit, start: int, stop: int, ideal: bool = False) -> float:
     """Seconds per layer of the best configuration of units [start, stop)."""
-    return _steady(asked, asked.layout(asked.found.at(start, stop)), ideal)
+    return _steady(asked, asked.layout(asked.every_split.at(start, stop)), ideal)
 
 
 def _steady(asked: OpSplit, layout: Layout, ideal: bool = True) -> float:
@@ -129,7 +129,7 @@ def test_simulation_meets_the_closed_form(start, stop):
 def test_what_the_closed_form_leaves_out_costs_little(start, stop):
     """Activations share the link and lie on the chain; attention and arriving weights share the GPU's memory."""
     asked = question()
-    assert steady(asked, start, stop) == pytest.approx(asked.found.at(start, stop).seconds, rel=5e-3)
+    assert steady(asked, start, stop) == pytest.approx(asked.every_split.at(start, stop).seconds, rel=5e-3)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (0, 9), (4, 11), (4, 10), (0, 0), (5, 11)])
@@ -139,13 +139,13 @@ def test_batches_in_turns_meet_the_closed_form(start, stop):
     work = WORK.model_copy(update={"batch": 25, "batches": 2})
     asked = question()
     asked = replace(asked, frame=replace(asked.frame, workload=work))
-    ratio = steady(asked, start, stop) / asked.found.at(start, stop).seconds
+    ratio = steady(asked, start, stop) / asked.every_split.at(start, stop).seconds
     assert 0.95 < ratio < 1.005
 
 
 def test_exposed_gpu_time_of_the_suffix_split():
     """Bar 3: 49.77 ms a layer where the printed L says 47.546."""
-    assert question(printed=True).found.at(0, 9).seconds * 1e3 == pytest.approx(47.546, rel=1e-3)
+    assert question(printed=True).every_split.at(0, 9).seconds * 1e3 == pytest.approx(47.546, rel=1e-3)
     assert steady(question(), 0, 9) * 1e3 == pytest.approx(49.77, rel=5e-3)
 
 
@@ -205,7 +205,7 @@ def test_storage_frees_host_memory():
     stored = [rule for rule in plan.residence if rule.memory == "nvme0"]
     assert stored
     assert {rule.path for rule in stored} == {"direct"}
-    assert asked.found.best.seconds < question().found.best.seconds
+    assert asked.every_split.best.seconds < question().every_split.best.seconds
 
 
 def test_four_devices_on_unequal_lanes_finish_together():
@@ -244,7 +244,7 @@ def test_the_search_over_storage_devices_equals_trying_everything(compress, devi
 def test_simulation_of_weights_from_four_devices_meets_the_closed_form(stored, path):
     """Whichever lane is the longest. Through host memory, the link may wait for what storage has not read yet."""
     asked = question(apart=True, storage=NVME, path=path, offload=False)
-    found = asked.found.best
+    found = asked.every_split.best
     lanes = try_one(asked.table, 0, 11, False, stored, 1, False)
     split = replace(found, start=0, stop=11, from_storage=stored, seconds=lanes.total)
     slack = 1e-6 if path == "direct" else 0.1
@@ -256,7 +256,7 @@ def test_simulation_of_weights_from_four_devices_meets_the_closed_form(stored, p
 def test_with_compression_the_closed_form_is_safe(path):
     """Two buffers hide the first transfer before expansion, at most 2 % here."""
     asked = question(apart=True, storage=NVME, path=path, offload=False, compress="all")
-    split = asked.found.best
+    split = asked.every_split.best
     assert split.from_storage
     assert 0.98 < steady(asked, split.start, split.stop, ideal=True) / split.seconds <= 1 + 1e-9
 
@@ -300,7 +300,7 @@ def test_compressed_batches_lie_above_their_lower_bound(batch, batches):
 def test_a_table_prices_the_operations_it_measured():
     """Scaled by the work: half the context is half the scores."""
     asked = question()
-    graph = lower(place(asked.frame, asked.layout(asked.found.at(4, 11))), mean_step(WORK))
+    graph = lower(place(asked.frame, asked.layout(asked.every_split.at(4, 11))), mean_step(WORK))
     costs = CostModel(asked.frame.roles.hardware, CostOptions(), asked.costs.table)
     scores = next(t for t in graph.tasks if t.op == "scores")
     assert costs.price(scores).mid == pytest.approx(0.463e-3)
@@ -362,7 +362,7 @@ def _at(table, context):
 
 
 def scores_on_host(asked: OpSplit):
-    graph = lower(place(asked.frame, asked.layout(asked.found.at(8, 11))), mean_step(WORK))
+    graph = lower(place(asked.frame, asked.layout(asked.every_split.at(8, 11))), mean_step(WORK))
     return asked.costs.price(next(t for t in graph.tasks if t.op == "scores"))
 
 

@@ -50,7 +50,7 @@ def test_only_streamed_page_locked_caches_of_gpus_take_more():
 
 def test_it_is_told(capsys):
     argv = ["--model", "opt-30b", "--hw", "a4000-7950x", "--strategy", "op-split", "--prompt-tokens", "512"]
-    assert main([*argv, "--output-tokens", "32", "--batch", "50"]) == 0
+    assert main([*argv, "--output-tokens", "32", "--batch", "50", "-v"]) == 0
     assert "page-locking 14.11 GB" in capsys.readouterr().out
 
 

@@ -33,7 +33,7 @@ def planned(frame: Frame, kind: str) -> tuple[Placement, CostModel]:
         schedule = FlexGen(frame, "q4" in kind, "cpu" in kind, CostOptions())
         return schedule.placement, schedule.costs
     split = OpSplit(frame, SplitRules(compress="all" if "q4" in kind else "none"), CostOptions())
-    return place(frame, split.layout(split.found.best)), split.costs
+    return place(frame, split.layout(split.every_split.best)), split.costs
 
 
 @pytest.mark.parametrize("kind", ["flexgen", "flexgen q4", "flexgen cpu", "op-split", "op-split q4"])

@@ -212,6 +212,11 @@ def temporaries(folder: Path) -> Iterator[Path]:
     return (path for path in folder.rglob("*") if path.name.startswith((".", "tmp")))
 
 
+def is_usual(ended: Ended, command: Command) -> bool:
+    """Whether the command ended as it may without a fault: silent where it did what was asked, else with one line."""
+    return ended.code in command.codes and (is_one_line(ended, command) if ended.code else ended.err == "")
+
+
 def is_one_line(ended: Ended, command: Command) -> bool:
     """Whether a failure is one line of the command's own, or one document where that was asked for."""
     if not ended.err:
