@@ -6,7 +6,7 @@ from helmsman.analysis.front import front
 from helmsman.schemas.comparison import Comparison, Planned, Point, Row
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Interval
-from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.schemas.units import format_bytes, format_number, format_seconds
 
 BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttft": "TTFT", "throughput": "request"}
 """The quantity that an objective makes least, in words."""
@@ -90,13 +90,13 @@ def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
 def _line(strategy: str, planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
     speed, used = planned.speed, {use.memory: use.used for use in planned.memory}
     times = (format_seconds(times.mid) for times in (speed.ttft, speed.step))
-    rates = f"{speed.decode_rate.mid:.4g}", _spread(speed.decode_rate)
+    rates = format_number(speed.decode_rate.mid, 4), _spread(speed.decode_rate)
     sizes = (format_bytes(used.get(memory, 0)) for memory in memories)
     return (short_label(strategy, planned.label), *times, *rates, format_seconds(speed.request.mid), *sizes)
 
 
 def _spread(rate: Interval) -> str:
-    return f"[{rate.low:.3g} .. {rate.high:.3g}]"
+    return f"[{format_number(rate.low, 3)} .. {format_number(rate.high, 3)}]"
 
 
 def _failures(rows: Sequence[Row]) -> Iterator[str]:

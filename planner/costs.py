@@ -13,7 +13,7 @@ from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
-from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
+from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.assumed_figures import with_assumed, with_joint_share_alone
 from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate

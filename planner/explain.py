@@ -22,7 +22,7 @@ from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan, Residence
-from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.schemas.units import format_bytes, format_number, format_seconds
 
 SHOWN = 4
 
@@ -147,7 +147,8 @@ def _speed(plan: Plan, exact: bool) -> Iterator[str]:
     yield f"plan         {plan.label if exact else _named(plan, plan.label)}"
     yield f"request      {_request(plan)}"
     yield (
-        f"decode       {rate.mid:.4g} tokens/s [{rate.low:.3g} .. {rate.high:.3g}], "
+        f"decode       {format_number(rate.mid, 4)} tokens/s "
+        f"[{format_number(rate.low, 3)} .. {format_number(rate.high, 3)}], "
         f"{format_seconds(decode.seconds.mid)} a step"
     )
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"

@@ -1,5 +1,6 @@
 """Whether a request has a plan, and the longest context for which it has one."""
 
+from collections.abc import Callable
 from typing import Any
 
 from helmsman.lowering.tensors import parameters
@@ -40,9 +41,12 @@ def would_fit(request: PlanRequest[Any]) -> bool:
         return False
 
 
-def longest_context(request: PlanRequest[Any]) -> int:
-    """The most tokens of each sequence for which the strategy has a plan: of a prompt as long as there is room for, and
-    one token after it; 0 where there is none for any. Raises UsageError."""
+def longest_context(
+    request: PlanRequest[Any], limit: int | None = None, fits: Callable[[PlanRequest[Any]], bool] = fits
+) -> int:
+    """Return the most tokens of each sequence for which the strategy has a plan: of a prompt as long as there is room
+    for, and one token after it; 0 where there is none for any. `limit`: the most that is asked about, by default what
+    the model was made for. Raises what `fits` raises: UsageError."""
     work = request.workload
 
     def holds(context: int) -> bool:
@@ -50,4 +54,4 @@ def longest_context(request: PlanRequest[Any]) -> int:
         known = min(work.prefix_tokens, prompt - 1)
         return fits(request.sized(context=context, prompt_tokens=prompt, output_tokens=1, prefix_tokens=known))
 
-    return most(request.model.longest_context, holds)
+    return most(limit or request.model.longest_context, holds)

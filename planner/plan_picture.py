@@ -12,6 +12,7 @@ from helmsman.planner.plan_words import device_name, memory_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import MemoryUse, Plan
+from helmsman.schemas.units import format_number
 
 Paint = Callable[[str, str], str]
 """(what, text) -> the text in the colour of what it shows."""
@@ -117,14 +118,17 @@ def _legend(plan: Plan) -> Mapping[str, str]:
 def _bar(use: MemoryUse, paint: Paint) -> str:
     """`[######==----]  6.1 of 8.0 GB: weights 4.9, KV 1.0, buffers 0.2`."""
     sizes = {name: getattr(use, name) for name in _PARTS}
-    ends = [min(_CELLS, round(_CELLS * end / use.available)) for end in accumulate(sizes.values())]
+    ends = [min(_CELLS, round(_CELLS * end / max(1, use.available))) for end in accumulate(sizes.values())]
     filled = (
         paint(name, letter * (end - start))
         for (name, letter), start, end in zip(_PARTS.items(), [0, *ends], ends, strict=False)
     )
-    unit, scale = next((unit, scale) for unit, scale in _UNITS if use.available >= scale)
+    unit, scale = next((unit, scale) for unit, scale in _UNITS if max(1, use.available) >= scale)
     parts = ", ".join(
-        f"{paint(name, _PART_NAMES.get(name, name))} {size / scale:.2g}" for name, size in sizes.items() if size
+        f"{paint(name, _PART_NAMES.get(name, name))} {format_number(size / scale, 2)}"
+        for name, size in sizes.items()
+        if size
     )
     free = _FREE * (_CELLS - ends[-1])
-    return f"[{''.join(filled)}{free}] {use.used / scale:.3g} of {use.available / scale:.3g} {unit}: {parts}"
+    used, available = format_number(use.used / scale, 3), format_number(use.available / scale, 3)
+    return f"[{''.join(filled)}{free}] {used} of {available} {unit}: {parts}"

@@ -17,7 +17,7 @@ from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
 from helmsman.schemas.plan import ComputeRule, KvRule, PhasePrediction, Plan, Residence, Select
-from helmsman.schemas.units import format_seconds
+from helmsman.schemas.units import format_number, format_seconds
 
 SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")
 """Formats that are offered where weights do not all fit, that which loses least first."""
@@ -48,7 +48,8 @@ def in_words(plan: Plan) -> str:
     """`71 % of the weights on the GPU, 29 % in RAM; KV on the GPU; 5.5 tokens/s (4-5.7), first token 1.5 s; limited by
     RAM bandwidth; with q4_k all would fit on the GPU: 39 tokens/s`."""
     rate, ttft = plan.predicted.tokens_per_second, plan.predicted.ttft.seconds
-    speed = f"{rate.mid:.3g} tokens/s ({rate.low:.3g}-{rate.high:.3g}), first token {format_seconds(ttft.mid)}"
+    slow, fast = format_number(rate.low, 3), format_number(rate.high, 3)
+    speed = f"{format_number(rate.mid, 3)} tokens/s ({slow}-{fast}), first token {format_seconds(ttft.mid)}"
     copied = any(rule.replicas for rule in plan.residence)
     weights = _where(plan, "weights") + (", copies counted" if copied else "")
     parts = (weights, _where(plan, "kv"), speed, _limit(plan), "" if copied else _smaller(plan))
@@ -161,7 +162,8 @@ def _smaller(plan: Plan) -> str:
     for fmt in smaller:
         if not weights_misfit(plan.model, fmt) and not shortages(memory_use(whole := _whole(plan, accelerator, fmt))):
             rate = predict(whole, CostModel(at_footprint(whole), CostOptions(), table_prices(whole))).tokens_per_second
-            return f"with {fmt} all would fit {_place(plan.hardware, accelerator.memory)}: {rate.mid:.2g} tokens/s"
+            where = _place(plan.hardware, accelerator.memory)
+            return f"with {fmt} all would fit {where}: {format_number(rate.mid, 2)} tokens/s"
     return ""
 
 

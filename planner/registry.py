@@ -55,7 +55,8 @@ class Method(Generic[OptionsT]):
     """`options`: a frozen dataclass (`planner.options`); `decide`: the plan for a request whose `options` are of it,
     raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line;
     `streams`: whether weights stream by definition, however much memory there is; `fits`: whether a request has a plan,
-    where that is known in less time than the plan takes, raising UsageError as `decide` does."""
+    where that is known in less time than the plan takes, raising UsageError as `decide` does; `slow`: whether a plan
+    takes seconds, so that a refusal does not ask for many."""
 
     name: str
     summary: str
@@ -63,6 +64,7 @@ class Method(Generic[OptionsT]):
     decide: "Callable[[PlanRequest[OptionsT]], Decision]"
     streams: bool = False
     fits: "Callable[[PlanRequest[OptionsT]], bool] | None" = None
+    slow: bool = False
 
 
 def method(name: str) -> Method[Any]:

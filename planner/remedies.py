@@ -9,6 +9,7 @@ from helmsman.lowering.tensors import parameters
 from helmsman.planner.fits import longest_context, would_fit
 from helmsman.planner.machine import roles
 from helmsman.planner.plan_words import SMALLER
+from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import size_of
@@ -32,39 +33,50 @@ def _changes(request: PlanRequest[Any]) -> Iterator[str]:
     if request.kv != "q8_0" and would_fit(replace(request, kv="q8_0")):
         yield "`kv_format` q8_0"
     yield from _shorter(request)
-    accelerator = roles(request.hardware).accelerator
-    if accelerator is not None and would_fit(replace(request, hardware=_with_another(request.hardware, accelerator))):
+    parts = roles(request.hardware)
+    accelerator = parts.accelerator if parts.separate else None
+    if (
+        accelerator is not None
+        and accelerator.kind != "loopback"
+        and would_fit(replace(request, hardware=_with_another(request.hardware, accelerator)))
+    ):
         yield f"another {accelerator.product or accelerator.kind}"
 
 
 def _shorter(request: PlanRequest[Any]) -> Iterator[str]:
-    """A context that fits, if it has room for the prompt and a token."""
+    """Yield a context that fits, if it has room for the prompt and a token; not of strategies that are slow to plan, as
+    it is asked about a dozen times."""
     work = request.workload
     least = work.prompt_tokens + 1
-    if work.context <= least or not would_fit(request.sized(context=least, output_tokens=1)):
+    if (
+        method(request.strategy).slow
+        or work.context <= least
+        or not would_fit(request.sized(context=least, output_tokens=1))
+    ):
         return
-    longest = longest_context(request)
-    if longest >= work.prompt_tokens + work.output_tokens:
-        yield f"`context` {longest}"
-    else:
-        yield f"{longest - work.prompt_tokens} tokens of output at most"
+    longest = longest_context(request, work.context - 1, would_fit)
+    output = min(work.output_tokens, longest - work.prompt_tokens)
+    if output < 1 or not would_fit(request.sized(context=longest, output_tokens=output)):
+        return
+    yield f"`context` {longest}" if output == work.output_tokens else f"{output} tokens of output at most"
 
 
 def _with_another(hardware: Hardware, accelerator: Device) -> Hardware:
     """The machine with one more of its accelerator, with a memory and links of its own."""
     memory = hardware.memory(accelerator.memory)
-    names = {accelerator.memory: f"{accelerator.memory} (another)"}
-    links = (link for link in hardware.links if accelerator.memory in (link.source_memory, link.target_memory))
+    names = {accelerator.memory: _another(accelerator.memory)}
+    links = [link for link in hardware.links if accelerator.memory in (link.source_memory, link.target_memory)]
+    shares = {link.name: _another(link.name) for link in links}
     ends = ("source_memory", "target_memory")
     copies = tuple(
         link.model_copy(
-            update={"name": f"{link.name} (another)"}
+            update={"name": _another(link.name), "shares": shares.get(link.shares or "", link.shares)}
             | {end: names.get(getattr(link, end), getattr(link, end)) for end in ends}
         )
         for link in links
         if all(hardware.memory(getattr(link, end)).kind != memory.kind or getattr(link, end) in names for end in ends)
     )
-    another = {"name": f"{accelerator.name} (another)", "memory": names[accelerator.memory]}
+    another = {"name": _another(accelerator.name), "memory": names[accelerator.memory]}
     return hardware.model_copy(
         update={
             "memories": (*hardware.memories, memory.model_copy(update={"name": names[accelerator.memory]})),
@@ -72,3 +84,7 @@ def _with_another(hardware: Hardware, accelerator: Device) -> Hardware:
             "links": (*hardware.links, *copies),
         }
     )
+
+
+def _another(name: str) -> str:
+    return f"{name} (another)"

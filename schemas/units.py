@@ -53,14 +53,18 @@ def format_rate(rate: float) -> str:
     return f"{format_bytes(rate)}/s"
 
 
+def format_number(value: float, digits: int) -> str:
+    """Return a number for people, with so many significant `digits`, and never as a power of ten of a large one."""
+    text = f"{value:.{digits}g}"
+    return f"{value:.0f}" if "e+" in text else text
+
+
 def format_seconds(seconds: float) -> str:
     """Return seconds for people."""
-    if abs(seconds) >= 1000:
-        return f"{seconds:.0f} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
+        if abs(seconds) >= 0.9995 * size:  # three digits of less would be a thousand of the smaller unit
+            return f"{format_number(seconds / size, 3)} {unit}"
+    return f"{format_number(seconds / 1e-9, 3)} ns"
 
 
 def _split(text: str, field: str, expected: str) -> tuple[float, str]:

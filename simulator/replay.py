@@ -109,7 +109,8 @@ def replay_stream(
     slowed: Slowed | None = None,
     between: Handovers | None = None,
 ) -> Summary:
-    """`replay` of tasks as they come, in topological order, with memory for twice `window` unfinished ones only.
+    """`replay` of tasks as they come, in topological order, with memory for twice `window` unfinished ones, for every
+    distinct kind of work, and four bytes a task for its lane.
 
     Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""

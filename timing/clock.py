@@ -82,9 +82,7 @@ class Clock:
         if not alone >= 0.0:
             raise ValueError(f"task {task.id} cannot take {alone} s")
         rate, uses = self.pools.asked(task, alone)
-        if self._thread is not None:
-            self._held.append(self._thread.seconds(task, alone))
-        return self.loop.add_work(
+        number = self.loop.add_work(
             self._lane(task.resource),
             alone,
             rate,
@@ -92,6 +90,9 @@ class Clock:
             self._moving(under_way(self._links, task, slowings)) if self.slowed is not None else -1,
             self._slowing(slowings),
         )
+        if self._thread is not None:
+            self._held.append(self._thread.seconds(task, alone))
+        return number
 
     def _lane(self, name: str) -> int:
         """Return the number of a lane; a new one is made with the time between its tasks and those of other lanes."""

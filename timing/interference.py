@@ -21,7 +21,7 @@ alone, is not. A factor is all that a link costs a device, the bandwidth of a me
 bandwidth (`timing.pools`) lowers the speed further only where it leaves less than this.
 """
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import permutations
 
 from helmsman.hwdb.percentiles import OPPOSITE, End, duration_at, rate_at
@@ -146,11 +146,3 @@ def speed(slowings: Slowings, busy: Callable[[str], bool]) -> float:
     """Return the speed of work, relative to idle links, while links that are `busy` move much."""
     large = ((streaming(traffic), extra) for traffic, extra in slowings)
     return 1.0 / (1.0 + sum(extra for link, extra in large if link is not None and busy(link)))
-
-
-def speeds(slowings: Slowings, moving: Container[str]) -> tuple[float, float]:
-    """Return the speeds of work that memories know of, and of work that is interrupted, while such traffic is
-    `moving`."""
-    delays = [(interrupts(traffic), extra) for traffic, extra in slowings if traffic in moving]
-    slowed, interrupted = (sum(extra for which, extra in delays if which is kind) for kind in (False, True))
-    return 1.0 / (1.0 + slowed), 1.0 / (1.0 + interrupted)

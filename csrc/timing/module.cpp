@@ -61,6 +61,11 @@ PYBIND11_MODULE(_clock, module) {
   module.def(
       "fair_speeds",
       [](const std::vector<double>& rates, const std::vector<helm::Uses>& uses, const std::vector<double>& capacity) {
+        if (rates.size() != uses.size()) throw std::invalid_argument("lists of different lengths");
+        for (const helm::Uses& use : uses)
+          for (const auto& [pool, times] : use)
+            if (pool < 0 || static_cast<size_t>(pool) >= capacity.size() || times < 1)
+              throw std::invalid_argument("no such pool");
         std::vector<const helm::Uses*> pointers;
         for (const helm::Uses& use : uses) pointers.push_back(&use);
         return helm::fair_speeds(rates, pointers, capacity);

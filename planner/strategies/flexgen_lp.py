@@ -260,4 +260,4 @@ def _decide(request: PlanRequest[FlexGenLpOptions]) -> Decision:
     return with_doubts(lambda: strategy.decide(recorded), options.table, frame)
 
 
-STRATEGY = Method("flexgen-lp", "FlexGen's own policy search, by linear programs", FlexGenLpOptions, _decide)
+STRATEGY = Method("flexgen-lp", "FlexGen's own policy search, by linear programs", FlexGenLpOptions, _decide, slow=True)

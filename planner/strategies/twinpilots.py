@@ -215,4 +215,5 @@ STRATEGY = Method(
     "TwinPilots: blocks pinned, streamed, or left to the host",
     TableOptions,
     _decide,
+    slow=True,
 )

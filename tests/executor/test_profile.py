@@ -31,7 +31,7 @@ from helmsman.executor.profile.samples import (
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import Z90, figure, quantile
 from helmsman.lowering.graph import Task
-from helmsman.lowering.serving_tasks import HOST_ATTENTION
+from helmsman.lowering.serving_names import HOST_ATTENTION
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError

@@ -26,7 +26,19 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.workload import Workload
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("analysis", "benchmarks", "executor", "lowering", "planner", "scheduler", "service", "simulator", "src")
+ROOMS = (
+    "analysis",
+    "benchmarks",
+    "executor",
+    "hwdb",
+    "lowering",
+    "planner",
+    "scheduler",
+    "service",
+    "simulator",
+    "src",
+    "timing",
+)
 READERS = ("lowering/task_names.py",)
 """Where texts of tasks are read."""
 

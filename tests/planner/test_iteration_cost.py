@@ -9,7 +9,7 @@ from plans import make_hardware, sharing_hardware
 from served_plans import NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
+from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds

@@ -6,6 +6,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.units import (
     format_bytes,
+    format_number,
     format_rate,
     format_seconds,
     parse_bytes,
@@ -58,6 +59,8 @@ def test_printing():
     assert [format_bytes(n) for n in (0, 999, 1500, 2.5e9, 3e12)] == ["0 B", "999 B", "1.50 kB", "2.50 GB", "3.00 TB"]
     assert format_rate(45e9) == "45.00 GB/s"
     assert [format_seconds(s) for s in (2.5, 0.0123, 4.5e-5, 3e-9)] == ["2.5 s", "12.3 ms", "45 us", "3 ns"]
+    assert [format_seconds(s) for s in (9.996e-4, 0.9996, 999.6, 12345.0)] == ["1 ms", "1 s", "1000 s", "12345 s"]
+    assert [format_number(n, 3) for n in (0.01234, 99.96, 999.6, 4678.4)] == ["0.0123", "100", "1000", "4678"]
 
 
 def test_formats_have_exact_sizes():

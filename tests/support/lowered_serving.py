@@ -7,9 +7,10 @@ schedule: nothing else is decided here, and whatever does not wait for each othe
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from serving_tasks import ServingTasks
+
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.placement import Placed, known
-from helmsman.lowering.serving_tasks import ServingTasks
 from helmsman.scheduler.serving_iteration import Overlap, ServingIteration
 from helmsman.schemas.cache_use import PLAIN
 from helmsman.schemas.errors import BadInputError

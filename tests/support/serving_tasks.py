@@ -19,6 +19,7 @@ from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, e
 from helmsman.lowering.parts import OperationPart, Work, works
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
+from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.lowering.streams import MemoryRoutes, tokens_home
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.scheduler.serving_iteration import PromptChunk
@@ -28,12 +29,6 @@ from helmsman.schemas.formats import size_of
 PRE_PROJECTION = ("norm1", "q", "k", "v", "append")
 """The operations that a linear stage does of the block whose attention follows, after the rest of the block before
 (NEO-09)."""
-
-HOST_ATTENTION = "attention.host"
-"""Attention of decodes on the host."""
-DECODE_ATTENTION = "attention.decode"
-"""Attention of decodes on the accelerator to caches of requests: these are short and far apart, so that each costs
-something beside its bytes."""
 
 Amount = tuple[int, int, int, int]
 """Of attention: tokens, positions that they attend to, tokens whose keys and values are read, and sequences."""
