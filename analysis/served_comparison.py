@@ -131,11 +131,13 @@ def _within(figure: Compared, tolerance: float) -> bool:
 
 def served_table(comparison: ServedComparison) -> str:
     """Return the text that `helm-check --served` prints."""
-    finished, asked = comparison.simulated_requests.finished, comparison.simulated_requests.asked
+    simulated, measured = (
+        f"{requests.finished} of {requests.asked}"
+        for requests in (comparison.simulated_requests, comparison.measured_requests)
+    )
     lines = [
         f"{'policy':<13}simulated {comparison.simulated.policy}, served {comparison.measured.policy}",
-        f"{'requests':<13}{finished} of {asked} finished in "
-        f"simulation, {comparison.measured_requests.finished} of {comparison.measured_requests.asked} served",
+        f"{'requests':<13}{simulated} finished in simulation, {measured} served",
         "",
         f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}{'noise':>9}",
         *(_line(figure, comparison.tolerance) for figure in comparison.figures),

@@ -18,7 +18,8 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import Compression, SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Hardware, Link

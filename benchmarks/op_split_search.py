@@ -24,7 +24,8 @@ from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, layer_table
 from helmsman.planner.strategies.op_split.options import SearchOptions
 from helmsman.planner.strategies.op_split.search import search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.workload import Workload
 

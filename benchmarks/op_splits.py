@@ -38,7 +38,8 @@ from helmsman.planner.machine import roles
 from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.predict import predict
 from helmsman.planner.strategies.op_split.search import Split
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, label, place
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan, Strategy

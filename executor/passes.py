@@ -10,8 +10,8 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.native_room import NATIVE
 from helmsman.scheduler.iteration import Phase, decode, prefill
+from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import Plan
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
@@ -113,7 +113,7 @@ def caches_stay(passes: Sequence[PhasePass]) -> bool:
 def caches_native(passes: Sequence[PhasePass]) -> bool:
     """Whether native devices alone compute, whose caches can be taken for filled."""
     kinds = {device.name: device.kind for device in passes[0].plan.hardware.devices}
-    return all(kinds[name] in NATIVE for one_pass in passes for name in one_pass.devices)
+    return all(kinds[name] in NATIVE_KINDS for one_pass in passes for name in one_pass.devices)
 
 
 def page_links(plan: Plan) -> dict[str, tuple[str, str]]:

@@ -53,17 +53,19 @@ class Lanes:
 class Program:
     """The passes of one phase. `stamps`: seconds at which the latest pass's operations and moves began and ended."""
 
-    def __init__(self, found: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
-        self.phase = found.phase
+    def __init__(
+        self, phase_pass: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes
+    ) -> None:
+        self.phase = phase_pass.phase
         self.seats = seats
-        builder = _CallBuilder(found, ordered, seats, transfers, lanes)
+        builder = _CallBuilder(phase_pass, ordered, seats, transfers, lanes)
         self._submits, self._events, self._last = builder.submits, builder.events, builder.last
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
         self._pagers = tuple(lanes.pagers.values())
-        self._head, self._batches = found.device_of("head"), len({batch for _, batch in seats})
-        self._names = tuple(task.name for task in found.tasks)
+        self._head, self._batches = phase_pass.device_of("head"), len({batch for _, batch in seats})
+        self._names = tuple(task.name for task in phase_pass.tasks)
         self._stamped = TaskStamps(builder.places, ordered.divided)
-        self._moves = [builder.moved.get(index) for index in range(len(found.tasks))]
+        self._moves = [builder.moved.get(index) for index in range(len(phase_pass.tasks))]
         self._chunks = builder.chunks
         self._rows: list[tuple[int, int, int]] = []
         self._taken: list[NDArray[np.float64]] = []
@@ -129,15 +131,19 @@ class _CallBuilder:
     """Turns submissions into calls; `places`: of every task, the indices of its start and end among the stamps;
     `chunks`: which tokens it is done for, each time."""
 
-    def __init__(self, found: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
-        self._found = found
+    def __init__(
+        self, phase_pass: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes
+    ) -> None:
+        self._phase_pass = phase_pass
         self._seats = seats
         self._transfers = transfers
         self._lanes = lanes
-        self._size = chunk_tokens(found.plan.workload.batch)
-        self.moved = {i: transfers.moves(i) for i, task in enumerate(found.tasks) if task.kind in ("transfer", "pin")}
-        self.places: list[list[Place]] = [[] for _ in found.tasks]
-        self.chunks: list[list[TokenChunk]] = [[] for _ in found.tasks]
+        self._size = chunk_tokens(phase_pass.plan.workload.batch)
+        self.moved = {
+            i: transfers.moves(i) for i, task in enumerate(phase_pass.tasks) if task.kind in ("transfer", "pin")
+        }
+        self.places: list[list[Place]] = [[] for _ in phase_pass.tasks]
+        self.chunks: list[list[TokenChunk]] = [[] for _ in phase_pass.tasks]
         self.submits = Submissions()
         plan = ordered.submissions
         tails = {submission.lane: number for number, submission in enumerate(plan)}
@@ -157,31 +163,31 @@ class _CallBuilder:
     def _room(self, submission: Submission) -> int:
         """Stamps that a submission fills."""
         index = submission.tasks[0]
-        if index in self._found.uses:
+        if index in self._phase_pass.uses:
             first, last = self._range(submission)
             return last - first + 1
         parts = self._parts(index)
-        assert parts, f"{self._found.tasks[index].id} moves nothing"
+        assert parts, f"{self._phase_pass.tasks[index].id} moves nothing"
         return 2 * len(parts)
 
     def _parts(self, index: int) -> Sequence[Part]:
-        if self._found.tasks[index].kind in ("decompress", "reshape"):
+        if self._phase_pass.tasks[index].kind in ("decompress", "reshape"):
             return self._transfers.expansions(index)
         return self.moved[index]
 
     def _range(self, submission: Submission) -> tuple[int, int]:
         seat = self._seat(submission.tasks[0])
-        ends = [seat.ops(self._found.tasks[i].layer, self._found.tasks[i].op) for i in submission.tasks]
+        ends = [seat.ops(self._phase_pass.tasks[i].layer, self._phase_pass.tasks[i].op) for i in submission.tasks]
         return ends[0][0], ends[-1][1]
 
     def _seat(self, index: int) -> Seat:
-        return self._seats[self._found.uses[index].device, self._found.tasks[index].batch]
+        return self._seats[self._phase_pass.uses[index].device, self._phase_pass.tasks[index].batch]
 
     def _add(self, submission: Submission, waits: list[Event], done: Event | None) -> None:
         chunk = WHOLE if submission.chunk is None else TokenChunk(submission.chunk, self._size)
         for index in submission.tasks:
             self.chunks[index].append(chunk)
-        if submission.tasks[0] in self._found.uses:
+        if submission.tasks[0] in self._phase_pass.uses:
             self._add_range(submission, chunk, waits, done)
         else:
             self._add_moves(submission, chunk, waits, done)
@@ -190,7 +196,7 @@ class _CallBuilder:
         seat, (first, last) = self._seat(submission.tasks[0]), self._range(submission)
         stamps = self._take(last - first + 1)
         for index in submission.tasks:
-            task = self._found.tasks[index]
+            task = self._phase_pass.tasks[index]
             begin, end = seat.ops(task.layer, task.op)
             self.places[index].append((stamps.start + begin - first, stamps.start + end - first))
         source, target = self._ends(submission, seat)
@@ -206,7 +212,7 @@ class _CallBuilder:
     def _ends(self, submission: Submission, seat: Seat) -> tuple[Buffer | None, Buffer | None]:
         """What a range reads first and leaves last. Of a chunk that goes from device to device, hidden states are all
         that is not in the workspace."""
-        ops = [self._found.tasks[index].op for index in submission.tasks]
+        ops = [self._phase_pass.tasks[index].op for index in submission.tasks]
         if submission.chunk is not None:
             reads, makes = not set(HIDDEN_READ).isdisjoint(ops), ops[-1] in HIDDEN_MADE
             return seat.hidden if reads else None, seat.hidden if makes else None
@@ -214,7 +220,7 @@ class _CallBuilder:
 
     def _paged(self, submission: Submission, seat: Seat) -> tuple[list[tuple[int, int]], Pager] | None:
         """The blocks and operations of a range that read pages, and what moves those."""
-        tasks = [self._found.tasks[index] for index in submission.tasks]
+        tasks = [self._phase_pass.tasks[index] for index in submission.tasks]
         pager = self._lanes.pagers.get(tasks[0].memories[0])
         layers = [task.layer for task in tasks if task.layer is not None and task.op == "attention"]
         if pager is None or not layers:

@@ -10,7 +10,7 @@ from helmsman.executor.passes import DeviceUse, PhasePass
 from helmsman.executor.seats import Seats
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.graph import Task
-from helmsman.planner.native_room import NATIVE
+from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import Plan
 
 VALUES = {
@@ -87,7 +87,7 @@ class ValueMoves:
         Of two devices neither reads what comes beside its columns; of three one may have that from another."""
         kinds = {device.name: device.kind for device in self.plan.hardware.devices}
         computing = self.phase_pass.devices
-        return len(computing) == 2 and any(kinds[name] not in NATIVE for name in computing)
+        return len(computing) == 2 and any(kinds[name] not in NATIVE_KINDS for name in computing)
 
     def _made(self, maker: DeviceUse) -> tuple[int, int] | None:
         """The columns that an operation makes, None: whole rows."""

@@ -1,4 +1,6 @@
-"""What moves carry, and what names of tasks call it; `lowering.task_names` reads that."""
+"""Cargo: the data that a transfer, or another move, carries, and the words for it in the names of tasks.
+
+`lowering.task_names` reads those names."""
 
 from typing import NamedTuple
 
@@ -11,13 +13,14 @@ CACHE_WORDS: dict[Payload, str] = {
     "swapped out": "kv.out",
     "swapped in": "kv.in",
 }
-"""What moves of a whole cache are called; their `op` is `kv`."""
+"""The word in a task's name for a move of a whole cache, by what it carries; `op` of such a task is `kv`."""
 
 _BEFORE_PIECE: dict[Payload, str] = {"activation": ":", "cache page": ""}
 
 
 class Cargo(NamedTuple):
-    """What a move carries: fields of `Task`; `word`: what its name calls that; `op`: of a transfer of it."""
+    """The data of a move, as the fields of `Task` have it; `word`: its word in the task's name; `op`: the `op` of a
+    transfer of it."""
 
     operation: str
     payload: Payload
@@ -31,7 +34,7 @@ class Cargo(NamedTuple):
 def cargo(
     operation: str, payload: Payload, rows: Rows | None = None, piece: int | None = None, home: str | None = None
 ) -> Cargo:
-    """The cargo with its names: `q.weights:0-64.1.nvme0` of `q.weights`."""
+    """Return the cargo with its words: `q.weights:0-64.1.nvme0` in the name of a task whose `op` is `q.weights`."""
     op = operation
     if payload == "weights":
         op = f"{operation}.weights"
@@ -44,10 +47,10 @@ def cargo(
 
 
 def rows_word(word: str, rows: Rows | None) -> str:
-    """Some rows of what has a name: `q:0-64`."""
+    """Return a word with the rows that it is about: `q:0-64`."""
     return word if rows is None else f"{word}:{rows[0]}-{rows[1]}"
 
 
 def transfer_word(carried: Cargo, link: str) -> str:
-    """What names call a transfer: `q.weights:0-64@h2d`."""
+    """Return the word for a transfer in a task's name: `q.weights:0-64@h2d`."""
     return f"{carried.word}@{link}"

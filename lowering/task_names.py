@@ -1,4 +1,4 @@
-"""What the names of tasks say: the reader of a Trace's rows, and of a plan's terms, which come from files."""
+"""The reader of tasks' names, as the rows of a Trace and the terms of a plan have them: both come from files."""
 
 import re
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _PAYLOADS = {word: payload for payload, word in CACHE_WORDS.items()}
 
 
 class TaskName(NamedTuple):
-    """What a name says of the fields of `Task`; `move`: its kind, None of an operation."""
+    """The fields of `Task` that a name tells; `move`: the kind of a move, None for an operation."""
 
     step: int | None
     layer: int | None
@@ -35,7 +35,8 @@ class TaskName(NamedTuple):
 
 
 def read_name(text: str) -> TaskName:
-    """What an id says, or an `op`, which tells no transfer from an operation; other texts are names of operations."""
+    """Return what a task's id tells, or its `op`, from which a transfer cannot be told from an operation; any other
+    text is taken for the name of an operation."""
     match = _NAME.fullmatch(text)
     if match is None:
         return TaskName(None, None, 0, None, text, None, None, None, None)

@@ -7,7 +7,7 @@ known speaks against it. What a plan that was passed over would gain, at best, i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 from helmsman.hwdb.percentiles import mean_of
 from helmsman.planner.complexity import Complexity, complexity
@@ -22,8 +22,6 @@ from helmsman.schemas.plan import Interval
 Risk = Literal["median", "pessimistic", "regret"]
 """By what plans are ranked: the median of their seconds, the 95th percentile, or the most that is lost against the
 best of them when one figure is at an end of its interval."""
-
-RISKS: tuple[Risk, ...] = get_args(Risk)
 
 MOST_ABOVE_SIMPLE = 1.03
 """A simpler plan is recommended instead of a faster simple one (one device, whole layers, an engine's) only within

@@ -15,12 +15,9 @@ from helmsman.planner.memory import memory_use
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain, rows_size, size_of
-from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.hardware import NATIVE_KINDS, Device, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
-
-NATIVE = ("cpu", "loopback")
-"""Kinds of devices whose kernels take rows of several requests."""
 
 PASSING_LAYERS = 2
 """Layers whose caches may pass through the accelerator at a time: one is computed while the one before leaves."""
@@ -31,7 +28,7 @@ def native_device(placed: Placed) -> Device | None:
     host beside it; None for other placements."""
     used = devices_used(placed)
     device = placed.hardware.device(used[0])
-    if len(used) > 1 or device.kind not in NATIVE or set(caches_by_memory(placed)) != {device.memory}:
+    if len(used) > 1 or device.kind not in NATIVE_KINDS or set(caches_by_memory(placed)) != {device.memory}:
         return None
     host = host_beside(placed.hardware, device.name)
     memories = {device.memory} if host is None else {device.memory, host.memory}

@@ -58,15 +58,14 @@ def in_words(plan: Plan) -> str:
 
 def memory_name(hardware: Hardware, memory: str) -> str:
     """`RAM`, `GPU`; of several memories of a kind the name in the record says which."""
-    kind = hardware.memory(memory).kind
-    alone = sum(memory.kind == kind for memory in hardware.memories) == 1
-    return _MEMORIES[kind][0] if alone else f"{_MEMORIES[kind][0]} {memory}"
+    name = _MEMORIES[hardware.memory(memory).kind][0]
+    return name if _only_of_its_kind(hardware, memory) else f"{name} {memory}"
 
 
 def device_name(hardware: Hardware, device: str) -> str:
     """`CPU`, `GPU`; of several devices of a kind that is not the host's the name in the record says which."""
     kind = hardware.device(device).kind
-    alone = kind == "cpu" or sum(device.kind == kind for device in hardware.devices) == 1
+    alone = kind == "cpu" or [other.kind for other in hardware.devices].count(kind) == 1
     return _DEVICES[kind] if alone else f"{_DEVICES[kind]} {device}"
 
 
@@ -137,9 +136,12 @@ def _where(plan: Plan, what: str) -> str:
 
 def _place(hardware: Hardware, memory: str) -> str:
     """`on the GPU`; of several memories of a kind the name in the record says which."""
-    kind = hardware.memory(memory).kind
-    alone = sum(memory.kind == kind for memory in hardware.memories) == 1
-    return _MEMORIES[kind][1] if alone else f"{_MEMORIES[kind][1]} ({memory})"
+    where = _MEMORIES[hardware.memory(memory).kind][1]
+    return where if _only_of_its_kind(hardware, memory) else f"{where} ({memory})"
+
+
+def _only_of_its_kind(hardware: Hardware, memory: str) -> bool:
+    return [other.kind for other in hardware.memories].count(hardware.memory(memory).kind) == 1
 
 
 def _streams(plan: Plan) -> bool:

@@ -128,7 +128,7 @@ def _node_share(roles: Roles, mine: int) -> float:
 
 def _nearest(roles: Roles, device: Device) -> bool:
     """Whether no other CPU's memory is nearer to `device` than the host's: links as fast may begin later."""
-    hosts = dict.fromkeys(device.memory for device in roles.hardware.devices if device.kind == "cpu")
+    hosts = dict.fromkeys(cpu.memory for cpu in roles.hardware.devices if cpu.kind == "cpu")
     links = {host: roles.hardware.link(host, device.memory) for host in hosts}
     reached = {host: (link.bandwidth.value, -link.latency.value) for host, link in links.items() if link is not None}
     return bool(reached) and reached.get(roles.host.memory) == max(reached.values())

@@ -4,14 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from helmsman.schemas.formats import Precision
-from helmsman.schemas.hardware import Device, Efficiency, Hardware
+from helmsman.schemas.hardware import NATIVE_KINDS, Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
 
 Wanted = Literal["auto"] | Precision
 
-_NATIVE = ("cpu", "loopback")
-"""Devices whose products are those of Helm's own kernels."""
 _BF16_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "neonbf16", "bf16")
 """Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
 
@@ -36,7 +34,7 @@ def _as_measured(table: OperationTable, devices: Mapping[str, Device]) -> bool:
 
 
 def _chosen(device: Device, wanted: Wanted) -> Device:
-    if device.kind not in _NATIVE:
+    if device.kind not in NATIVE_KINDS:
         return device
     rounding = rounding_of(device, wanted)
     return device.model_copy(update={"rounding": rounding, "efficiency": tuple(_kept(device.efficiency, rounding))})

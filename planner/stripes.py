@@ -48,7 +48,7 @@ def parallel(hardware: Hardware, moved: Iterable[tuple[str, float, int]]) -> flo
 
 def _ceiling(hardware: Hardware, link: Link) -> tuple[str, float]:
     """The physical lanes behind `link`, and what they carry, bytes/s; its own where it has them to itself."""
-    by_name, seen = {link.name: link for link in hardware.links}, set[str]()
+    by_name, seen = {other.name: other for other in hardware.links}, set[str]()
     while link.shares is not None and link.name not in seen:
         seen.add(link.name)
         link = by_name[link.shares]

@@ -244,6 +244,10 @@ class Link(Frozen):
         return self
 
 
+NATIVE_KINDS = ("cpu", "loopback")
+"""Kinds of devices that compute with Helm's own kernels."""
+
+
 def is_small(link: Link, size: int) -> bool:
     """Whether so many bytes take no longer than the latency of `link`."""
     return size <= link.latency.value * link.bandwidth.value

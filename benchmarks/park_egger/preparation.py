@@ -94,10 +94,11 @@ PARTS = (
 
 
 def measured(place: TablePlace, model: str, batch: int) -> Mapping[str, float] | None:
-    """What measuring a layer of `model` took here, at the mean context of the paper's shortest outputs."""
-    asked = layers.LayerQuestion(load_model(MODELS[model]), batch, PROMPT + OUTPUTS[0] // 2)
+    """Return the seconds that each part of measuring a layer of `model` took on this machine, at the mean context of
+    the paper's shortest outputs; None where the machine cannot measure it."""
+    question = layers.LayerQuestion(load_model(MODELS[model]), batch, PROMPT + OUTPUTS[0] // 2)
     try:
-        return measure_table(place, asked).parts
+        return measure_table(place, question).parts
     except HardwareUnavailableError:
         return None
 

@@ -9,7 +9,8 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.cache_use import PLAIN, CacheUse

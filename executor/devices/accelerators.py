@@ -13,17 +13,17 @@ from helmsman.schemas.hardware import Hardware, Link
 
 @dataclass(frozen=True)
 class Accelerators:
-    """By the plan's names."""
+    """The accelerators that a plan uses, by their names in it."""
 
     devices: dict[str, Accelerator] = field(default_factory=dict)
 
     @property
     def memories(self) -> dict[str, DeviceMemory]:
-        """Theirs."""
+        """The accelerators' memories by name."""
         return {device.memory.name: device.memory for device in self.devices.values()}
 
     def lane(self, name: str, link: Link) -> Lane | None:
-        """A lane of a link that ends at one of them; None for other links."""
+        """Return a lane of a link that ends at an accelerator; None for other links."""
         source, target = (self.memories.get(memory) for memory in (link.source_memory, link.target_memory))
         for device in self.devices.values():
             if device.memory in (source, target):
@@ -31,14 +31,14 @@ class Accelerators:
         return None
 
     def pin(self, buffers: Iterable[Buffer]) -> PageLocked | None:
-        """The host's among `buffers`, page-locked until they are released; None where nothing here needs that."""
+        """Page-lock those of `buffers` that are the host's, until they are released; None without accelerators."""
         if not self.devices:
             return None
         return next(iter(self.devices.values())).pin(buffers)
 
 
 def open_accelerators(hardware: Hardware, records: Sequence[DeviceRecord], machine: Machine) -> Accelerators:
-    """Those among `records` that are accelerators.
+    """Open the accelerators among the devices `records` of a plan.
 
     Raises HardwareUnavailableError for one that the machine does not have."""
     return Accelerators(
@@ -47,7 +47,8 @@ def open_accelerators(hardware: Hardware, records: Sequence[DeviceRecord], machi
 
 
 def _open_torch(hardware: Hardware, record: DeviceRecord, machine: Machine) -> Accelerator:
-    """One that PyTorch drives, which is only loaded here: the first of a kind in the record is the machine's first."""
+    """Open an accelerator that PyTorch drives; PyTorch is loaded here and nowhere before. The first of a kind in the
+    record is the machine's first."""
     alike = [device.name for device in hardware.devices if device.kind == record.kind]
     there, number = machine.accelerators.get(record.kind, ()), alike.index(record.name)
     if number >= len(there):
@@ -67,5 +68,5 @@ def _open_torch(hardware: Hardware, record: DeviceRecord, machine: Machine) -> A
 
 
 OPENERS: dict[str, Callable[[Hardware, DeviceRecord, Machine], Accelerator]] = {"cuda": _open_torch}
-"""By kind of accelerator, what opens one. Such a device serves, and keeps weights as its own products read them: they
-neither leave it, nor come to it while it serves."""
+"""The function that opens an accelerator, by its kind. Such a device serves, and keeps weights as its own products
+read them: they neither leave it, nor come to it while it serves."""

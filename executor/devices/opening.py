@@ -12,10 +12,9 @@ from helmsman.executor.devices.memory import BoundedMemory, Ram
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import copy_buffers, link_sample
 from helmsman.executor.room import RESERVE
-from helmsman.planner.native_room import NATIVE
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
+from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, Link, activation_lane, lane_owner
 from helmsman.schemas.hardware import Device as DeviceRecord
-from helmsman.schemas.hardware import Hardware, Link, activation_lane, lane_owner
 from helmsman.schemas.storage import STORAGE
 
 
@@ -99,7 +98,7 @@ def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> t
     """The CPUs of one device: loopback accelerators own the last ones, a host CPU gets the first of the rest.
 
     A device that excludes the loopback accelerators takes their CPUs too."""
-    if record.kind not in NATIVE:
+    if record.kind not in NATIVE_KINDS:
         raise _unavailable(record, f"this machine has no {record.kind} device that Helm can run on")
     others = [d for d in hardware.devices if d.kind == "loopback" and d.name not in record.excludes]
     after = others[others.index(record) + 1 :] if record in others else others

@@ -114,7 +114,7 @@ class StageSpec(Dimensions):
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
     attention_activations: NotRequired[FloatPrecision]
-    """What `attention` rounds queries, keys, values and the weights between them to where a sequence has several
+    """The format to which `attention` rounds queries, keys, values and its own weights where a sequence has several
     tokens. Default: f32."""
     rotary_dim: int
     """0: no rotation."""

@@ -67,7 +67,7 @@ def _disturbed(readings: list[Reading]) -> Iterator[str]:
 
 
 def unsteady(readings: Iterable[Reading]) -> Iterator[str]:
-    """How many points of a profile or a table stayed unsteady, if any did."""
+    """Yield a line with the number of points of a profile or a table whose samples stayed unsteady, if any did."""
     for reading in readings:
         if reading.what == LEFT and reading.conditions["of"] == "unsteady" and reading.figure.value > 0:
             left = (

@@ -58,7 +58,7 @@ def joined(
 
     A table of the same key is replaced; the newest come first."""
     tables = (table, *[stored_table for stored_table in old.tables if stored_table.key != table.key][: TABLES - 1])
-    kept = {table.key for table in tables[1:]}
+    kept = {stored_table.key for stored_table in tables[1:]}
     before = [
         reading for reading in old.readings if TABLE not in reading.conditions or reading.conditions[TABLE] in kept
     ]

@@ -89,11 +89,11 @@ class HostCohorts:
             if slot.rows and not slot.kept and slot.cohort.landed:
                 slot.clear()
         joinings: dict[int, CohortPart] = {}
-        for slot in sorted(self._places, key=lambda place: place.begun):
+        for slot in sorted(self._places, key=lambda slot: slot.begun):
             if slot.kept and slot.cohort.layer not in joinings and slot.cohort.layer is not None:
                 members = [slot.rows[row] for row in slot.kept]
                 joinings[slot.cohort.layer] = _joining(slot, members, slot.kept, rows, place)
-        free = next((place for place in self._places if not place.rows), None)
+        free = next((slot for slot in self._places if not slot.rows), None)
         fresh = [running for running in requests if not self.has(running)]
         if free is None or not fresh:
             return [joinings[layer] for layer in sorted(joinings)]
@@ -102,10 +102,11 @@ class HostCohorts:
         return [_joining(free, fresh, [], rows, place), *(joinings[layer] for layer in sorted(joinings))]
 
     def stay(self, rows: Rows, apart: Rows, requests: Sequence[ActiveRequest], place: Place) -> list[CohortPart]:
-        """Those of `requests` whose token is under way go on from where they are, by layer, behind sub-batch 1's
-        `rows`, which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
+        """Let those of `requests` whose token is under way go on in this pass, and return their parts of it by layer.
+
+        Their rows follow sub-batch 1's `rows`, which the host has as `apart`: nothing done is lost (APEX-26)."""
         result: list[CohortPart] = []
-        for slot in sorted(self._places, key=lambda place: -1 if place.cohort.layer is None else place.cohort.layer):
+        for slot in sorted(self._places, key=lambda slot: -1 if slot.cohort.layer is None else slot.cohort.layer):
             members = [running for running in requests if slot.has(running)]
             if not members:
                 continue

@@ -8,9 +8,9 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import PhasePass
 from helmsman.executor.serving.move_check import check_moves
-from helmsman.planner.native_room import NATIVE, host_beside
+from helmsman.planner.native_room import host_beside
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Hardware, activation_lane
+from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, activation_lane
 from helmsman.schemas.plan import Plan
 
 
@@ -42,7 +42,7 @@ def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
         raise UsageError(message, field="compute", value=", ".join(names), remedy=remedy)
     (accelerator,) = names
     kind = plan.hardware.device(accelerator).kind
-    serving = (*NATIVE, *OPENERS)
+    serving = (*NATIVE_KINDS, *OPENERS)
     if kind not in serving:
         remedy = f"serve from one of {', '.join(serving)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)

@@ -30,7 +30,8 @@ class RequestOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """How a request ended. Seconds of CLOCK_MONOTONIC, None where it never came so far.
+    """The end of a request: how, and when it arrived, started, had its first token and finished, in seconds of
+    CLOCK_MONOTONIC; None for what it never reached.
 
     `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `reused_tokens`: of the prompt,
     those that were cached when it began; `error`: of one that failed or was refused."""

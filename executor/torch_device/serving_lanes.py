@@ -19,8 +19,8 @@ SENT = ("q", "k", "v")
 
 
 class TorchLanes(NamedTuple):
-    """As `Lanes` has them: the accelerator's stream, the host's native thread, copy streams for caches both ways, and
-    for activations."""
+    """The lanes of a serving pass, in the order of `iterations.Lanes`: the accelerator's stream, the host's native
+    thread, copy streams for caches both ways, and for activations."""
 
     accelerator: ComputeLane
     host: Queue | None
@@ -31,7 +31,7 @@ class TorchLanes(NamedTuple):
 
     @classmethod
     def of(cls, lanes: Lanes) -> "TorchLanes":
-        """Those of a PyTorch device, and the host's queue."""
+        """Return `lanes` as lanes of a PyTorch device, with the host's native queue. Raises TypeError for others."""
         queue, host, *engines = lanes
         to_host, to_device, queries, outputs = (
             None if engine is None else of_kind(engine, CopyLane) for engine in engines

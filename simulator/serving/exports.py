@@ -102,7 +102,7 @@ def _metrics(
     if not np.isnan(gap):
         metrics["inter_token_latency"] = _value(gap * _MS, "ms")
     if gaps is not None:
-        metrics["inter_chunk_latency"] = _value([gap * _MS for gap in gaps], "ms")
+        metrics["inter_chunk_latency"] = _value([seconds * _MS for seconds in gaps], "ms")
     return metrics
 
 

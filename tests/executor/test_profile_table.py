@@ -34,7 +34,8 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.disturbances import disturbed_figures
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source

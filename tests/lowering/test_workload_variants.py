@@ -16,7 +16,8 @@ from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse

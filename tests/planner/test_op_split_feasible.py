@@ -14,7 +14,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.op_split.feasible import ENDS, SplitRoom
 from helmsman.planner.strategies.op_split.search import search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import InfeasibleError

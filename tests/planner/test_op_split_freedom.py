@@ -14,7 +14,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.explain import explain
 from helmsman.planner.machine import roles
 from helmsman.planner.objective import objective_seconds
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.division import divisible
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.figures import Figure

@@ -14,7 +14,8 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.strategies.op_split.interference import BesideLinks, delayed
 from helmsman.planner.strategies.op_split.pipeline import Section
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload

@@ -20,7 +20,8 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.search import SplitSearch, search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload

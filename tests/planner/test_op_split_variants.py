@@ -17,7 +17,8 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.op_split.variants import varied_table, with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.planner.strategies.streaming.tabulate import tabulate

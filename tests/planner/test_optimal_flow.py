@@ -8,7 +8,7 @@ import pytest
 from paces import random_pace
 
 from helmsman.planner.strategies.optimal.flow import flow_seconds
-from helmsman.planner.strategies.optimal.order import arranged, exchanged, lined_up, seconds, timed
+from helmsman.planner.strategies.optimal.order import arranged_each, exchanged, lined_up, seconds, timed
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track, paced
 
 
@@ -54,7 +54,7 @@ def test_no_pass_is_shorter_than_its_link_or_its_operations(seed):
     least = max(sum(getattr(ways[way], what) * count for way, count in counts.items()) for what in ("chain", "link"))
     most = sum((ways[way].chain + ways[way].link) * count for way, count in counts.items())
     for buffers in (1, 2, 3):
-        found = arranged(counts, track, buffers)
+        found = arranged_each([counts], track, buffers)[0]
         assert least - 1e-9 <= found.seconds <= most + 1e-9
         assert sorted(found.rows) == sorted(way for way, count in counts.items() for _ in range(count))
         better = exchanged(found.rows, track, buffers)
@@ -73,7 +73,7 @@ def test_orders_are_as_good_as_the_best_of_all(seed, buffers):
     track, counts = Track(tuple(ways)), {0: 2, 1: 3, 2: 2}
     every = set(permutations([way for way, count in counts.items() for _ in range(count)]))
     least = min(seconds(rows, track, buffers) for rows in every)
-    found = lined_up(arranged(counts, track, buffers), counts, track, buffers)
+    found = lined_up(arranged_each([counts], track, buffers)[0], counts, track, buffers)
     assert sorted(found.rows) == sorted(next(iter(every)))
     assert found.seconds == seconds(found.rows, track, buffers) == pytest.approx(least, rel=1e-9)
 

@@ -15,7 +15,8 @@ from helmsman.planner.strategies.layerwise_map import best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.finalists import Finalists

@@ -17,7 +17,7 @@ from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.order import arranged, lined_up, seconds
+from helmsman.planner.strategies.optimal.order import arranged_each, lined_up, seconds
 from helmsman.planner.strategies.optimal.pace import HOST, Track, paced
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -187,7 +187,7 @@ def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_take
 def test_a_pass_may_begin_on_an_accelerator_that_has_no_block():
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track((paced(1.0, 0.0, 0.0, 0.0), paced(1.0, 3.0, 3.5, 0.2)), crossings, ends=(1, 0))
-    assert sorted(arranged({0: 2, 1: 2}, track, 2).rows) == [0, 0, 1, 1]
+    assert sorted(arranged_each([{0: 2, 1: 2}], track, 2)[0].rows) == [0, 0, 1, 1]
 
 
 def test_ways_of_twins_ask_for_the_same_of_other_lanes():
@@ -212,11 +212,11 @@ def test_hidden_states_cross_as_rarely_as_they_can():
     ways = (still, still._replace(on=1, first=1, last=1))
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track(ways, crossings, ends=(0, 1))
-    rows = lined_up(arranged({0: 3, 1: 3}, track, 2), {0: 3, 1: 3}, track, 2).rows
+    rows = lined_up(arranged_each([{0: 3, 1: 3}], track, 2)[0], {0: 3, 1: 3}, track, 2).rows
     assert rows == (0, 0, 0, 1, 1, 1) and seconds(rows, track, 2) == 6.25
     coming = tuple(paced(1.0, 4.0, 5.0, 0.0)._replace(on=on, first=on, last=on) for on in (0, 1))
     track = Track(coming, crossings, ends=(0, 1))
-    alternating = lined_up(arranged({0: 4, 1: 4}, track, 2), {0: 4, 1: 4}, track, 2).rows
+    alternating = lined_up(arranged_each([{0: 4, 1: 4}], track, 2)[0], {0: 4, 1: 4}, track, 2).rows
     assert sum(a != b for a, b in pairwise(alternating)) > 3
 
 

@@ -11,7 +11,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict_phase
 from helmsman.planner.strategies.op_split.search import Split
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.schemas.workload import Workload
 

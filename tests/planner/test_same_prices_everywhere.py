@@ -18,7 +18,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.finalists import layer_seconds
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware

@@ -10,7 +10,8 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.table_check import check_table, table_warnings
 from helmsman.planner.strategies.streaming.tabulate import tabulate

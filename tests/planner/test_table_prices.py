@@ -10,7 +10,8 @@ from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel, CostOptions, Estimate
 from helmsman.planner.expansion import expansion, line
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout
 from helmsman.planner.strategies.streaming.work import layer_tasks
 from helmsman.schemas.workload import Workload

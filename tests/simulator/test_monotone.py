@@ -12,7 +12,8 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.workload import Workload

@@ -13,7 +13,8 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.op_split.search import SplitSearch, search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.workload import Workload
 

@@ -17,7 +17,8 @@ from helmsman.planner.strategies.common_options import (
     reshape_option,
     table_option,
 )
-from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, SplitRules
+from helmsman.planner.strategies.op_split.split_rules import Compression, SplitRules
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.division import divisible, most_parts

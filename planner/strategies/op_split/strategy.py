@@ -1,7 +1,7 @@
 """`op-split` (Park & Egger): which units of every decoder layer the accelerator computes from streamed data."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, combinations, product
 from typing import Literal
@@ -36,6 +36,7 @@ from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
 from helmsman.planner.strategies.op_split.prompts import PromptForm, elements, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
+from helmsman.planner.strategies.op_split.split_rules import Compression, SplitRules
 from helmsman.planner.strategies.streaming.division import DivisionPiece, joined
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.strategies.streaming.work import LayerWork, layer_work
@@ -45,11 +46,10 @@ from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.plan import Path, Strategy
+from helmsman.schemas.plan import Strategy
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
 
-Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
 """Runner-ups, and faster splits that do not fit, that a decision names; steps of the latter are the plan's and what
 their layers take more or less."""
@@ -59,23 +59,6 @@ _PROMPT_SPLITS = 4
 
 _MOST_PREDICTED = 64
 """The number of splits predicted at most where the closed form is a bound from below and cannot tell them apart."""
-
-
-@dataclass(frozen=True)
-class SplitRules:
-    """Every choice that the ablations of the paper switch.
-
-    `chunks`: into how many parts an operation may be divided; `compress`: 4-bit groups for what is streamed (`best`:
-    the search decides); `storage`: memories of NVMe devices that may hold streamed weights, in balanced shares;
-    `offload` off: nothing is computed by the host (the paper's GPU-only mode)."""
-
-    chunks: dict[str, int] = field(default_factory=dict)
-    compress: Compression = "none"
-    storage: tuple[str, ...] = ()
-    path: Literal["direct", "bounce"] = "direct"
-    pinning: Path = "pinned"
-    offload: bool = True
-    printed: bool = False
 
 
 @dataclass(frozen=True)
@@ -354,11 +337,8 @@ class OpSplit:
         others = tuple(
             (label(other.question.frame, other.question._blocks(other.split)), other.seconds) for other in rest[:SHOWN]
         )
-        unused, count = (
-            self.frame.roles.unused,
-            sum(configuration.fitting.evaluated for configuration in self.configurations),
-        )
-        return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
+        evaluated = sum(configuration.fitting.evaluated for configuration in self.configurations)
+        return Decision(plan, seconds, others, tuple(self._rejected(seconds)), self.frame.roles.unused, evaluated)
 
     def _rejected(self, seconds: float) -> Iterator[RejectedCandidate]:
         """The splits whose decode steps are faster than those of all that fit, by the closed form, where these count;

@@ -27,9 +27,9 @@ class OrderEstimate:
 
 
 @dataclass(frozen=True, eq=False)
-class Estimates:
-    """Estimates of compositions of `space` with the ends of the model at `ends`. `track`: what their order depends
-    on."""
+class OrderEstimator:
+    """Estimates how long compositions of `space` take in order, with the ends of the model at `ends`; `track`: what
+    their order depends on."""
 
     space: Compositions
     aim: Aim

@@ -34,16 +34,11 @@ class BlockOrder:
     pattern: Pattern
 
 
-def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> BlockOrder:
-    """Blocks in the best order among patterns.
+def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[BlockOrder]:
+    """Return the best order among patterns for each of `many` counts of blocks by way.
 
     Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others,
     after some for which least comes."""
-    return arranged_each([counts], track, buffers)[0]
-
-
-def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[BlockOrder]:
-    """Return the best order for each of many counts of blocks by way."""
     best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
     leads = [[one.pattern, *((lead, one.pattern[1]) for lead in _LEADS)] for one in best]
     return _best(many, leads, track, buffers)

@@ -7,7 +7,7 @@ from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, SearchResult
-from helmsman.planner.strategies.optimal.estimates import Estimates, OrderEstimate
+from helmsman.planner.strategies.optimal.estimates import OrderEstimate, OrderEstimator
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.pace import Track
@@ -55,7 +55,7 @@ class OrderSearch:
         estimates = self._estimates(space, result, aim or self.aim, beat)
         if self._in_turns:
             if self._several:
-                lined_up = ((near.lined_up(estimate), near) for estimate, near in estimates)
+                lined_up = ((estimator.lined_up(estimate), estimator) for estimate, estimator in estimates)
                 estimates = sorted(lined_up, key=lambda pair: pair[0].seconds)
             yield from self._of_every_kind(estimates, beat)
             return
@@ -66,17 +66,19 @@ class OrderSearch:
                 return
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
-    def _of_every_kind(self, estimates: Sequence[tuple[OrderEstimate, Estimates]], beat: float) -> Iterator[Finalist]:
+    def _of_every_kind(
+        self, estimates: Sequence[tuple[OrderEstimate, OrderEstimator]], beat: float
+    ) -> Iterator[Finalist]:
         """The first of every kind of composition that may beat so many seconds, of batches in turns, as they are
         predicted: what kinds lose to busy links and shared memories is no part of their estimates."""
         kinds: dict[object, int] = {}
-        for estimate, near in estimates:
+        for estimate, estimator in estimates:
             if estimate.seconds >= beat * self._worse:
                 return
             kind = self._kind(estimate)
             kinds[kind] = kinds.get(kind, 0) + 1
             if kinds[kind] <= (_MOST_ORDERED_OF_SEVERAL if self._several else _MOST_PREDICTED):
-                for finalist in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
+                for finalist in self.once(self.assignment(estimator.space, estimator.ends, estimate.arranged.rows)):
                     beat = min(beat, finalist.seconds)
                     yield finalist
 
@@ -97,31 +99,31 @@ class OrderSearch:
 
     def _estimates(
         self, space: Compositions, result: SearchResult, aim: Aim, beat: float
-    ) -> list[tuple[OrderEstimate, Estimates]]:
+    ) -> list[tuple[OrderEstimate, OrderEstimator]]:
         """Return about how long compositions take in order, the least first; of batches in turns, of those that add up
         to less than `beat`."""
-        estimates: dict[tuple[Ends, object], tuple[OrderEstimate, Estimates]] = {}
+        estimates: dict[tuple[Ends, object], tuple[OrderEstimate, OrderEstimator]] = {}
         offered, most = self.aim.leading == "prefill", _MOST_SIMPLE_IN_TURNS if self._in_turns else _MOST_SIMPLE
         for ends in dict.fromkeys(
             (*(ends for ends, _ in result.best), *(space.blocks.arrangements if offered else ()))
         ):
-            near = Estimates(space, aim, ends, self._track(ends))
+            estimator = OrderEstimator(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in result.best if there == ends]
-            plain = near.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
+            plain = estimator.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
             tried = [composition for composition in (*pool, *plain) if composition.seconds < beat or not self._in_turns]
-            for estimate in near.of(tried):
-                estimates[ends, estimate.composition.counts] = estimate, near
+            for estimate in estimator.of(tried):
+                estimates[ends, estimate.composition.counts] = estimate, estimator
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
 
-    def _lined_up(self, best: Sequence[tuple[OrderEstimate, Estimates]]) -> Iterator[tuple[OrderEstimate, Ends]]:
+    def _lined_up(self, best: Sequence[tuple[OrderEstimate, OrderEstimator]]) -> Iterator[tuple[OrderEstimate, Ends]]:
         """The best few in their best order, and where their ends are; those of several accelerators that may take less
         than others do."""
         least = inf
-        for estimate, near in best[: _MOST_ORDERED_OF_SEVERAL if self._several else _MOST_ORDERED]:
+        for estimate, estimator in best[: _MOST_ORDERED_OF_SEVERAL if self._several else _MOST_ORDERED]:
             if not self._several or estimate.composition.seconds < least:
-                improved = near.lined_up(estimate)
+                improved = estimator.lined_up(estimate)
                 least = min(least, improved.seconds)
-                yield improved, near.ends
+                yield improved, estimator.ends
 
     def once(self, chosen: Assignment) -> Iterator[Finalist]:
         """An assignment as it is predicted, unless it was before."""

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -117,8 +118,8 @@ def _option_named(message: str) -> tuple[str | None, str]:
     return None, message
 
 
-class _PrintAction(argparse.Action):
-    """Prints a text and exits."""
+class _PrintAction(argparse.Action, ABC):
+    """Prints a text and exits; what text, its subclasses say."""
 
     def __call__(
         self,
@@ -131,9 +132,9 @@ class _PrintAction(argparse.Action):
         say(self.text(parser, str(values)))
         parser.exit(0)
 
+    @abstractmethod
     def text(self, parser: Parser, value: str) -> str:
         """Return the text for the option's value."""
-        raise NotImplementedError
 
 
 class _HelpAll(_PrintAction):
