@@ -3,7 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := CMakeLists.txt $(wildcard csrc/*.h csrc/*.cpp csrc/*/*.h csrc/*/*.cpp)
+NATIVE_FILES := $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*/*.h csrc/*/*/*.cpp)
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-hostile lint types layers unit coverage nightly arm64 sanitize schemas clean
 
@@ -15,6 +16,7 @@ test: lint types layers unit
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(BIN)/clang-format --dry-run --Werror $(NATIVE_FILES)
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -53,10 +55,12 @@ sanitize: $(STAMP)
 schemas: $(STAMP)
 	$(BIN)/python -m helmsman.schemas.generate
 
-$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+# Most of torch is unpacked while native code is compiled.
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE_FILES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch scikit-build-core pybind11 cmake ninja
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
+	$(PIP) scikit-build-core pybind11 cmake ninja
+	$(PIP) torch & torch=$$!; $(PIP) --no-build-isolation --no-deps -e .; built=$$?; wait $$torch && exit $$built
+	$(PIP) --no-build-isolation -e '.[dev]'
 	touch $@
 
 clean:

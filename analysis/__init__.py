@@ -1,1 +1,1 @@
-"""Comparing and questioning plans and traces."""
+"""Analysis of plans and traces: predicted, simulated and measured seconds compared, strategies compared, pictures."""

@@ -8,7 +8,7 @@ from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.file_formats import MIX
 from helmsman.planner.registry import RECOMMENDED, method, names
-from helmsman.scheduler.policies import POLICIES
+from helmsman.scheduler.policies import policies
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import STORED_FORMATS, is_plain, size_of
 from helmsman.schemas.listing import Entry, Kind, Listing
@@ -57,7 +57,7 @@ def _strategies() -> Iterator[tuple[str, str]]:
 
 
 def _policies() -> Iterator[tuple[str, str]]:
-    yield from ((name, policy.help) for name, policy in POLICIES.items())
+    yield from ((name, policy.help) for name, policy in policies())
 
 
 def _formats() -> Iterator[tuple[str, str]]:

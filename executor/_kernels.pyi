@@ -2,8 +2,8 @@
 
 Weights of a linear layer are *packed*: 16 rows interleaved, `[ceil(rows/16)][columns][16]`, rows padded with
 zeros, so that one thread reads one strictly ascending stream. Activations and accumulation are f32.
-Weights in quantised formats are multiplied as they are stored (csrc/panels.h): GGUF's blocks q8_0, q4_0, q4_k and q6_k,
-and q8 and q4, groups of 64 columns with a scale and a minimum in f16. What activations are rounded to is told to each
+Weights in quantised formats are multiplied as they are stored (csrc/formats/format.h, panels.h): GGUF's blocks, and q8
+and q4, groups of 64 columns with a scale and a minimum in f16. What activations are rounded to is told to each
 product: a precision is for many tokens; a few (up to 16; of quantised weights on AVX2 up to 4), which meet weights as
 these are read, take f32 where weights are bf16, and 16 bits where they are quantised, unless f32 was asked for.
 A row of a cache in q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
@@ -68,7 +68,7 @@ class Arena:
 def packed_size(fmt: StoredFormat, rows: int, columns: int) -> int:
     """Bytes of a packed matrix. Rows [a, b), both multiples of 16, of any format are the bytes from
     packed_size(fmt, a, columns) to packed_size(fmt, b, columns). A sixteenth of 16 rows is a row as it is looked up.
-    Raises ValueError where GGUF's blocks (32 columns, 256 of q4_k and q6_k) do not divide `columns`."""
+    Raises ValueError where GGUF's blocks do not divide `columns`."""
 
 def pack(
     source: SupportsBuffer, source_format: StoredFormat, target: Buffer, fmt: StoredFormat, rows: int, columns: int
@@ -539,8 +539,9 @@ class Ragged:
         """First row, tokens, past, and runs: position, count, row of caches."""
 
 class Cohort:
-    """Requests whose attention the host does, a layer in an iteration, while the accelerator goes on (csrc/cohort.h).
+    """Requests whose attention the host does, a layer in an iteration, while the accelerator goes on.
 
+    csrc/serving/cohort.h is what it does.
     `host`: a stage of their own; `kept`: in the accelerator's memory, `size` bytes for so many rows. `rise`: of several
     cohorts the host attends to first layers first (1), to last ones (-1), or as they come (0)."""
 
@@ -556,7 +557,7 @@ class Cohort:
         """Forget the token under way. Raises ValueError while something is."""
 
 class StreamedWeights:
-    """Weights that come over the link in every pass (csrc/serving_weights.h).
+    """Weights that come over the link in every pass (csrc/serving/serving_weights.h).
 
     `operations`: (operation of the accelerator's stage, set of buffers, owner of what is there, moves) each; `ahead`:
     they come as soon as their set is free, else after what is before their operation; `together`: nothing begins before
@@ -572,7 +573,7 @@ class StreamedWeights:
     ) -> None: ...
 
 class ServingPass:
-    """One iteration of serving, submitted as it is made (csrc/serving.h).
+    """One iteration of serving, submitted as it is made (csrc/serving/serving.h).
 
     `swap_out`, then `swap_in`: copies before anything else of a layer; `fetch` and `store`: before and after attention,
     of prompts whose caches pass through; `joining`: cohorts by layer, each with its rows behind those of sub-batch 0,

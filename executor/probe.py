@@ -1,4 +1,4 @@
-"""Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
+"""Probes: what memory and links do right now, beside a run."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain, cycle

@@ -1,4 +1,4 @@
-"""Probes of devices and links in turns, beside a run: what each reads, computes and moves now (rule 7 of measuring)."""
+"""Probes of devices and links in turns, beside a run: what each reads, computes and moves now."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property

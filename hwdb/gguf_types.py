@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from helmsman.schemas.formats import BLOCKS, FORMATS
+
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
@@ -56,8 +58,5 @@ BLOCK_TYPES: dict[int, BlockType] = {
 }
 """By the number that files use (ggml's `ggml_type`); numbers that are missing were withdrawn."""
 
-PLAIN = ("f32", "f16", "bf16")
-"""One value after the other."""
-
-READ = (*PLAIN, "q8_0", "q4_0", "q4_k", "q6_k")
+READ = (*FORMATS, *BLOCKS)
 """Types whose matrices can be used."""

@@ -8,7 +8,7 @@ from helmsman.schemas.model import LearnedPositions, Model
 from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 128
-"""Rows (sequences x tokens) that pass through a stage at a time; csrc/stage.h's kChunkRows."""
+"""Rows (sequences x tokens) that pass through a stage at a time; csrc/stage/stage.h's kChunkRows."""
 
 EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of

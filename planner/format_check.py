@@ -5,16 +5,8 @@ from typing import Any, NamedTuple
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import KvFormat, StoredFormat, block_of, is_plain
+from helmsman.schemas.formats import FORMAT_FACTS, KvFormat, StoredFormat, block_of, is_plain
 from helmsman.schemas.model import Model
-
-_INSTEAD: dict[StoredFormat, tuple[StoredFormat, ...]] = {
-    "q4_k": ("q4_0", "q4"),
-    "q4_0": ("q4",),
-    "q6_k": ("q8_0", "q8"),
-    "q8_0": ("q8",),
-}
-"""What is nearest to a format and has shorter blocks; the last takes any number of columns."""
 
 
 class Misfit(NamedTuple):
@@ -29,7 +21,7 @@ def weights_misfit(model: Model, fmt: StoredFormat) -> Misfit | None:
     tensor = next((tensor for tensor in tensors(model) if not fits(tensor, fmt)), None)
     if tensor is None:
         return None
-    remedy = next(other for other in _INSTEAD[fmt] if all(fits(tensor, other) for tensor in tensors(model)))
+    remedy = next(other for other in FORMAT_FACTS[fmt].nearest if all(fits(tensor, other) for tensor in tensors(model)))
     return Misfit(_undivided(tensor, fmt), remedy)
 
 
@@ -37,7 +29,7 @@ def matrix_misfit(tensor: Tensor, fmt: StoredFormat) -> Misfit | None:
     """Return the misfit of one tensor."""
     if fits(tensor, fmt):
         return None
-    return Misfit(_undivided(tensor, fmt), next(other for other in _INSTEAD[fmt] if fits(tensor, other)))
+    return Misfit(_undivided(tensor, fmt), next(other for other in FORMAT_FACTS[fmt].nearest if fits(tensor, other)))
 
 
 def cache_misfit(model: Model, fmt: KvFormat) -> Misfit | None:

@@ -4,16 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.decision import SchedulingDecision
+from helmsman.scheduler.decision import Home, Kind, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.pass_work import PassWork
+from helmsman.scheduler.policies import PolicyMaker
 
 def simulate(
     columns: Mapping[str, Any],
     cost: IterationCost,
     believed: IterationCost,
     limits: Limits,
-    policy: str,
+    policy: str | PolicyMaker,
     options: Mapping[str, bool | int | float | str],
     replicas: int = 1,
     router: str = "round-robin",
@@ -23,9 +24,9 @@ def simulate(
 ) -> dict[str, Any]:
     """Requests (the columns of `schemas.requests.Requests`, which have been checked) through replicas in virtual time.
 
-    `cost` is what passes take, `believed` what the policy takes them to. `options`: all of the policy's own, checked
-    (`scheduler.policies`). `router`: round-robin, least-loaded or prefix-aware. `reference`: every pass on its own
-    instead of runs of decodes in closed form. `log`: keep the order of events. `check`: compare all sums with what
+    `cost` is what passes take, `believed` what the policy takes them to. `options`: all of a native policy's own,
+    checked (`scheduler.policies`). `router`: round-robin, least-loaded or prefix-aware. `reference`: every pass on its
+    own instead of runs of decodes in closed form. `log`: keep the order of events. `check`: compare all sums with what
     requests say after every pass.
 
     Arrays by name; n requests, r replicas (ids of passes' kinds: gpu-only, simple, pipelined, deferred):
@@ -43,6 +44,91 @@ def simulate(
 
     Raises ValueError for a name or option that does not exist, RuntimeError where a policy does what it must not."""
 
+class ReplicaState:
+    """The requests of one replica, where their caches are, and the pass that a policy in Python is making.
+
+    It lives while `decide` runs: afterwards every method raises RuntimeError, as it does where a policy asks for what
+    cannot be. Requests have numbers in the order in which they came to the replica; sizes are tokens and blocks."""
+
+    @property
+    def waiting(self) -> list[int]:
+        """Requests of which nothing is cached, the first to begin first."""
+
+    @property
+    def prompting(self) -> list[int]:
+        """Requests whose prompts have begun, in the order in which they may go on."""
+
+    @property
+    def on_gpu(self) -> list[int]:
+        """Requests that decode with their cache on the accelerator, by number."""
+
+    @property
+    def on_cpu(self) -> list[int]:
+        """Requests that decode with attention on the host, in the order in which they came there."""
+
+    @property
+    def swapped(self) -> list[int]:
+        """Requests whose cache waits at the host to come back."""
+
+    @property
+    def running(self) -> int:
+        """Requests that hold one of `sequences` places."""
+
+    @property
+    def sequences(self) -> int:
+        """Requests that may run at a time."""
+
+    @property
+    def budget(self) -> int:
+        """Tokens that a pass with prompts may have."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the pass has so far."""
+
+    def free(self, home: Home) -> int:
+        """Blocks that can be had in a cache."""
+
+    def growth(self) -> int:
+        """Blocks that decode_on_gpu takes."""
+
+    def priority(self, request: int) -> int: ...
+    def cached(self, request: int) -> int:
+        """Tokens in its cache."""
+
+    def produced(self, request: int) -> int:
+        """Tokens that it has yielded."""
+
+    def prompt_left(self, request: int, home: Home) -> int:
+        """Tokens of its prompt that are still to be computed if it goes on with its cache at `home`."""
+
+    def prompt_blocks(self, request: int, count: int, home: Home) -> int:
+        """Blocks that prompt(request, count, home) takes."""
+
+    def moved_blocks(self, request: int) -> int:
+        """Blocks that moving its cache takes."""
+
+    def preempt(self, request: int) -> None:
+        """Give up its cache: it waits to be computed again."""
+
+    def swap_out(self, request: int, pause: bool) -> None:
+        """Its cache goes to the host: it waits there to come back (`pause`), or decodes there from now on."""
+
+    def swap_in(self, request: int) -> None:
+        """Its cache comes back, and it decodes on the accelerator."""
+
+    def decode_on_gpu(self) -> None:
+        """Everybody in `on_gpu` decodes; to be called where there is anybody, after all moves."""
+
+    def prompt(self, request: int, count: int, home: Home) -> None:
+        """Compute `count` more tokens of a prompt, begun or waiting."""
+
+    def decode_on_cpu(self, request: int, half: int) -> None:
+        """A request of `on_cpu` decodes in sub-batch 0 or 1."""
+
+    def kind(self, kind: Kind) -> None:
+        """The pass is of this kind (not deferred, which takes cohorts that policies in Python do not form)."""
+
 class Scheduler:
     """A policy and the state of one replica, for whoever runs passes: the objects that `simulate` uses.
 
@@ -53,7 +139,7 @@ class Scheduler:
         self,
         cost: IterationCost,
         limits: Limits,
-        policy: str,
+        policy: str | PolicyMaker,
         options: Mapping[str, bool | int | float | str],
         hash_block: int = 0,
     ) -> None: ...

@@ -1,15 +1,24 @@
 """Policies: which there are, what they do, and their options: types, defaults, ranges, and what they mean.
 
-The policies themselves are native (csrc/scheduling, one file each); what reaches them has been checked here."""
+Helm's own are native (csrc/scheduling, one file each); what reaches them has been checked here. Other packages add
+policies in Python by an entry point of the group `helmsman.policies` that names a `PolicyOptions` with `make`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, partial
 from math import isfinite
-from typing import TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from helmsman.scheduler.decision import Home
 from helmsman.scheduler.limits import HOST_ORDERS
 from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from helmsman.scheduler._scheduling import ReplicaState
+
+GROUP = "helmsman.policies"
 
 Value = str | int | float | bool
 Amount = TypeVar("Amount", int, float)
@@ -94,13 +103,32 @@ Option = WordChoice | Flag | WholeNumber | Number
 """An option of a policy: its default, and its meaning."""
 
 
+class PythonPolicy(Protocol):
+    """A policy in Python, of one replica."""
+
+    def decide(self, state: "ReplicaState") -> None:
+        """Make the next pass by the methods of `state`: first who leaves or moves (preempt, swap_out, swap_in), then
+        decode_on_gpu, then prompts, decodes on the host and the kind of pass. Doing nothing means waiting for an
+        arrival; while anything runs, something must go on."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """A policy for people, its options by name, and where keys and values of its requests are when they decode."""
+    """A policy for people, its options by name, and where keys and values of its requests are when they decode.
+
+    `make`: for each replica a policy in Python, from the values of its options; None: the policy is native."""
 
     help: str
     options: Mapping[str, Option]
     homes: tuple[Home, ...] = ("gpu", "cpu")
+    make: Callable[[Mapping[str, Value]], PythonPolicy] | None = None
+
+
+class PolicyMaker(NamedTuple):
+    """What native code makes a replica's policy in Python with."""
+
+    make: Callable[[], PythonPolicy]
+    homes: tuple[Home, ...]
 
 
 _SATURATION = WholeNumber(
@@ -173,7 +201,19 @@ POLICIES: Mapping[str, PolicyOptions] = {
         {"saturation": _SATURATION, **_POOL},
     ),
 }
-"""By name; csrc/scheduling/policy.cpp has the same names."""
+"""Helm's own by name; csrc/scheduling/policy.cpp has the same names."""
+
+
+def policies() -> Iterator[tuple[str, PolicyOptions]]:
+    """Yield names and options of all policies, Helm's own first."""
+    yield from POLICIES.items()
+    yield from ((name, policy_options(name)) for name in _added() if name not in POLICIES)
+
+
+def policy_maker(policy: str, options: Mapping[str, Value]) -> str | PolicyMaker:
+    """Return what native code knows a policy by: the name of one of its own, or what makes one in Python."""
+    known = policy_options(policy)
+    return policy if known.make is None else PolicyMaker(partial(known.make, dict(options)), known.homes)
 
 
 def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
@@ -190,9 +230,33 @@ def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
 
 def policy_options(policy: str) -> PolicyOptions:
     """Return a policy's options. Raises UsageError for one that there is not."""
-    if policy not in POLICIES:
-        raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {', '.join(POLICIES)}")
-    return POLICIES[policy]
+    if policy in POLICIES:
+        return POLICIES[policy]
+    if policy in _added():
+        return _loaded(_added()[policy])
+    names = ", ".join((*POLICIES, *_added()))
+    raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {names}")
+
+
+def _loaded(point: "EntryPoint") -> PolicyOptions:
+    """The policy of another package. Raises UsageError where its entry point leads to none."""
+    remedy = f"mend or remove the package that names {point.value} as a policy"
+    try:
+        result = point.load()
+    except Exception as error:  # whatever another package does wrong
+        raise UsageError(f"cannot be loaded: {error!r}", field="policy", value=point.name, remedy=remedy) from error
+    if not isinstance(result, PolicyOptions) or not callable(result.make):
+        problem = "is no PolicyOptions whose `make` makes a policy"
+        raise UsageError(problem, field="policy", value=point.name, remedy=remedy)
+    return result
+
+
+@cache
+def _added() -> "dict[str, EntryPoint]":
+    """Policies of other packages that are installed."""
+    from importlib.metadata import entry_points  # takes 20 ms
+
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _value(name: str, option: Option, text: str | None) -> Value:

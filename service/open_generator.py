@@ -12,7 +12,7 @@ from helmsman.executor.serving.loop import ServingLoop
 from helmsman.planner.native_room import fitted, native_device
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
-from helmsman.scheduler.policies import policy_options
+from helmsman.scheduler.policies import policy_maker, policy_options
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.serving_question import ServingSetting
 from helmsman.service.generation import EngineCapacity, Generator
@@ -45,7 +45,8 @@ def _order(setup: Setup) -> HostOrder:
 
 def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Generator:
     block = setup.limits.block if prefix_cache else 0
-    scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options, block)
+    policy = policy_maker(setup.policy, setup.options)
+    scheduler = Scheduler(setup.believed, setup.limits, policy, setup.options, block)
     loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
     capacity = capacity_of(setup.limits, setup.policy)
     return LoopGenerator(loop, capacity, lambda: share_of(engine.occupancy, capacity.homes), engine.close)

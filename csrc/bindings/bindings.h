@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
-#include "../arena.h"
-#include "../event.h"
-#include "../linear.h"
-#include "../pool.h"
-#include "../queue.h"
-#include "../stage.h"
+#include "runtime/arena.h"
+#include "runtime/event.h"
+#include "kernels/linear/linear.h"
+#include "runtime/pool.h"
+#include "runtime/queue.h"
+#include "stage/stage.h"
 
 namespace helm {
 
@@ -82,13 +82,14 @@ struct Times {
 Events events_of(const std::vector<std::shared_ptr<Event>>& events);
 
 // Of caches: keys, their offset, values, theirs, from sequence to sequence, from head to head; first position, count.
-using SpanArgs = std::tuple<const Buffer*, long long, const Buffer*, long long, long long, long long, long long, long long>;
+using SpanArgs =
+    std::tuple<const Buffer*, long long, const Buffer*, long long, long long, long long, long long, long long>;
 
 // What the call of the same purpose does once it is run; arguments have been checked. The caller keeps alive what
 // is passed by reference. A prepared pass checks its tokens, past, start and stop when it is called; neither that nor
 // what it returns needs the GIL.
-std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
-                                    const std::string& format, long long rows, long long columns);
+std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target, const std::string& format,
+                                    long long rows, long long columns);
 using PreparedPass = std::function<std::function<void()>(long long tokens, long long past, long long start,
                                                          std::optional<long long> stop)>;
 PreparedPass stage_pass(const py::object& stage, const Buffer* source, const Buffer* target, const py::buffer& stamps,
@@ -101,7 +102,8 @@ std::function<void()> turning(Pool& pool, const Buffer& source, long long source
                               const std::vector<long long>& counts, const std::string& stored,
                               const std::string& format, bool transposed);
 
-// What is behind a Stage, its workspace, a Queue, a CopyEngine of Python: they are kept alive. Drop them holding the GIL.
+// What is behind a Stage, its workspace, a Queue, a CopyEngine of Python: they are kept alive. Drop them holding the
+// GIL.
 std::shared_ptr<Stage> stage_of(const py::object& stage);
 Buffer workspace_of(const py::object& stage);
 std::shared_ptr<Queue> queue_of(const py::object& queue);
@@ -119,7 +121,6 @@ std::function<void()> disk_read(const std::shared_ptr<DiskFile>& file, long long
                                 long long target_offset, long long size);
 
 // A matrix whose packed weights are in `weights`. Throws ValueError when they are too small.
-Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,
-                 long long columns);
+Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows, long long columns);
 
 }  // namespace helm

@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <iterator>
 
-#include "../shape.h"
-#include "bindings.h"
+#include "formats/shape.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 
@@ -15,14 +15,12 @@ size_t count_of(const char* name, long long value, long long least) {
 
 namespace {
 
-constexpr const char* kFormats[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"};
-
 // Among the first `count` formats.
 Format named_format(const std::string& name, size_t count) {
   std::string known;
   for (size_t i = 0; i < count; ++i) {
-    if (name == kFormats[i]) return static_cast<Format>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kFormats[i]);
+    if (name == kFormats[i].name) return static_cast<Format>(i);
+    known += std::string(i == 0 ? "" : ", ") + kFormats[i].name;
   }
   throw py::value_error("unknown format '" + name + "'; choose from " + known);
 }
@@ -35,8 +33,8 @@ Format stored_format_of(const std::string& name) { return named_format(name, std
 
 void expect_columns(Format format, size_t columns) {
   if (!divides(format, columns))
-    throw py::value_error(std::string(kFormats[static_cast<size_t>(format)]) + " has blocks of " +
-                          std::to_string(block_of(format).columns) + " columns, which do not divide " +
+    throw py::value_error(std::string(facts_of(format).name) + " has blocks of " +
+                          std::to_string(facts_of(format).columns) + " columns, which do not divide " +
                           std::to_string(columns));
 }
 

@@ -1,13 +1,13 @@
 // Packing, unpacking and decompression.
-#include "../compress.h"
+#include "kernels/cache/compress.h"
 
-#include "../cache_rows.h"
+#include "kernels/cache/cache_rows.h"
 
-#include "../finite.h"
-#include "../isa.h"
-#include "../linear.h"
-#include "../pack.h"
-#include "bindings.h"
+#include "formats/finite.h"
+#include "kernels/isa.h"
+#include "kernels/linear/linear.h"
+#include "formats/pack.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
@@ -81,8 +81,8 @@ void decompress_checked(Pool& pool, const Buffer& source, const Buffer& target, 
 
 }  // namespace
 
-std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
-                                    const std::string& format, long long rows, long long columns) {
+std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target, const std::string& format,
+                                    long long rows, long long columns) {
   const Matrix m = matrix_of("target", target, format, rows, columns);
   format_of(format);
   expect_size("source", source, packed_size(Format::q4, m.rows, m.columns));
@@ -148,9 +148,7 @@ void compress_rows(const py::buffer& source, const Buffer& target, long long row
 void register_compress(py::module_& module) {
   module.def(
       "packed_size",
-      [](const std::string& format, long long rows, long long columns) {
-        return Packed(format, rows, columns).size();
-      },
+      [](const std::string& format, long long rows, long long columns) { return Packed(format, rows, columns).size(); },
       py::arg("fmt"), py::arg("rows"), py::arg("columns"));
   module.def("pack", &pack_checked, py::arg("source"), py::arg("source_format"), py::arg("target"), py::arg("fmt"),
              py::arg("rows"), py::arg("columns"));

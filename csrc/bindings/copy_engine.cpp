@@ -1,9 +1,9 @@
-#include "../copy_engine.h"
+#include "runtime/copy_engine.h"
 
 #include <cstdint>
 
-#include "../shape.h"
-#include "bindings.h"
+#include "formats/shape.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
@@ -90,16 +90,15 @@ long long submit_lookup(BoundEngine& engine, const Buffer& target, long long tar
 
 Copy strided_copy(const Buffer& target, long long target_offset, Pair target_strides, const Buffer& source,
                   long long source_offset, Pair source_strides, Pair counts, long long size) {
-  const Copy copy{target,
-                  count_of("target_offset", target_offset, 0),
-                  source,
-                  count_of("source_offset", source_offset, 0),
-                  count_of("size", size, 0),
-                  {count_of("target_strides", target_strides.first, 0),
-                   count_of("target_strides", target_strides.second, 0)},
-                  {count_of("source_strides", source_strides.first, 0),
-                   count_of("source_strides", source_strides.second, 0)},
-                  {count_of("counts", counts.first, 0), count_of("counts", counts.second, 0)}};
+  const Copy copy{
+      target,
+      count_of("target_offset", target_offset, 0),
+      source,
+      count_of("source_offset", source_offset, 0),
+      count_of("size", size, 0),
+      {count_of("target_strides", target_strides.first, 0), count_of("target_strides", target_strides.second, 0)},
+      {count_of("source_strides", source_strides.first, 0), count_of("source_strides", source_strides.second, 0)},
+      {count_of("counts", counts.first, 0), count_of("counts", counts.second, 0)}};
   product({copy.counts[0], copy.counts[1], copy.size});
   expect_range("target", target, copy.target_offset, reach(copy.target_strides, copy.counts, copy.size));
   expect_range("source", source, copy.source_offset, reach(copy.source_strides, copy.counts, copy.size));
@@ -115,12 +114,11 @@ void register_copy_engine(py::module_& module) {
   py::class_<BoundEngine, std::shared_ptr<BoundEngine>>(module, "CopyEngine")
       .def(py::init<double, double, int, bool>(), py::arg("rate"), py::arg("latency"), py::arg("cpu"),
            py::arg("ahead") = false)
-      .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"),
-           py::arg("source_offset"), py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr,
-           py::arg("times") = py::none())
-      .def("submit_strided", &submit_strided, py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
-           py::arg("source"), py::arg("source_offset"), py::arg("source_strides"), py::arg("counts"),
+      .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"), py::arg("source_offset"),
            py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
+      .def("submit_strided", &submit_strided, py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
+           py::arg("source"), py::arg("source_offset"), py::arg("source_strides"), py::arg("counts"), py::arg("size"),
+           py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
       .def("submit_lookup", &submit_lookup, py::arg("target"), py::arg("target_offset"), py::arg("table"),
            py::arg("fmt"), py::arg("rows"), py::arg("columns"), py::arg("ids"), py::arg("count"),
            py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())

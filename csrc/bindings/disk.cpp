@@ -1,14 +1,13 @@
-#include "../disk.h"
+#include "runtime/disk.h"
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
 
 size_t block_of(const DiskFile& file, long long offset, size_t size) {
   const size_t at = count_of("offset", offset, 0);
-  if (at % DiskFile::kBlock != 0)
-    throw py::value_error("offset must be a multiple of 4096, not " + std::to_string(at));
+  if (at % DiskFile::kBlock != 0) throw py::value_error("offset must be a multiple of 4096, not " + std::to_string(at));
   if (at > file.size() || size > file.size() - at)
     throw py::value_error("the file has " + std::to_string(file.size()) + " bytes; " + std::to_string(size) +
                           " from offset " + std::to_string(at) + " do not fit");

@@ -1,6 +1,6 @@
-#include "../isa.h"
+#include "kernels/isa.h"
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 

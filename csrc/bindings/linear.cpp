@@ -1,14 +1,13 @@
-#include "../linear.h"
+#include "kernels/linear/linear.h"
 
-#include "../shape.h"
-#include "bindings.h"
+#include "formats/shape.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
 
-void linear_checked(Pool& pool, const std::string& format, const Buffer& weights, long long rows,
-                    long long columns, const py::buffer& x, const py::buffer& y, long long tokens,
-                    const std::string& activations) {
+void linear_checked(Pool& pool, const std::string& format, const Buffer& weights, long long rows, long long columns,
+                    const py::buffer& x, const py::buffer& y, long long tokens, const std::string& activations) {
   Matrix m = matrix_of("weights", weights, format, rows, columns);
   m.activations = activations_of(activations);
   const size_t n = count_of("tokens", tokens);

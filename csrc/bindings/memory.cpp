@@ -1,7 +1,7 @@
 // Pool, Arena and Buffer.
 #include <system_error>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 

@@ -1,5 +1,5 @@
 // The Python module `helmsman.executor._kernels`; its contract is executor/_kernels.pyi.
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 PYBIND11_MODULE(_kernels, module) {
   module.doc() = "Native kernels of the executor.";

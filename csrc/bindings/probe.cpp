@@ -1,10 +1,10 @@
-#include "../probe.h"
+#include "stage/probe.h"
 
 #include <deque>
 
-#include "../isa.h"
-#include "../shape.h"
-#include "spans.h"
+#include "kernels/isa.h"
+#include "formats/shape.h"
+#include "bindings/spans.h"
 
 namespace helm {
 namespace {
@@ -12,8 +12,8 @@ namespace {
 using Caches = std::vector<std::pair<const Buffer*, const Buffer*>>;
 
 std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
-                                        const std::vector<const Buffer*>& weights, long long rows,
-                                        long long columns, long long tokens, long long repeats, const std::string& activations) {
+                                        const std::vector<const Buffer*>& weights, long long rows, long long columns,
+                                        long long tokens, long long repeats, const std::string& activations) {
   if (weights.empty()) throw py::value_error("weights must hold at least one buffer");
   std::vector<Matrix> matrices;
   for (const Buffer* buffer : weights) {
@@ -30,7 +30,7 @@ std::vector<double> time_spans(Pool& pool, const std::string& format, const std:
                                long long heads, long long kv_heads, long long head_dim, long long batch,
                                long long repeats, long long tokens, const std::string& activations) {
   Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim), 1,
-                  kv_format_of(format), attention_in_bf16(activations)};
+                  kv_format_of(format),     attention_in_bf16(activations)};
   if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
   if (!divides(shape.format, shape.head_dim)) throw py::value_error("q8_0 needs a head_dim that is a multiple of 32");
   const size_t rows = count_of("batch", batch), times = count_of("repeats", repeats);
@@ -47,13 +47,14 @@ std::vector<double> time_spans(Pool& pool, const std::string& format, const std:
   return time_attention(pool, shape, spans, rows, wanted, times);
 }
 
-std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv,
-                                           long long heads, long long kv_heads, long long head_dim,
-                                           long long capacity, long long context, long long repeats,
-                                           long long tokens, const std::string& activations) {
+std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
+                                           long long kv_heads, long long head_dim, long long capacity,
+                                           long long context, long long repeats, long long tokens,
+                                           const std::string& activations) {
   if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
   if (context > capacity) throw py::value_error("context exceeds capacity");
-  const long long size = row_size(kv_format_of(format), count_of("head_dim", head_dim)) * count_of("capacity", capacity);
+  const long long size =
+      row_size(kv_format_of(format), count_of("head_dim", head_dim)) * count_of("capacity", capacity);
   std::vector<std::vector<SpanArgs>> layers;
   for (const auto& [keys, values] : kv) layers.push_back({{keys, 0, values, 0, 0, size, 0, context}});
   return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats, tokens, activations);
@@ -86,8 +87,8 @@ std::vector<double> time_divided_checked(TimeDivided timer, bool keys, Pool& poo
 std::vector<double> time_scores_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
                                         long long kv_heads, long long head_dim, long long capacity, long long context,
                                         long long batch, long long repeats) {
-  return time_divided_checked(&time_scores, true, pool, format, kv, heads, kv_heads, head_dim, capacity, context,
-                              batch, repeats);
+  return time_divided_checked(&time_scores, true, pool, format, kv, heads, kv_heads, head_dim, capacity, context, batch,
+                              repeats);
 }
 
 std::vector<double> time_wv_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
@@ -105,9 +106,13 @@ std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long lon
   return time_read(pool, buffer.data, buffer.size, times, step);
 }
 
-constexpr std::pair<const char*, InputKind> kInputKinds[] = {
-    {"floats", InputKind::floats}, {"tiled", InputKind::tiled}, {"rounded", InputKind::rounded}, {"words", InputKind::words},
-    {"small_words", InputKind::small_words}, {"bytes", InputKind::bytes}, {"pairs", InputKind::pairs}};
+constexpr std::pair<const char*, InputKind> kInputKinds[] = {{"floats", InputKind::floats},
+                                                             {"tiled", InputKind::tiled},
+                                                             {"rounded", InputKind::rounded},
+                                                             {"words", InputKind::words},
+                                                             {"small_words", InputKind::small_words},
+                                                             {"bytes", InputKind::bytes},
+                                                             {"pairs", InputKind::pairs}};
 
 InputKind kind_of(const std::string& name) {
   for (const auto& [text, kind] : kInputKinds)
@@ -136,8 +141,8 @@ void register_probe(py::module_& module) {
   module.def("product_kind", &product_kind, py::arg("fmt"), py::arg("tokens"), py::arg("activations") = "int16");
   module.def("peak_products", [](const std::string& kind) { return peak_products(kind_of(kind)); }, py::arg("kind"));
   module.def("time_peak", &time_peak_checked, py::arg("pool"), py::arg("kind"), py::arg("rounds"), py::arg("repeats"));
-  module.def("time_linear", &time_linear_checked, py::arg("pool"), py::arg("fmt"), py::arg("weights"),
-             py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"), py::arg("activations") = "int16");
+  module.def("time_linear", &time_linear_checked, py::arg("pool"), py::arg("fmt"), py::arg("weights"), py::arg("rows"),
+             py::arg("columns"), py::arg("tokens"), py::arg("repeats"), py::arg("activations") = "int16");
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
              py::arg("repeats"), py::arg("tokens") = 1, py::arg("activations") = "f32");

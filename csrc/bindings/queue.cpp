@@ -1,9 +1,9 @@
 // Event and Queue.
-#include "../queue.h"
+#include "runtime/queue.h"
 
-#include "../disk.h"
-#include "../stage.h"
-#include "bindings.h"
+#include "runtime/disk.h"
+#include "stage/stage.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
@@ -47,16 +47,15 @@ double time_of(const Event& event) {
   return event.time();
 }
 
-void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source, const Buffer* target,
-               long long tokens, long long past, const py::buffer& stamps, long long first,
-               std::optional<long long> last, long long start, std::optional<long long> stop, const Waits& wait,
-               const std::shared_ptr<Event>& done) {
+void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source, const Buffer* target, long long tokens,
+               long long past, const py::buffer& stamps, long long first, std::optional<long long> last,
+               long long start, std::optional<long long> stop, const Waits& wait, const std::shared_ptr<Event>& done) {
   queue.submit(stage_pass(stage, source, target, stamps, first, last)(tokens, past, start, stop), nullptr,
                Times(py::none()), wait, done);
 }
 
-void run_attend(BoundQueue& queue, const py::object& stage, long long block, const std::vector<SpanArgs>& spans, bool first,
-                bool last, long long tokens, long long past, const py::object& times, const Waits& wait,
+void run_attend(BoundQueue& queue, const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
+                bool first, bool last, long long tokens, long long past, const py::object& times, const Waits& wait,
                 const std::shared_ptr<Event>& done) {
   queue.submit(stage_attention(stage, block, spans, first, last, tokens, past), nullptr, Times(times), wait, done);
 }
@@ -111,13 +110,14 @@ void register_queue(py::module_& module) {
       .def(py::init<>())
       .def("clear", &Event::clear)
       .def("signal", &Event::signal)
-      .def("wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Event::poll)
       .def_property_readonly("time", &time_of);
   py::class_<BoundQueue, std::shared_ptr<BoundQueue>>(module, "Queue")
       .def(py::init<int>(), py::arg("cpu") = -1)
-      .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
-           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
+      .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true),
+           py::arg("tokens"), py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
            py::arg("start") = 0, py::arg("stop") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("attend", &run_attend, py::arg("stage"), py::arg("block"), py::arg("spans"), py::arg("first"),
            py::arg("last"), py::arg("tokens"), py::arg("past"), py::arg("times") = py::none(),

@@ -1,10 +1,10 @@
 // Ragged, Cohort and ServingPass.
-#include "../serving.h"
+#include "serving/serving.h"
 
-#include "../cohort.h"
-#include "../serving_weights.h"
-#include "../shape.h"
-#include "bindings.h"
+#include "serving/cohort.h"
+#include "serving/serving_weights.h"
+#include "formats/shape.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
@@ -12,7 +12,8 @@ namespace {
 // Entries of an int64 array, `width` together.
 class Counts {
  public:
-  Counts(const char* name, const py::buffer& buffer, size_t width) : name_(name), info_(buffer.request()), width_(width) {
+  Counts(const char* name, const py::buffer& buffer, size_t width)
+      : name_(name), info_(buffer.request()), width_(width) {
     if (info_.itemsize != sizeof(int64_t)) throw py::value_error(std::string(name) + " must be int64");
     if (info_.size % static_cast<py::ssize_t>(width) != 0)
       throw py::value_error(std::string(name) + " must have " + std::to_string(width) + " columns");
@@ -42,8 +43,7 @@ std::shared_ptr<Ragged> ragged(const py::buffer& positions, const py::buffer& se
                                const py::buffer& outputs) {
   const Counts s("sequences", sequences, 5), r("runs", runs, 3);
   return std::make_shared<Ragged>(
-      Counts("positions", positions, 1).plain(),
-      s.all<RaggedSequence>([&](size_t i) {
+      Counts("positions", positions, 1).plain(), s.all<RaggedSequence>([&](size_t i) {
         return RaggedSequence{s.at(i, 0), s.at(i, 1), s.at(i, 2), s.at(i, 3), s.at(i, 4)};
       }),
       r.all<CacheRun>([&](size_t i) { return CacheRun{r.at(i, 0), r.at(i, 1), r.at(i, 2)}; }),
@@ -97,9 +97,9 @@ class BoundCohort {
 };
 
 using Rows = std::shared_ptr<Ragged>;
-using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;    // stage, rows, ids, host stage, its rows
-using Side = std::tuple<const Buffer*, long long, long long>;               // buffer, stride, layers
-using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;           // source, target, pieces
+using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;  // stage, rows, ids, host stage, its rows
+using Side = std::tuple<const Buffer*, long long, long long>;              // buffer, stride, layers
+using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;          // source, target, pieces
 using JoiningArgs = std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool, bool>;
 using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::object, py::object>;
 

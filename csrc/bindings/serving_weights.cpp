@@ -1,7 +1,7 @@
 // StreamedWeights.
-#include "../serving_weights.h"
+#include "serving/serving_weights.h"
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {

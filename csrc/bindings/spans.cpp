@@ -1,6 +1,6 @@
-#include "spans.h"
+#include "bindings/spans.h"
 
-#include "../shape.h"
+#include "formats/shape.h"
 
 namespace helm {
 

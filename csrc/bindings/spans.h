@@ -1,7 +1,7 @@
 // Spans of caches, as Python gives them.
 #pragma once
-#include "../attention.h"
-#include "bindings.h"
+#include "kernels/attention/attention.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 

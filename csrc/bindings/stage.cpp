@@ -1,8 +1,8 @@
-#include "../stage.h"
+#include "stage/stage.h"
 
-#include "../shape.h"
-#include "spans.h"
-#include "stage_spec.h"
+#include "formats/shape.h"
+#include "bindings/spans.h"
+#include "bindings/stage_spec.h"
 
 namespace helm {
 namespace {
@@ -151,8 +151,8 @@ PreparedPass stage_pass(const py::object& stage, const Buffer* source, const Buf
   const Range range = bound->range(first, last);
   const auto times = BoundStage::stamps_of(stamps, range);
   const auto copy = [](const Buffer* buffer) { return buffer == nullptr ? std::optional<Buffer>() : *buffer; };
-  return [bound, from = copy(source), to = copy(target), times, range](long long tokens, long long past, long long start,
-                                                                       std::optional<long long> stop) {
+  return [bound, from = copy(source), to = copy(target), times, range](long long tokens, long long past,
+                                                                       long long start, std::optional<long long> stop) {
     auto work = bound->pass(from ? &*from : nullptr, to ? &*to : nullptr, tokens, past, times, range, start, stop);
     return [bound, work = std::move(work)] { work(); };
   };
@@ -183,8 +183,8 @@ void register_stage(py::module_& module) {
       .def("regions", &BoundStage::regions)
       .def_property_readonly("workspace", &BoundStage::workspace)
       .def("run", &BoundStage::run, py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
-           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
-           py::arg("start") = 0, py::arg("stop") = py::none())
+           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(), py::arg("start") = 0,
+           py::arg("stop") = py::none())
       .def("attend", &attend_now, py::arg("block"), py::arg("spans"), py::arg("first"), py::arg("last"),
            py::arg("tokens"), py::arg("past"))
       .def("logits", [](const std::shared_ptr<BoundStage>& stage) {

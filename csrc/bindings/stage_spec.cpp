@@ -1,7 +1,7 @@
-#include "stage_spec.h"
+#include "bindings/stage_spec.h"
 
-#include "../cache_rows.h"
-#include "../shape.h"
+#include "kernels/cache/cache_rows.h"
+#include "formats/shape.h"
 
 namespace helm {
 namespace {
@@ -61,8 +61,8 @@ class Parser {
     s.batch = count_at(fields_, "batch");
     s.max_tokens = count_at(fields_, "max_tokens");
     s.rotary_dim = count_at(fields_, "rotary_dim", 0);
-    s.divided = fields_.contains("attention") &&
-                choice_at<bool>(fields_, "attention", {{"fused", false}, {"divided", true}});
+    s.divided =
+        fields_.contains("attention") && choice_at<bool>(fields_, "attention", {{"fused", false}, {"divided", true}});
     s.paged = fields_.contains("paged") && fields_["paged"].cast<bool>();
     s.context = fields_.contains("context") ? count_at(fields_, "context") : s.attention.capacity;
     s.looked_up = fields_.contains("looked_up") && fields_["looked_up"].cast<bool>();
@@ -199,8 +199,7 @@ class Parser {
       const size_t row = groups ? q4_row_size(a.head_dim) : row_size(a.format, a.head_dim);
       char* data = static_cast<char*>(sized(name, field(p, "rows"), {count, rows, row}).data);
       const size_t token = by_token ? count * row : row, head = by_token ? row : rows * row;
-      for (size_t h = 0; h < count; ++h)
-        found[heads.begin + h] = {data + h * head, count * rows * row, token, groups};
+      for (size_t h = 0; h < count; ++h) found[heads.begin + h] = {data + h * head, count * rows * row, token, groups};
     }
     return found;
   }

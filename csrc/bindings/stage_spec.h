@@ -2,8 +2,8 @@
 #pragma once
 #include <memory>
 
-#include "../stage.h"
-#include "bindings.h"
+#include "stage/stage.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 

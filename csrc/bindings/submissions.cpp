@@ -1,12 +1,12 @@
-// Submissions: what a pass hands to its queues and engines, prepared once. Making a submission from Python takes as long
-// as a core needs for a small matrix, and it is a core that computes.
+// Submissions: what a pass hands to its queues and engines, prepared once. Making a submission from Python takes as
+// long as a core needs for a small matrix, and it is a core that computes.
 #include <pybind11/functional.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "../copy_engine.h"
-#include "bindings.h"
+#include "runtime/copy_engine.h"
+#include "bindings/bindings.h"
 
 namespace helm {
 namespace {
@@ -51,10 +51,11 @@ class Submissions {
            const py::buffer& stamps, long long first, long long last, std::pair<long long, long long> chunk,
            const Waits& wait, const std::shared_ptr<Event>& done) {
     const auto [number, size] = chunk;
-    add(queues_, queue_of(queue), [pass = stage_pass(stage, source, target, stamps, first, last), part = Chunk{number, size},
-                                   wait = events_of(wait), done](Queue& to, long long tokens, long long past) {
-      to.submit({pass(tokens, past, part.start(), part.stop(tokens)), wait, done});
-    });
+    add(queues_, queue_of(queue),
+        [pass = stage_pass(stage, source, target, stamps, first, last), part = Chunk{number, size},
+         wait = events_of(wait), done](Queue& to, long long tokens, long long past) {
+          to.submit({pass(tokens, past, part.start(), part.stop(tokens)), wait, done});
+        });
   }
 
   // `move`: a Move of executor/moves.py.
@@ -68,10 +69,9 @@ class Submissions {
          wait = events_of(wait), done, times = Times(times)](CopyEngine& lane, long long all, long long before) {
           const long long tokens = part.stop(all) - part.start(), past = before + part.start();
           const long long shift = pieces.at_past * past;
-          Copy copy = strided_copy(target, to + shift, pieces.target_strides, source, from + shift,
-                                   pieces.source_strides,
-                                   {pieces.count(0, tokens, past), pieces.count(1, tokens, past)},
-                                   pieces.size(tokens, past));
+          Copy copy =
+              strided_copy(target, to + shift, pieces.target_strides, source, from + shift, pieces.source_strides,
+                           {pieces.count(0, tokens, past), pieces.count(1, tokens, past)}, pieces.size(tokens, past));
           copy.wait = wait;
           copy.done = done;
           copy.times = times.data;
@@ -95,7 +95,8 @@ class Submissions {
   template <class Lane, class Submit>
   void add(std::vector<std::shared_ptr<Lane>>& lanes, const std::shared_ptr<Lane>& lane, Submit submit) {
     if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.push_back(lane);
-    calls_.push_back([lane, submit = std::move(submit)](long long tokens, long long past) { submit(*lane, tokens, past); });
+    calls_.push_back(
+        [lane, submit = std::move(submit)](long long tokens, long long past) { submit(*lane, tokens, past); });
   }
 
   std::vector<std::shared_ptr<Queue>> queues_;

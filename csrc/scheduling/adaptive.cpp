@@ -1,10 +1,10 @@
-// adaptive: of the passes that the other policies would make, the one that advances most requests a second, by costs that
-// what passes have taken corrects.
+// adaptive: of the passes that the other policies would make, the one that advances most requests a second, by costs
+// that what passes have taken corrects.
 #include <algorithm>
 
-#include "correction.h"
-#include "hybrid.h"
-#include "policies.h"
+#include "scheduling/correction.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {
@@ -13,8 +13,7 @@ constexpr double kLess = 0.9, kMore = 1.02, kLeast = 0.05;
 
 class Adaptive final : public Hybrid {
  public:
-  explicit Adaptive(const Options& options)
-      : Hybrid({true, true}, {options.whole("saturation")}, pool_of(options)) {}
+  explicit Adaptive(const Options& options) : Hybrid({true, true}, {options.whole("saturation")}, pool_of(options)) {}
 
   void decide(State& state, const Cost& believed) override {
     believed_ = &believed;
@@ -30,7 +29,9 @@ class Adaptive final : public Hybrid {
 
  private:
   // The host gets less to do while it takes longer than what should hide it, and slowly more again (APEX-41).
-  void balance(double host, double hiding) { share_ = std::clamp(share_ * (host > hiding ? kLess : kMore), kLeast, 1.0); }
+  void balance(double host, double hiding) {
+    share_ = std::clamp(share_ * (host > hiding ? kLess : kMore), kLeast, 1.0);
+  }
 
   const Schedule& choose(const State& state, const Cost&, const Schedules& schedules) override {
     schedules.gpu_only(alone_);

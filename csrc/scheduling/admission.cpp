@@ -1,8 +1,8 @@
-#include "admission.h"
+#include "scheduling/admission.h"
 
 #include <algorithm>
 
-#include "priorities.h"
+#include "scheduling/priorities.h"
 
 namespace helm::scheduling {
 namespace {
@@ -23,9 +23,9 @@ Id last(const State& state) {
                            [&](Id one, Id other) { return state.rank(one) < state.rank(other); });
 }
 
-// The one that waits longest at the host for the accelerator, or -1. Work under way there is interrupted only where all are
-// part of it, and then who has fewest layers behind them: a cohort takes as many passes as layers, and the accelerator
-// would lack whoever ends meanwhile.
+// The one that waits longest at the host for the accelerator, or -1. Work under way there is interrupted only where all
+// are part of it, and then who has fewest layers behind them: a cohort takes as many passes as layers, and the
+// accelerator would lack whoever ends meanwhile.
 Id first(const State& state) {
   const auto& queue = state.cpu();
   const auto found = std::find_if(queue.begin(), queue.end(), [&](Id id) { return state.sequence(id).cohort == 0; });
@@ -46,7 +46,8 @@ int64_t reserve(const State& state) {
 
 void Admission::price(const State& state, const Cost& believed) {
   const auto full = static_cast<double>(state.limits().batch_tokens);
-  const double moved = (believed.swap_out(full) + believed.swap_in(full)) / believed.stages;  // each over a link of its own
+  const double moved =
+      (believed.swap_out(full) + believed.swap_in(full)) / believed.stages;  // each over a link of its own
   near_ = !homes_.gpu || moved <= believed.linear(full);
 }
 
@@ -65,8 +66,8 @@ void Admission::move(State& state) {
   if (state.decision().out.empty() && state.decision().dropped.empty()) bring_back(state);
 }
 
-// Whether the first that waits finds place and blocks after those that go before it, or no tokens anyhow: a whole prompt that
-// others leave too few waits for a pass of its own, whoever leaves.
+// Whether the first that waits finds place and blocks after those that go before it, or no tokens anyhow: a whole
+// prompt that others leave too few waits for a pass of its own, whoever leaves.
 bool Admission::may_begin(const State& state) {
   prompts_.clear();
   Room left = room(state);
@@ -103,8 +104,8 @@ void Admission::bring_back(State& state) const {
 Admission::Room Admission::room(const State& state) const {
   const Limits& limits = state.limits();
   return {limits.budget() - state.gpu().count(), limits.sequences - state.running(),
-          homes_.gpu ? state.free(Home::gpu) - state.gpu().growth(1) : 0,
-          homes_.cpu ? state.free(Home::cpu) : 0, reserve(state)};
+          homes_.gpu ? state.free(Home::gpu) - state.gpu().growth(1) : 0, homes_.cpu ? state.free(Home::cpu) : 0,
+          reserve(state)};
 }
 
 const std::vector<Candidate>& Admission::prompts(const State& state) {
@@ -144,13 +145,14 @@ bool Admission::begin(const State& state, Id id, Room& room) {
   return !cut;
 }
 
-// The accelerator while it has room for the whole prompt and nobody before it went to the host. Beside requests that wait
-// there, the host must have room for it, too: whoever comes must be able to make way (NEO's code).
+// The accelerator while it has room for the whole prompt and nobody before it went to the host. Beside requests that
+// wait there, the host must have room for it, too: whoever comes must be able to make way (NEO's code).
 Home Admission::home_for(const State& state, Id id, const Room& room) const {
   const bool before = !prompts_.empty() && prompts_.back().optional;
   const auto blocks = [&](Home home) { return state.prompt_blocks(id, state.prompt_left(id, home), home); };
   const bool host = homes_.cpu && may_move(state, id) && blocks(Home::cpu) <= room.cpu - room.kept;
-  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || !near_ || state.cpu().empty())) return Home::gpu;
+  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || !near_ || state.cpu().empty()))
+    return Home::gpu;
   return host ? Home::cpu : Home::none;
 }
 

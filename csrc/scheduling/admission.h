@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "state.h"
+#include "scheduling/state.h"
 
 namespace helm::scheduling {
 
@@ -24,14 +24,14 @@ class Admission {
   // accelerator's cache.
   void price(const State& state, const Cost& believed);
 
-  // Who waits with a better priority than some that run makes them give up their caches until it may begin (priorities.h).
-  // Then makes room for the next token of everybody on the accelerator: who came last goes to the host, or gives up its cache
-  // where the host has no room. If nobody had to go, the longest waiting at the host come back while a twentieth of the
-  // blocks stays free, or until the accelerator has one to work on.
+  // Who waits with a better priority than some that run makes them give up their caches until it may begin
+  // (priorities.h). Then makes room for the next token of everybody on the accelerator: who came last goes to the host,
+  // or gives up its cache where the host has no room. If nobody had to go, the longest waiting at the host come back
+  // while a twentieth of the blocks stays free, or until the accelerator has one to work on.
   void move(State& state);
 
-  // Prompts that have begun, and before each those that wait with a better priority; then the others that wait: in order
-  // of rank, as many as requests, tokens and blocks allow. Those whose cache goes to the host come last of those.
+  // Prompts that have begun, and before each those that wait with a better priority; then the others that wait: in
+  // order of rank, as many as requests, tokens and blocks allow. Those whose cache goes to the host come last of those.
   // Changes nothing. Valid until the next call.
   const std::vector<Candidate>& prompts(const State& state);
 

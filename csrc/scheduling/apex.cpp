@@ -1,9 +1,9 @@
 // apex: two sub-batches where the inequality holds, else cohorts on the host that nobody waits for (APEX, Algorithm 1).
 #include <algorithm>
 
-#include "hybrid.h"
-#include "inequalities.h"
-#include "policies.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/inequalities.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {

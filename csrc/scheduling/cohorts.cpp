@@ -1,4 +1,4 @@
-#include "cohorts.h"
+#include "scheduling/cohorts.h"
 
 #include <algorithm>
 #include <tuple>

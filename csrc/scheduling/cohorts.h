@@ -1,15 +1,15 @@
-// Cohorts: requests whose tokens are on their way, one layer of attention on the host after the other (APEX-15..19), and the
-// pool of the host's tasks: of every cohort that of the layer it has reached (APEX-40).
+// Cohorts: requests whose tokens are on their way, one layer of attention on the host after the other (APEX-15..19),
+// and the pool of the host's tasks: of every cohort that of the layer it has reached (APEX-40).
 #pragma once
 #include <cstdint>
 #include <vector>
 
-#include "decision.h"
+#include "scheduling/decision.h"
 
 namespace helm::scheduling {
 
-// Which of its tasks the host does first: of the last layer, which are nearest to their tokens; of the first; or those that
-// came first. What it has begun it ends.
+// Which of its tasks the host does first: of the last layer, which are nearest to their tokens; of the first; or those
+// that came first. What it has begun it ends.
 enum class Order : uint8_t { last, first, arrival };
 
 // Most cohorts at a time, each of which needs memory for what is kept of its rows between passes.
@@ -32,8 +32,8 @@ struct Cohort {
   bool ready() const { return left <= 0; }
   // Whether the next stage is the one after the last of `all` layers, which brings their tokens.
   bool ends(int all) const { return ready() && layers == all; }
-  // Its part in a deferred pass, none while the host is not done: a linear stage and the attention that follows, but after
-  // the last layer's stage come its tokens. So L + 1 passes make one (E-APEX-05, E-APEX-11).
+  // Its part in a deferred pass, none while the host is not done: a linear stage and the attention that follows, but
+  // after the last layer's stage come its tokens. So L + 1 passes make one (E-APEX-05, E-APEX-11).
   void join(Load& load, int all) const;
 };
 
@@ -57,8 +57,8 @@ class Cohorts {
 
   // What all of them add to a deferred pass: in each slot of a round, as far as the host is ready by these costs.
   void join(Load& load, const Cost& cost) const;
-  // A pass of `seconds` is over: those that were ready went on with it if it was `deferred`, in each of its slots, and the
-  // host worked through it, whatever its kind. The numbers of those that it brought the stage after the last layer.
+  // A pass of `seconds` is over: those that were ready went on with it if it was `deferred`, in each of its slots, and
+  // the host worked through it, whatever its kind. The numbers of those that it brought the stage after the last layer.
   std::vector<int64_t> pass(double seconds, bool deferred, const Cost& cost);
 
  private:

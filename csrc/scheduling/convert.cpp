@@ -1,4 +1,4 @@
-#include "convert.h"
+#include "scheduling/convert.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
@@ -59,9 +59,9 @@ Limits limits_of(const py::object& limits) {
 }
 
 Work work_of(const py::object& work) {
-  return {whole(work, "tokens"),    whole(work, "outputs"),      whole(work, "gpu_requests"), whole(work, "gpu_kv"),
-          whole(work, "pairs"),     whole(work, "prompt_kv"),    whole(work, "cpu_requests"), whole(work, "cpu_kv"),
-          whole(work, "swap_out"),  whole(work, "swap_in")};
+  return {whole(work, "tokens"),   whole(work, "outputs"),   whole(work, "gpu_requests"), whole(work, "gpu_kv"),
+          whole(work, "pairs"),    whole(work, "prompt_kv"), whole(work, "cpu_requests"), whole(work, "cpu_kv"),
+          whole(work, "swap_out"), whole(work, "swap_in")};
 }
 
 Kind kind_of(const std::string& name) {

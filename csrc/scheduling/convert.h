@@ -1,21 +1,21 @@
-// The Python values of scheduler/*.py as the core's.
+// From Python values of scheduler/*.py (limits, costs, requests) to those of the native core.
 #pragma once
 #include <pybind11/pybind11.h>
 
 #include <string>
 #include <vector>
 
-#include "cost.h"
-#include "limits.h"
-#include "policy.h"
-#include "requests.h"
+#include "scheduling/cost.h"
+#include "scheduling/limits.h"
+#include "scheduling/policy.h"
+#include "scheduling/requests.h"
 
 namespace helm::scheduling {
 
-Cost cost_of(const pybind11::object& cost);      // an IterationCost
+Cost cost_of(const pybind11::object& cost);        // an IterationCost
 Limits limits_of(const pybind11::object& limits);  // a Limits
-Work work_of(const pybind11::object& work);      // a Work
-Kind kind_of(const std::string& name);           // throws std::invalid_argument
+Work work_of(const pybind11::object& work);        // a Work
+Kind kind_of(const std::string& name);             // throws std::invalid_argument
 const char* name_of(Kind kind);
 Options options_of(const pybind11::dict& options);
 

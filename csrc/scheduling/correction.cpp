@@ -1,4 +1,4 @@
-#include "correction.h"
+#include "scheduling/correction.h"
 
 #include <algorithm>
 

@@ -3,13 +3,13 @@
 #include <array>
 #include <optional>
 
-#include "cost.h"
+#include "scheduling/cost.h"
 
 namespace helm::scheduling {
 
-// Factors on the believed cost: of linear stages (and ends), of attention on the accelerator, of attention on the host and
-// of the link. The last two are ratios of sums over passes, in which older ones count exponentially less; so are the
-// first two, of which only the sum is observed: least squares over passes that mix them differently, held near 1 as
+// Factors on the believed cost: of linear stages (and ends), of attention on the accelerator, of attention on the host
+// and of the link. The last two are ratios of sums over passes, in which older ones count exponentially less; so are
+// the first two, of which only the sum is observed: least squares over passes that mix them differently, held near 1 as
 // far as passes do not tell them apart.
 class Correction {
  public:

@@ -1,4 +1,4 @@
-#include "cost.h"
+#include "scheduling/cost.h"
 
 #include <algorithm>
 
@@ -79,7 +79,8 @@ Times simple(const Cost& cost, const Work& work) {
 }
 
 // One layer of two sub-batches in turns (NEO-10 with transfers): seconds, and how long each side works. The longest
-// cycle of what waits for each other: the accelerator, the host, each half's own way, both halves' ways over two layers.
+// cycle of what waits for each other: the accelerator, the host, each half's own way, both halves' ways over two
+// layers.
 Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
   double attention = device_attention(cost, first);
@@ -95,7 +96,8 @@ Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   const auto over = [&](const Line& line, const Work& half) { return each(cost, at(line, half.cpu_requests)); };
   const double there0 = over(cost.to_host, first), back0 = over(cost.to_device, first);
   const double there1 = over(cost.to_host, second), back1 = over(cost.to_device, second);
-  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + each(cost, host0 + host1);
+  const double turn =
+      std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + each(cost, host0 + host1);
   const double way0 = linear0 + there0 + each(cost, host0) + back0, way1 = linear1 + there1 + each(cost, host1) + back1;
   return {std::max({gpu, cpu, way0, way1, turn / 2}), gpu, cpu, 0.0};
 }
@@ -122,8 +124,8 @@ Times pipelined(const Cost& cost, const Load& load) {
   return times;
 }
 
-// Rows that join the linear stages of layers make each of them longer: in a pipeline those of one micro-batch, by as much
-// as that many rows of all of them would.
+// Rows that join the linear stages of layers make each of them longer: in a pipeline those of one micro-batch, by as
+// much as that many rows of all of them would.
 double joined_linear(const Cost& cost, const Load& load) {
   double seconds = 0;
   for (size_t i = 0; i < load.joining.size();) {
@@ -205,10 +207,14 @@ double host_layer(const Cost& cost, const Work& work) { return transfers(cost, w
 
 Times time_of(const Cost& cost, Kind kind, const Load& load) {
   switch (kind) {
-    case Kind::simple: return simple(cost, load.half[0]);
-    case Kind::pipelined: return pipelined(cost, load);
-    case Kind::deferred: return deferred(cost, load);
-    case Kind::gpu_only: break;
+    case Kind::simple:
+      return simple(cost, load.half[0]);
+    case Kind::pipelined:
+      return pipelined(cost, load);
+    case Kind::deferred:
+      return deferred(cost, load);
+    case Kind::gpu_only:
+      break;
   }
   return gpu_only(cost, load.half[0]);
 }

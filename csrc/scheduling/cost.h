@@ -1,10 +1,11 @@
-// Cost: what the stages of a pass take (scheduler/cost.py), and the time of a pass of each kind (tests/support/iteration_times.py).
+// Cost: what the stages of a pass take (scheduler/cost.py), and the time of a pass of each kind
+// (tests/support/iteration_times.py).
 #pragma once
 #include <array>
 #include <cstdint>
 #include <vector>
 
-#include "line.h"
+#include "scheduling/line.h"
 
 namespace helm::scheduling {
 
@@ -13,23 +14,24 @@ namespace helm::scheduling {
 struct Cost {
   int layers, stages;
 
-  // Whether a stage other than the first begins with `layer`: `layers` are divided as evenly as can be, longer ones first.
+  // Whether a stage other than the first begins with `layer`: `layers` are divided as evenly as can be, longer ones
+  // first.
   bool hop_before(int layer) const {
     const int each = layers / stages, longer = layers % stages * (each + 1);
     return layer > 0 && layer < layers && (layer < longer ? layer % (each + 1) == 0 : (layer - longer) % each == 0);
   }
 
-  Line linear;           // tokens (T_l)
-  Line gpu_attention;    // KV tokens that decodes read (T_ga)
-  double gpu_request;    // beside it, a request
-  Line prefill_compute;  // query-key pairs of prompt chunks
-  Line prefill_read;     // KV tokens that prompt chunks read; the longer of the two counts
-  Line cpu_attention;    // KV tokens that decodes on the host read (T_ca)
-  double cpu_request;    // beside it, a request
-  Line to_host;          // requests: Q, K and V over the link (TrQKV)
-  Line to_device;        // requests: attention's output back (TrO)
+  Line linear;             // tokens (T_l)
+  Line gpu_attention;      // KV tokens that decodes read (T_ga)
+  double gpu_request;      // beside it, a request
+  Line prefill_compute;    // query-key pairs of prompt chunks
+  Line prefill_read;       // KV tokens that prompt chunks read; the longer of the two counts
+  Line cpu_attention;      // KV tokens that decodes on the host read (T_ca)
+  double cpu_request;      // beside it, a request
+  Line to_host;            // requests: Q, K and V over the link (TrQKV)
+  Line to_device;          // requests: attention's output back (TrO)
   Line swap_out, swap_in;  // KV tokens
-  Line ends;             // sequences that yield a token (T_prl + T_pol)
+  Line ends;               // sequences that yield a token (T_prl + T_pol)
   // By how much longer what either side reads takes while both read, where their memories are one; else 0.
   double shared_device, shared_host;
   // Between two stages of either side, the second of which waits for the other: once a layer for each half.
@@ -46,14 +48,14 @@ enum class Kind : uint8_t {
 
 // What a pass, or one of its sub-batches, has to do: counts over all its sequences.
 struct Work {
-  int64_t tokens = 0;        // rows of the linear stage
-  int64_t outputs = 0;       // sequences that yield a token
-  int64_t gpu_requests = 0;  // decodes with attention on the accelerator
-  int64_t gpu_kv = 0;        // KV tokens that decodes on the accelerator read, the appended ones included
-  int64_t pairs = 0;         // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
-  int64_t prompt_kv = 0;     // KV tokens that they read: the sum of past + t
-  int64_t cpu_requests = 0;  // decodes with attention on the host
-  int64_t cpu_kv = 0;        // KV tokens that they read, the appended ones included
+  int64_t tokens = 0;                 // rows of the linear stage
+  int64_t outputs = 0;                // sequences that yield a token
+  int64_t gpu_requests = 0;           // decodes with attention on the accelerator
+  int64_t gpu_kv = 0;                 // KV tokens that decodes on the accelerator read, the appended ones included
+  int64_t pairs = 0;                  // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
+  int64_t prompt_kv = 0;              // KV tokens that they read: the sum of past + t
+  int64_t cpu_requests = 0;           // decodes with attention on the host
+  int64_t cpu_kv = 0;                 // KV tokens that they read, the appended ones included
   int64_t swap_out = 0, swap_in = 0;  // KV tokens that move to the host and to the accelerator
 
   void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, ++gpu_requests, gpu_kv += cached + 1; }
@@ -82,7 +84,8 @@ struct Joining {
   Work work;
 };
 
-// The work of a pass by sub-batch; `half[1]` is empty unless it is pipelined. The accelerator attends for `half[0]` only.
+// The work of a pass by sub-batch; `half[1]` is empty unless it is pipelined. The accelerator attends for `half[0]`
+// only.
 struct Load {
   std::array<Work, 2> half;
   // By layers. Deferred: cohorts, each in the linear stage of its layer; pipelined: parts of half[1] that begin there
@@ -105,10 +108,12 @@ struct Times {
   }
 };
 
-// How many times the KV tokens that a micro-batch reads are an Nth of the round's, where fewer requests than stages are.
+// How many times the KV tokens that a micro-batch reads are an Nth of the round's, where fewer requests than stages
+// are.
 double spread(const Cost& cost, const Work& work);
 
-// How many times as long a round takes that begins in an empty pipeline: the last micro-batch follows the others into it.
+// How many times as long a round takes that begins in an empty pipeline: the last micro-batch follows the others into
+// it.
 double filling(const Cost& cost, const Load& load);
 
 Times time_of(const Cost& cost, Kind kind, const Load& load);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "cost.h"
+#include "scheduling/cost.h"
 
 namespace helm::scheduling {
 

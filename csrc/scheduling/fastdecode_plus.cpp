@@ -1,6 +1,6 @@
 // fastdecode-plus: NEO's two sub-batches with all attention of decodes on the host (NEO 5.1).
-#include "hybrid.h"
-#include "policies.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {

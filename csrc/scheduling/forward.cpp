@@ -1,4 +1,4 @@
-#include "forward.h"
+#include "scheduling/forward.h"
 
 #include <algorithm>
 #include <cmath>

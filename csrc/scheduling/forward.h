@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "clock.h"
-#include "cost.h"
+#include "scheduling/clock.h"
+#include "scheduling/cost.h"
 
 namespace helm::scheduling {
 
@@ -15,7 +15,8 @@ double sum(const Stretch& stretch);
 double weighted_sum(const Stretch& stretch, double first, double rise);
 
 // Seconds of passes in which `count` requests decode that read `kv` KV tokens in the first and `count` more in every
-// further one: up to the first pass that ends at `stop` or later, that one included, but at most `most`. Replaces `run`; O(knots of the cost that the contexts cross).
+// further one: up to the first pass that ends at `stop` or later, that one included, but at most `most`. Replaces
+// `run`; O(knots of the cost that the contexts cross).
 void run_until(const Cost& cost, int64_t count, int64_t kv, int64_t most, const Clock& now, double stop,
                std::vector<Stretch>& run);
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "policies.h"
-#include "priorities.h"
+#include "scheduling/policies.h"
+#include "scheduling/priorities.h"
 
 namespace helm::scheduling {
 namespace {
@@ -51,7 +51,8 @@ class GpuOnly final : public Policy {
     return crowded;
   }
 
-  // The first prompt that has begun drives out whoever comes after it, unless somebody better waits for what it would take.
+  // The first prompt that has begun drives out whoever comes after it, unless somebody better waits for what it would
+  // take.
   bool let_prompt_go_on(State& state) const {
     bool crowded = false;
     for (; !state.prompting().empty(); crowded = true) {

@@ -1,4 +1,4 @@
-#include "group.h"
+#include "scheduling/group.h"
 
 namespace helm::scheduling {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sequences.h"
+#include "scheduling/sequences.h"
 
 namespace helm::scheduling {
 
@@ -47,7 +47,7 @@ class Group {
 
   Sequences& sequences_;
   std::vector<Id> members_;
-  std::vector<int64_t> residues_;  // members by cached minus steps, modulo a block
+  std::vector<int64_t> residues_;                                    // members by cached minus steps, modulo a block
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;  // those that left are forgotten when they come up
   int64_t steps_ = 0, kv_ = 0;
 };

@@ -1,4 +1,4 @@
-#include "halves.h"
+#include "scheduling/halves.h"
 
 namespace helm::scheduling {
 

@@ -3,16 +3,16 @@
 #include <array>
 #include <cstdint>
 
-#include "cost.h"
+#include "scheduling/cost.h"
 
 namespace helm::scheduling {
 
-// Keeps T_ca1 <= T_l0 and T_ca0 <= T_l1 + T_ga0, in seconds of one layer: T_ca with what goes over the link for it, T_ga0
-// with the attention of prompts (NEO-15, NEO-21, E-NEO-05).
+// Keeps T_ca1 <= T_l0 and T_ca0 <= T_l1 + T_ga0, in seconds of one layer: T_ca with what goes over the link for it,
+// T_ga0 with the attention of prompts (NEO-15, NEO-21, E-NEO-05).
 class Halves {
  public:
-  // `first`: decodes on the accelerator and prompts, and what is swapped. `share`: at most that part of the seconds that
-  // hide a half's attention are used.
+  // `first`: decodes on the accelerator and prompts, and what is swapped. `share`: at most that part of the seconds
+  // that hide a half's attention are used.
   Halves(const Cost& cost, const Work& first, double share = 1);
 
   // The half for a decode on top of `cached` tokens, the one whose host has more seconds left if both can hide it; -1:

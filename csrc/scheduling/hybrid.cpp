@@ -1,4 +1,4 @@
-#include "hybrid.h"
+#include "scheduling/hybrid.h"
 
 #include <algorithm>
 

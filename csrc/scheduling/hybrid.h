@@ -1,10 +1,10 @@
-// Hybrid: what policies that use the host's attention have in common: caches move, prompts are found, and one of several
-// schedules becomes the pass.
+// Hybrid: what policies that use the host's attention have in common: caches move, prompts are found, and one of
+// several schedules becomes the pass.
 #pragma once
 #include <vector>
 
-#include "policy.h"
-#include "schedules.h"
+#include "scheduling/policy.h"
+#include "scheduling/schedules.h"
 
 namespace helm::scheduling {
 

@@ -26,8 +26,8 @@ inline bool below_ratio(const Decoding& at) {
   return at.gpu_rate / at.cpu_rate < 2 * at.linear / at.attention + 3 + at.attention / at.linear;
 }
 
-// With prompts of `linear` and `attention` seconds in the first sub-batch, decodes included. Consistent: both sides over
-// the time they take. Printed: over those of decodes alone (E-APEX-03).
+// With prompts of `linear` and `attention` seconds in the first sub-batch, decodes included. Consistent: both sides
+// over the time they take. Printed: over those of decodes alone (E-APEX-03).
 inline bool mixed_pays(const Decoding& at, double linear, double attention, bool printed) {
   const double overlap = linear + at.linear + attention, alone = at.gpu_rate * at.attention;
   const double both = alone + at.cpu_rate * overlap;

@@ -9,11 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "convert.h"
-#include "results.h"
-#include "rules.h"
-#include "scheduler.h"
-#include "simulation.h"
+#include "scheduling/convert.h"
+#include "scheduling/python_policy.h"
+#include "scheduling/results.h"
+#include "scheduling/rules.h"
+#include "scheduling/scheduler.h"
+#include "scheduling/simulation.h"
 
 namespace py = pybind11;
 using namespace helm::scheduling;
@@ -21,11 +22,17 @@ using namespace helm::scheduling;
 namespace {
 
 py::dict simulate_requests(const py::dict& columns, const py::object& cost, const py::object& believed,
-                           const py::object& limits, const std::string& policy, const py::dict& options,
+                           const py::object& limits, const py::object& policy, const py::dict& options,
                            int64_t replicas, const std::string& router, bool reference, bool log, bool check) {
   const Columns from(columns);
-  const Setup setup{{cost_of(cost), cost_of(believed)}, limits_of(limits), policy, options_of(options), replicas,
-                    router, reference, log, check};
+  const Setup setup{{cost_of(cost), cost_of(believed)},
+                    limits_of(limits),
+                    policy_maker_of(policy, options),
+                    replicas,
+                    router,
+                    reference,
+                    log,
+                    check};
   std::unique_ptr<Simulated> done;
   {
     const py::gil_scoped_release released;
@@ -34,8 +41,8 @@ py::dict simulate_requests(const py::dict& columns, const py::object& cost, cons
   return results(std::move(*done));
 }
 
-py::tuple pass_times(const py::object& cost, const std::string& kind, const py::object& first,
-                     const py::object& second, const std::vector<std::pair<int, py::object>>& joining) {
+py::tuple pass_times(const py::object& cost, const std::string& kind, const py::object& first, const py::object& second,
+                     const std::vector<std::pair<int, py::object>>& joining) {
   Load load{{work_of(first), work_of(second)}, {}};
   for (const auto& [layers, work] : joining) load.joining.insert(load.place(layers), {layers, work_of(work)});
   const Times times = time_of(cost_of(cost), kind_of(kind), load);
@@ -58,8 +65,8 @@ py::object decision_of(const Scheduler& scheduler, const Decision& made) {
     prompts[i] = values.attr("Chunk")(scheduler.request(id), tokens, past, home == Home::gpu ? "gpu" : "cpu");
   }
   return values.attr("SchedulingDecision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
-                                 requests(made.cpu[1]), requests(made.out), requests(made.in), requests(made.dropped),
-                                 py::tuple(py::cast(made.evicted)));
+                                           requests(made.cpu[1]), requests(made.out), requests(made.in),
+                                           requests(made.dropped), py::tuple(py::cast(made.evicted)));
 }
 
 py::object decide(Scheduler& scheduler) {
@@ -69,9 +76,9 @@ py::object decide(Scheduler& scheduler) {
 
 void bind_scheduler(py::module_& module) {
   py::class_<Scheduler>(module, "Scheduler")
-      .def(py::init([](const py::object& cost, const py::object& limits, const std::string& policy,
+      .def(py::init([](const py::object& cost, const py::object& limits, const py::object& policy,
                        const py::dict& options, int64_t hash_block) {
-             return std::make_unique<Scheduler>(cost_of(cost), limits_of(limits), policy, options_of(options),
+             return std::make_unique<Scheduler>(cost_of(cost), limits_of(limits), policy_maker_of(policy, options)(),
                                                 hash_block);
            }),
            py::arg("cost"), py::arg("limits"), py::arg("policy"), py::arg("options"), py::arg("hash_block") = 0)
@@ -84,9 +91,7 @@ void bind_scheduler(py::module_& module) {
            py::arg("yielded") = std::nullopt)
       .def(
           "observe",
-          [](Scheduler& scheduler, double gpu, double cpu, double link) {
-            scheduler.observe({0.0, gpu, cpu, link});
-          },
+          [](Scheduler& scheduler, double gpu, double cpu, double link) { scheduler.observe({0.0, gpu, cpu, link}); },
           py::arg("gpu"), py::arg("cpu"), py::arg("link"))
       .def_property_readonly("waiting", [](const Scheduler& scheduler) { return scheduler.state().waiting().size(); })
       .def_property_readonly("running", [](const Scheduler& scheduler) { return scheduler.state().running(); })
@@ -112,6 +117,7 @@ PYBIND11_MODULE(_scheduling, module) {
              py::arg("limits"), py::arg("policy"), py::arg("options"), py::arg("replicas") = 1,
              py::arg("router") = "round-robin", py::arg("reference") = false, py::arg("log") = false,
              py::arg("check") = false);
+  register_replica_state(module);
   bind_scheduler(module);
   module.def("pass_times", &pass_times, py::arg("cost"), py::arg("kind"), py::arg("first"), py::arg("second"),
              py::arg("joining"));

@@ -1,13 +1,14 @@
 // neo: two sub-batches where they advance more requests a second than the accelerator alone (NEO 3.2).
-#include "hybrid.h"
-#include "policies.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {
 
 class Neo final : public Hybrid {
  public:
-  explicit Neo(const Options& options) : Hybrid({true, true}, {options.whole("saturation"), options.text("prompts") == "work"}) {}
+  explicit Neo(const Options& options)
+      : Hybrid({true, true}, {options.whole("saturation"), options.text("prompts") == "work"}) {}
 
  private:
   // The larger x / T, where the paper prints the larger T / x (E-NEO-01).

@@ -2,7 +2,7 @@
 #pragma once
 #include <memory>
 
-#include "policy.h"
+#include "scheduling/policy.h"
 
 namespace helm::scheduling {
 

@@ -1,8 +1,8 @@
-#include "policy.h"
+#include "scheduling/policy.h"
 
 #include <stdexcept>
 
-#include "policies.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {

@@ -1,13 +1,14 @@
 // Policy: what the next pass does. One implementation, asked by the simulator and by the executor.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <variant>
 #include <vector>
 
-#include "schedule.h"
-#include "state.h"
+#include "scheduling/schedule.h"
+#include "scheduling/state.h"
 
 namespace helm::scheduling {
 
@@ -61,6 +62,9 @@ class Policy {
     (void)predicted, (void)measured;
   }
 };
+
+// Makes the policy of one more replica.
+using PolicyMaker = std::function<std::unique_ptr<Policy>()>;
 
 // By the names of scheduler/policies.py. Throws std::invalid_argument for a name it does not know.
 std::unique_ptr<Policy> make_policy(const std::string& name, const Options& options);

@@ -1,4 +1,4 @@
-#include "prefix.h"
+#include "scheduling/prefix.h"
 
 #include <algorithm>
 #include <cassert>

@@ -4,7 +4,7 @@
 #include <list>
 #include <unordered_map>
 
-#include "sequences.h"
+#include "scheduling/sequences.h"
 
 namespace helm::scheduling {
 

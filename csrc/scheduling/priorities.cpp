@@ -1,4 +1,4 @@
-#include "priorities.h"
+#include "scheduling/priorities.h"
 
 #include <algorithm>
 #include <cstdint>

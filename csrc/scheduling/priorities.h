@@ -1,9 +1,11 @@
-// Priorities: who waits finds room where requests of worse priority have it. They leave before anybody of better priority
-// waits for them, as in vLLM's scheduler with its policy "priority" (pull request 5958; its later engine has no such step).
+// Priorities: who waits finds room where requests of worse priority have it. They leave before anybody of better
+// priority waits for them, as in vLLM's scheduler with its policy "priority" (pull request 5958; its later engine has
+// no such step).
 //
-// Only strictly worse ones leave: equals wait for each other, so nobody can come back at the cost of whom it made room for.
+// Only strictly worse ones leave: equals wait for each other, so nobody can come back at the cost of whom it made room
+// for.
 #pragma once
-#include "state.h"
+#include "scheduling/state.h"
 
 namespace helm::scheduling {
 

@@ -1,4 +1,4 @@
-#include "records.h"
+#include "scheduling/records.h"
 
 #include <algorithm>
 #include <limits>
@@ -83,7 +83,8 @@ void Records::moved(const State& state, double now) {
 void Records::chose(const std::vector<const Schedule*>& schedules, double now) {
   if (!log_) return;
   for (const Schedule* each : schedules)
-    choices_.push_back({now, each->kind, each == schedules.front(), each->advance, each->seconds, each->hiding, each->host});
+    choices_.push_back(
+        {now, each->kind, each == schedules.front(), each->advance, each->seconds, each->hiding, each->host});
 }
 
 void Records::passed(const Outcome& outcome, double begin, double end, const Requests& requests) {

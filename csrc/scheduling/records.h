@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "line.h"
-#include "requests.h"
-#include "schedule.h"
-#include "state.h"
+#include "scheduling/line.h"
+#include "scheduling/requests.h"
+#include "scheduling/schedule.h"
+#include "scheduling/state.h"
 
 namespace helm::scheduling {
 
@@ -34,7 +34,14 @@ struct Gaps {
 };
 
 enum class Happening : uint8_t {
-  started, first_token, swapped_out, swapped_in, preempted, finished, cancelled, rejected
+  started,
+  first_token,
+  swapped_out,
+  swapped_in,
+  preempted,
+  finished,
+  cancelled,
+  rejected
 };
 
 struct Event {
@@ -48,16 +55,16 @@ struct Choice {
   double time;
   Kind kind;
   bool made;
-  double advance, seconds;                 // x and T
-  std::array<double, 2> hiding, host;      // pipelined: seconds of one layer by half
+  double advance, seconds;             // x and T
+  std::array<double, 2> hiding, host;  // pipelined: seconds of one layer by half
 };
 
 // What one replica did.
 struct Activity {
-  Times busy;                          // seconds: passes, and by side
-  std::array<int64_t, 4> passes{};     // by kind
-  int64_t jumps = 0;                   // runs of passes taken in closed form
-  std::array<double, 3> kv_seconds{};  // by home: integral over time of the KV tokens held
+  Times busy;                               // seconds: passes, and by side
+  std::array<int64_t, 4> passes{};          // by kind
+  int64_t jumps = 0;                        // runs of passes taken in closed form
+  std::array<double, 3> kv_seconds{};       // by home: integral over time of the KV tokens held
   int64_t swapped_out = 0, swapped_in = 0;  // KV tokens
 };
 

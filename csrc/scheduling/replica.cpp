@@ -1,4 +1,4 @@
-#include "replica.h"
+#include "scheduling/replica.h"
 
 #include <algorithm>
 #include <cmath>
@@ -76,7 +76,8 @@ double Replica::interruption() const {
 // Nothing runs: on to the next arrival or cancel. False if there is none until then.
 bool Replica::wait(double until) {
   const double next = std::min(next_arrival(), next_cancel());
-  if (next == kNever && until == kNever && !state_.empty()) throw std::logic_error("the policy leaves requests waiting");
+  if (next == kNever && until == kNever && !state_.empty())
+    throw std::logic_error("the policy leaves requests waiting");
   if (next == kNever || next > until) return false;
   clock_.set(std::max(clock_.now(), next));
   drained_ = true;

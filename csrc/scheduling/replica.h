@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "clock.h"
-#include "forward.h"
-#include "policy.h"
-#include "records.h"
-#include "requests.h"
+#include "scheduling/clock.h"
+#include "scheduling/forward.h"
+#include "scheduling/policy.h"
+#include "scheduling/records.h"
+#include "scheduling/requests.h"
 
 namespace helm::scheduling {
 
@@ -48,8 +48,8 @@ class Replica {
   struct Flight {
     bool flies = false;
     Clock end;
-    Times times;                     // of the first pass
-    std::array<int64_t, 3> held{};   // KV tokens by home, with those being appended, in the first pass
+    Times times;                    // of the first pass
+    std::array<int64_t, 3> held{};  // KV tokens by home, with those being appended, in the first pass
   };
 
   void deliver();
@@ -76,7 +76,7 @@ class Replica {
   State state_;
   Clock clock_;
   Flight flight_;
-  bool drained_ = true;  // nothing is in the pipeline
+  bool drained_ = true;       // nothing is in the pipeline
   std::vector<Stretch> run_;  // of a flight of several passes; empty for one
   std::vector<int64_t> inbox_;
   size_t delivered_ = 0;

@@ -2,7 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "sequences.h"
+#include "scheduling/sequences.h"
 
 namespace helm::scheduling {
 

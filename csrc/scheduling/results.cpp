@@ -1,4 +1,4 @@
-#include "results.h"
+#include "scheduling/results.h"
 
 #include <pybind11/numpy.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <pybind11/pybind11.h>
 
-#include "simulation.h"
+#include "scheduling/simulation.h"
 
 namespace helm::scheduling {
 

@@ -1,4 +1,4 @@
-#include "router.h"
+#include "scheduling/router.h"
 
 #include <algorithm>
 #include <limits>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "replica.h"
+#include "scheduling/replica.h"
 
 namespace helm::scheduling {
 
@@ -20,9 +20,8 @@ class Router {
 };
 
 // round-robin: in turns. least-loaded: the fewest requests that are not over; the first of those. prefix-aware: the
-// longest prefix in its cache, if that is more than half of the prompt and its queue is not much longer than the shortest
-// one; else as least-loaded.
-// Throws std::invalid_argument for another name.
+// longest prefix in its cache, if that is more than half of the prompt and its queue is not much longer than the
+// shortest one; else as least-loaded. Throws std::invalid_argument for another name.
 std::unique_ptr<Router> make_router(const std::string& name);
 
 // Serves all requests.

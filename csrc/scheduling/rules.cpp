@@ -1,13 +1,13 @@
-#include "rules.h"
+#include "scheduling/rules.h"
 
 #include <pybind11/stl.h>
 
 #include <vector>
 
-#include "convert.h"
-#include "correction.h"
-#include "halves.h"
-#include "inequalities.h"
+#include "scheduling/convert.h"
+#include "scheduling/correction.h"
+#include "scheduling/halves.h"
+#include "scheduling/inequalities.h"
 
 namespace py = pybind11;
 

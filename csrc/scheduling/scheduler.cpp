@@ -1,14 +1,13 @@
-#include "scheduler.h"
+#include "scheduling/scheduler.h"
 
 #include <stdexcept>
 #include <utility>
 
 namespace helm::scheduling {
 
-Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options,
-                     int64_t hash_block)
+Scheduler::Scheduler(Cost believed, const Limits& limits, std::unique_ptr<Policy> policy, int64_t hash_block)
     : believed_(std::move(believed)),
-      policy_(make_policy(policy, options)),
+      policy_(std::move(policy)),
       state_(limits, policy_->homes(), policy_->pool(), hash_block) {
   if (hash_block < 0 || hash_block % limits.block != 0)
     throw std::invalid_argument("blocks of prefixes are whole blocks");

@@ -7,16 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "clock.h"
-#include "policy.h"
+#include "scheduling/clock.h"
+#include "scheduling/policy.h"
 
 namespace helm::scheduling {
 
 class Scheduler {
  public:
-  // `hash_block`: as State has it. Throws std::invalid_argument for a policy or option that does not exist, or blocks of
-  // prefixes that are not whole blocks.
-  Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options, int64_t hash_block);
+  // `hash_block`: as State has it. Throws std::invalid_argument for blocks of prefixes that are not whole blocks.
+  Scheduler(Cost believed, const Limits& limits, std::unique_ptr<Policy> policy, int64_t hash_block);
 
   // Requests have numbers of the caller's, which go up. `hashes`: of the full blocks of its prompt. Throws
   // std::invalid_argument for a number that does not, or a request that can never run.
@@ -28,8 +27,8 @@ class Scheduler {
   const Decision* decide();
   // Seconds that each side worked in the decided pass; commit() says how long it took.
   void observe(const Times& measured) { measured_ = measured; }
-  // It took so long, and `ended` are over with it. `yielded`: who yielded a token, which tells when those of cohorts come;
-  // by default they come when costs say.
+  // It took so long, and `ended` are over with it. `yielded`: who yielded a token, which tells when those of cohorts
+  // come; by default they come when costs say.
   void commit(double seconds, const std::vector<int64_t>& ended, const std::optional<std::vector<int64_t>>& yielded);
 
   // Whatever runs or waits is gone, and with it all that was cached; a pass under way is taken back.
@@ -60,8 +59,8 @@ class Scheduler {
   bool deciding_ = false;  // a pass is under way
   std::optional<Times> measured_;
   Times priced_, took_;
-  std::vector<int64_t> cancelled_;   // during the pass
-  std::map<int64_t, Id> numbers_;    // of requests that are not over
+  std::vector<int64_t> cancelled_;  // during the pass
+  std::map<int64_t, Id> numbers_;   // of requests that are not over
   std::map<Id, Request> requests_;
   int64_t last_ = -1;
 };

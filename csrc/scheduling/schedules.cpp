@@ -1,4 +1,4 @@
-#include "schedules.h"
+#include "scheduling/schedules.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,8 +37,8 @@ void Schedules::price(Schedule& into) const {
   into.seconds = time_of(cost_, into.kind, into.load).seconds;
 }
 
-// What prompts count for in x: as many decodes as take the accelerator as long as they do in a full pass, where there are
-// any to compare with. Passes that take many prompts at once, or hardly more than without them, are worth more.
+// What prompts count for in x: as many decodes as take the accelerator as long as they do in a full pass, where there
+// are any to compare with. Passes that take many prompts at once, or hardly more than without them, are worth more.
 double Schedules::worth(size_t prompts) const {
   if (prompts == 0) return 0;
   if (decode_ > 0) return (device_seconds(first(prompts)) - device_seconds(decodes_) - dearer(prompts)) / decode_;
@@ -230,7 +230,8 @@ void Schedules::deferred(Schedule& into, double share, bool begins) const {
 // Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.
 double Schedules::window() const { return device_seconds(state_.gpu().count() > 0 ? decodes_ : first(needed())); }
 
-void Schedules::make(State& state, const Cost& believed, const std::vector<Candidate>& prompts, const Schedule& schedule) {
+void Schedules::make(State& state, const Cost& believed, const std::vector<Candidate>& prompts,
+                     const Schedule& schedule) {
   if (state.gpu().count() > 0) state.decode_on_gpu();
   for (size_t i = 0; i < schedule.prompts; ++i) {
     const Chunk& chunk = prompts[i].chunk;

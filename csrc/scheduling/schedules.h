@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "admission.h"
-#include "halves.h"
-#include "schedule.h"
+#include "scheduling/admission.h"
+#include "scheduling/halves.h"
+#include "scheduling/schedule.h"
 
 namespace helm::scheduling {
 
 struct Weighing {
-  // Tokens from which on a linear stage takes longer with every one more: prompts that nobody misses join up to there, and
-  // beyond only where they hide attention on the host (128 in NEO's code).
+  // Tokens from which on a linear stage takes longer with every one more: prompts that nobody misses join up to there,
+  // and beyond only where they hide attention on the host (128 in NEO's code).
   int64_t saturation = 0;
   // In x a prompt counts for as many decodes as take as long; else for one request, as in NEO's code.
   bool by_work = true;

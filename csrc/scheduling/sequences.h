@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "decision.h"
+#include "scheduling/decision.h"
 
 namespace helm::scheduling {
 
@@ -37,8 +37,8 @@ struct Sequence {
   double last_token = std::numeric_limits<double>::quiet_NaN();  // seconds; kept while it is not on_gpu
   Status status = Status::waiting;
   Home home = Home::none;
-  bool started = false;    // has been part of a pass
-  int64_t cohort = 0;      // on_cpu: the number of the cohort in which its next token is on its way, and has its block
+  bool started = false;  // has been part of a pass
+  int64_t cohort = 0;    // on_cpu: the number of the cohort in which its next token is on its way, and has its block
 };
 
 // A window over numbers that only grow: memory for those between the oldest that has not ended and the newest.

@@ -1,6 +1,6 @@
 // simple-offload: all attention of decodes on the host, in turn with everything else (NEO-03).
-#include "hybrid.h"
-#include "policies.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {

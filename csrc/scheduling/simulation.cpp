@@ -1,4 +1,4 @@
-#include "simulation.h"
+#include "scheduling/simulation.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -12,7 +12,7 @@ std::unique_ptr<Simulated> simulate(const Requests& requests, const Setup& setup
   Replicas replicas;
   for (int64_t i = 0; i < setup.replicas; ++i) done->records.emplace_back(done->served, i, setup.log);
   for (Records& records : done->records) {
-    policies.push_back(make_policy(setup.policy, setup.options));
+    policies.push_back(setup.policy());
     replicas.push_back(std::make_unique<Replica>(requests, setup.costs, setup.limits, *policies.back(), records,
                                                  Mode{setup.one_by_one, setup.check}));
   }

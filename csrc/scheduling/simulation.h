@@ -4,16 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "records.h"
-#include "router.h"
+#include "scheduling/records.h"
+#include "scheduling/router.h"
 
 namespace helm::scheduling {
 
 struct Setup {
   Costs costs;
   Limits limits;
-  std::string policy;
-  Options options;
+  PolicyMaker policy;
   int64_t replicas = 1;
   std::string router = "round-robin";
   bool one_by_one = false;  // every pass on its own: the reference of runs in closed form
@@ -24,7 +23,7 @@ struct Setup {
 // What became of requests, and what each replica did.
 struct Simulated {
   Served served;
-  std::vector<Records> records;              // by replica
+  std::vector<Records> records;                 // by replica
   std::vector<int64_t> gpu_blocks, cpu_blocks;  // most in use at a time, by replica
 };
 

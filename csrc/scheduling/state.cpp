@@ -1,12 +1,12 @@
 #include <algorithm>
 
-#include "state_impl.h"
+#include "scheduling/state_impl.h"
 
 namespace helm::scheduling {
 namespace {
 
-// Of the cache, what is evicted at a time: its inverse. Blocks that are freed one by one are nowhere next to each other,
-// and attention over single blocks is slower (docs/measurements.md, "Serving policies").
+// Of the cache, what is evicted at a time: its inverse. Blocks that are freed one by one are nowhere next to each
+// other, and attention over single blocks is slower (docs/measurements.md, "Serving policies").
 constexpr int64_t kEvictedPart = 8;
 
 }  // namespace
@@ -78,8 +78,8 @@ void State::begin(double now) {
   load_ = Load{};
 }
 
-// Many at a time: what was held together lies together, so who takes it next has more of it in a row than if each wanted
-// one. How many does not depend on how many are wanted, or a run of passes would not equal its passes.
+// Many at a time: what was held together lies together, so who takes it next has more of it in a row than if each
+// wanted one. How many does not depend on how many are wanted, or a run of passes would not equal its passes.
 void State::evict() {
   const int64_t batch = std::max<int64_t>(1, gpu_blocks_.capacity() / kEvictedPart / hash_blocks());
   for (int64_t i = 0; i < batch && prefixes_.idle() > 0; ++i) {

@@ -12,13 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "blocks.h"
-#include "cohorts.h"
-#include "decision.h"
-#include "group.h"
-#include "limits.h"
-#include "prefix.h"
-#include "sequences.h"
+#include "scheduling/blocks.h"
+#include "scheduling/cohorts.h"
+#include "scheduling/decision.h"
+#include "scheduling/group.h"
+#include "scheduling/limits.h"
+#include "scheduling/prefix.h"
+#include "scheduling/sequences.h"
 
 namespace helm::scheduling {
 
@@ -38,9 +38,9 @@ struct Outcome {
     bool on_cpu;
   };
   std::vector<Chunk> started;  // for the first time part of a pass; `past`: what was reused
-  std::vector<Id> first;    // yielded their first token
+  std::vector<Id> first;       // yielded their first token
   std::vector<Odd> odd;
-  int64_t even = 0;         // tokens that came one pass after the token before
+  int64_t even = 0;  // tokens that came one pass after the token before
   std::vector<Id> finished;
 
   void clear() { started.clear(), first.clear(), odd.clear(), finished.clear(), even = 0; }
@@ -120,8 +120,8 @@ class State {
   Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);
   // It is over, before its output is complete.
   void end(Id id);
-  // The pass took `seconds` until `end`. `cost`: what the host needs for cohorts. `came`: who of them got a token with the
-  // pass, for who knows better than these times.
+  // The pass took `seconds` until `end`. `cost`: what the host needs for cohorts. `came`: who of them got a token with
+  // the pass, for who knows better than these times.
   const Outcome& commit(double end, double seconds, const Cost& cost,
                         const std::optional<std::vector<Id>>& came = std::nullopt);
   // The pass does not happen: blocks for its tokens are given back. What moved has moved.

@@ -1,5 +1,5 @@
 // State: requests come and go, passes end.
-#include "state_impl.h"
+#include "scheduling/state_impl.h"
 
 namespace helm::scheduling {
 

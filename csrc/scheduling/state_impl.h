@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "state.h"
+#include "scheduling/state.h"
 
 namespace helm::scheduling {
 

@@ -1,5 +1,5 @@
 // State: requests join and leave queues and caches.
-#include "state_impl.h"
+#include "scheduling/state_impl.h"
 
 namespace helm::scheduling {
 
@@ -51,12 +51,23 @@ void State::leave_cohort(Id id) {
 // From wherever `id` is; it belongs nowhere afterwards, but keeps its cache.
 void State::leave(Id id) {
   switch (sequences_[id].status) {
-    case Status::waiting: waiting_.erase(rank(id)); break;
-    case Status::prompting: erase(prompting_, id); break;
-    case Status::on_gpu: leave_gpu(id); break;
-    case Status::on_cpu: leave_cpu(id); break;
-    case Status::swapped: swapped_.erase(rank(id)); break;
-    case Status::ended: require(false, "it has ended");
+    case Status::waiting:
+      waiting_.erase(rank(id));
+      break;
+    case Status::prompting:
+      erase(prompting_, id);
+      break;
+    case Status::on_gpu:
+      leave_gpu(id);
+      break;
+    case Status::on_cpu:
+      leave_cpu(id);
+      break;
+    case Status::swapped:
+      swapped_.erase(rank(id));
+      break;
+    case Status::ended:
+      require(false, "it has ended");
   }
   sequences_[id].status = Status::swapped;
 }

@@ -1,6 +1,6 @@
 // symmetric: decodes in two equal sub-batches with attention on the host; prompts in passes of their own (NEO-04).
-#include "hybrid.h"
-#include "policies.h"
+#include "scheduling/hybrid.h"
+#include "scheduling/policies.h"
 
 namespace helm::scheduling {
 namespace {

@@ -1,4 +1,4 @@
-#include "loop.h"
+#include "timing/loop.h"
 
 #include <algorithm>
 #include <limits>
@@ -83,7 +83,8 @@ std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vec
 }
 
 int Loop::add_lane(int kind, double join) {
-  if (kind < 0 || kind > 31 || !(join >= 0.0)) throw std::invalid_argument("a lane has a bit below 32, a join 0 s or more");
+  if (kind < 0 || kind > 31 || !(join >= 0.0))
+    throw std::invalid_argument("a lane has a bit below 32, a join 0 s or more");
   Lane lane{};
   lane.kind = kind, lane.join = join;
   lanes_.push_back(std::move(lane));

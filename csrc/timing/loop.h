@@ -1,5 +1,5 @@
-// Loop: the event loop of the clock. Exclusive lanes, a window of unfinished tasks, time between tasks, bandwidth shared
-// max-min fairly, work that busy links delay.
+// Loop: the event loop of the clock. Exclusive lanes, a window of unfinished tasks, time between tasks, bandwidth
+// shared max-min fairly, work that busy links delay.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -104,9 +104,7 @@ class Loop {
     uint64_t serial;
     int64_t task;
     uint32_t version;
-    bool operator>(const Event& other) const {
-      return time != other.time ? time > other.time : serial > other.serial;
-    }
+    bool operator>(const Event& other) const { return time != other.time ? time > other.time : serial > other.serial; }
   };
 
   Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }

@@ -2,7 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "loop.h"
+#include "timing/loop.h"
 
 namespace py = pybind11;
 
@@ -11,7 +11,8 @@ namespace {
 // The integers of an array of the standard library; throws std::invalid_argument for one of another type.
 template <class Int>
 std::pair<const Int*, size_t> integers(const py::buffer_info& info) {
-  if (info.ndim != 1 || !info.item_type_is_equivalent_to<Int>()) throw std::invalid_argument("an array of another type");
+  if (info.ndim != 1 || !info.item_type_is_equivalent_to<Int>())
+    throw std::invalid_argument("an array of another type");
   return {static_cast<const Int*>(info.ptr), static_cast<size_t>(info.size)};
 }
 

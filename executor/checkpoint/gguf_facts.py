@@ -5,6 +5,7 @@ from typing import Any
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
 from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import FORMAT_FACTS, FileFormat
 from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Model, Rope
 
 ARCHITECTURES: dict[Family, str] = {
@@ -14,8 +15,8 @@ ARCHITECTURES: dict[Family, str] = {
     "qwen2": "qwen2",
     "qwen3": "qwen3",
 }
-_FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7, "q4_k": 14, "q4_k_m": 15, "q6_k": 18, "bf16": 32}
-"""By the number that llama.cpp gives to what most matrices are in."""
+_FILE_TYPE_OF_MIX = 15
+"""llama.cpp's number of files that mix q4_k and q6_k."""
 _NORMAL = 1
 _CONTROL = 3
 _UNUSED = 5
@@ -30,10 +31,10 @@ def architecture(model: Model) -> str:
     return ARCHITECTURES[model.family]
 
 
-def facts(model: Model, fmt: str) -> dict[str, Any]:
+def facts(model: Model, fmt: FileFormat) -> dict[str, Any]:
     """Keys and values in order: int (u32), float (f32), bool, str, and lists of str or int (i32)."""
     name = architecture(model)
-    general = {"general.architecture": name, "general.name": model.name, "general.file_type": _FILE_TYPES[fmt]}
+    general = {"general.architecture": name, "general.name": model.name, "general.file_type": _file_type(fmt)}
     own = {f"{name}.{key}": value for key, value in {**_dimensions(model), **_rope(model)}.items()}
     return {**general, **own, **_tokenizer(model)}
 
@@ -48,6 +49,11 @@ def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
         long, short = rope.scaling.long_factor, rope.scaling.short_factor
         return {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
     return {}
+
+
+def _file_type(fmt: FileFormat) -> int | None:
+    """Return llama.cpp's number of the format that most matrices have."""
+    return _FILE_TYPE_OF_MIX if fmt == "q4_k_m" else FORMAT_FACTS[fmt].gguf_file
 
 
 def _dimensions(model: Model) -> dict[str, Any]:

@@ -113,6 +113,6 @@ def restated(size: int, alone: float, read: float, recorded: float) -> float:
     """Return the factor for seconds that were measured when plain reads reached `read` bytes/s, not `recorded` ones.
 
     Only the part that streams changes: of the seconds `alone` of an operation beside nothing else, those that a plain
-    read of its `size` bytes takes. So tables and rooflines of a record speak of the same memory (measuring rule 7)."""
+    read of its `size` bytes takes. So tables and rooflines of a record speak of the same memory."""
     streaming = min(1.0, size / read / alone)
     return 1.0 + streaming * (read / recorded - 1.0)

@@ -1,5 +1,5 @@
-"""Rows of caches in 8 bits, bit for bit as csrc/kv_row_impl.h has them: a code for every value, then a scale (f16) for
-every 32 of them, which the last code of a row ends."""
+"""Rows of caches in 8 bits: a code for every value, then a scale (f16) for every 32 of them, which the last code of a
+row ends; bit for bit as csrc/kernels/cache/kv_row_impl.h has them."""
 
 import torch
 

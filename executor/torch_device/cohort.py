@@ -1,4 +1,5 @@
-"""A cohort of a PyTorch device: what it keeps between iterations, and how it goes on by a layer (csrc/cohort.h)."""
+"""A cohort of a PyTorch device: what it keeps between iterations, and how it goes on by a layer, as in
+csrc/serving/cohort.h."""
 
 from contextlib import suppress
 

@@ -1,4 +1,4 @@
-"""Rows of caches in 4-bit groups, bit for bit as csrc/cache_rows.h has them.
+"""Rows of caches in 4-bit groups, bit for bit as csrc/kernels/cache/cache_rows.h has them.
 
 Per group of 64 values of a row, of which the last may be shorter, a scale and a minimum (f16), then per 16 values 8
 bytes, byte i holding the codes of values i (low four bits) and i + 8."""

@@ -1,4 +1,4 @@
-"""Probes of a PyTorch device and its links: beside a run (rule 7 of measuring), and when it is profiled."""
+"""Probes of a PyTorch device and its links: beside a run, and when it is profiled."""
 
 import time
 from collections.abc import Callable, Sequence

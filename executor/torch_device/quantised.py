@@ -1,7 +1,7 @@
-"""Quantised weights as f32 values, by PyTorch's own operations: what csrc/blocks.h says that bytes stand for.
+"""Quantised weights as f32 values, by PyTorch's own operations: what csrc/formats/blocks.h says that bytes stand for.
 
-Matrices are in csrc/panels.h's panels, rows that were looked up in a table row-major. Products of a scale and a code
-are exact in f32, so that values are rounded once and are the host's own."""
+Matrices are in csrc/formats/panels.h's panels, rows that were looked up in a table row-major. Products of a scale and a
+code are exact in f32, so that values are rounded once and are the host's own."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,11 @@ import torch
 
 from helmsman.executor._kernels import packed_size
 from helmsman.lowering.ops import PANEL
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat
 
 RUN = 32
 """Columns in whose multiples blocks end; the last one of q8 and q4 may be shorter than others."""
 
-_COLUMNS: dict[StoredFormat, int] = {"q8_0": 32, "q4_0": 32, "q4_k": 256, "q6_k": 256, "q8": 64, "q4": 64}
-"""Of a block."""
 _CODES_AT: dict[StoredFormat, int] = {"q8_0": 32, "q4_0": 32, "q4_k": 256, "q6_k": 288, "q8": 64, "q4": 64}
 """Bytes of scales before the codes of a panel's block."""
 _BYTES = ("q8_0", "q8")
@@ -57,7 +55,7 @@ def _pieces(
     stored: torch.Tensor, fmt: StoredFormat, values: torch.Tensor, rows: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(bytes, values) of whole blocks, then of a shorter one: uint8 (.., blocks, bytes), f32 (.., blocks, columns)."""
-    columns, width = values.shape[-1], _COLUMNS[fmt]
+    columns, width = values.shape[-1], FORMAT_FACTS[fmt].values
     count, rest = divmod(columns, width)
     size = rows * packed_size(fmt, PANEL, width) // PANEL
     if count:

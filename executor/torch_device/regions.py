@@ -34,8 +34,8 @@ class StageRegions:
 
 
 def regions_of(spec: AnySpec) -> StageRegions:
-    """The closed form of csrc/stage.cpp's workspace, then room for expanded values. Ragged passes go through in one
-    piece, and have as many logits as sequences."""
+    """The closed form of csrc/stage/stage.cpp's workspace, then room for expanded values. Ragged passes go through in
+    one piece, and have as many logits as sequences."""
     batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
     q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
     if "sequences" in spec:

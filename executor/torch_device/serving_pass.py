@@ -1,4 +1,4 @@
-"""One iteration of serving on a PyTorch device: what csrc/serving.h is for processors, in the same order.
+"""One iteration of serving on a PyTorch device: what csrc/serving/serving.h is for processors, in the same order.
 
 The accelerator's lane walks the layers. What other lanes do for it is submitted as it comes by, behind marks of its
 stream, and waited for where it is needed; the stream goes on meanwhile with what it has been handed."""

@@ -1,4 +1,4 @@
-"""All consecutive operations of a PyTorch device: what csrc/stage.h is for processors.
+"""All consecutive operations of a PyTorch device: what csrc/stage/stage.h is for processors.
 
 The residual stream, norms and what crosses links are f32; products read weights in their own format, or the f32
 values of quantised ones, and attention reads the cache in its own. Passes of one token take their position from the
@@ -229,7 +229,7 @@ class TorchStage:
 
 
 def _steps(spec: StageSpec, blocks: list[StageBlock], first_layer: int) -> list[tuple[str, str, StageBlock | None]]:
-    """(name, operation, block) in order, as csrc/stage.cpp has them."""
+    """(name, operation, block) in order, as csrc/stage/stage.cpp has them."""
     inner = ["scores", "softmax", "wv"] if spec.get("attention") == "divided" else ["attention"]
     gate = ["gate"] if spec.get("gated", False) else []
     order = ["norm1", "q", "k", "v", "append", *inner, "o", "norm2", *gate, "up", "down"]

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, pack, packed_size, unpack
 from helmsman.executor.weights.stored_rows import StoredRows
-from helmsman.hwdb.gguf_types import PLAIN
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import FORMATS, StoredFormat
 
@@ -24,7 +23,7 @@ def pack_rows(rows: Rows, source: Any, target: Buffer, fmt: StoredFormat, column
 
     Blocks stay as they are where the formats are one; from one block format to another values go through f32.
     Raises FloatingPointError where a value is not finite."""
-    direct = source in PLAIN or fmt in (source, *FORMATS)
+    direct = source in FORMATS or fmt in (source, *FORMATS)
     for first, read in in_steps(rows, columns):
         values: NDArray[Any] = read if direct else rows_as_f32(read, source, columns)
         begin = packed_size(fmt, first, columns) if first else 0

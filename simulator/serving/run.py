@@ -9,7 +9,7 @@ import numpy as np
 from helmsman.scheduler._scheduling import simulate
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
-from helmsman.scheduler.policies import POLICIES, policy_options
+from helmsman.scheduler.policies import POLICIES, policy_maker, policy_options
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.requests import Floats, Ints, Requests
 from helmsman.schemas.served_table import Gaps, ServedInfo, ServedTable
@@ -70,7 +70,7 @@ def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
         setup.cost,
         setup.believed,
         setup.limits,
-        setup.policy,
+        policy_maker(setup.policy, setup.options),
         dict(setup.options),
         setup.replicas,
         setup.router,

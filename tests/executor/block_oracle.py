@@ -119,7 +119,7 @@ def _inverse(scale: Floats) -> Floats:
 
 
 def panel_groups(data: bytes, bits: int, rows: int, columns: int) -> Floats:
-    """Packed q8 or q4, read as csrc/panels.h describes it."""
+    """Packed q8 or q4, read as csrc/formats/panels.h describes it."""
     found = np.zeros((-(-rows // 16) * 16, -(-columns // 32) * 32), np.float32)
     raw, at, per_line = np.frombuffer(data, np.uint8), 0, 32 // bits
     for panel in range(0, len(found), 16):

@@ -47,7 +47,7 @@ def packed(values: Floats, fmt: Format) -> Buffer:
 
 
 def check(pool: Pool, weights: Floats, fmt: Format, x: Floats, precision: "Precision" = "f32") -> None:
-    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h), of x as rounded."""
+    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels/kernels.h), of x as rounded."""
     rows, columns = weights.shape
     y = np.full((len(x), rows), np.nan, np.float32)
     kernels.linear(pool, fmt, packed(weights, fmt), rows, columns, x, y, len(x), precision)

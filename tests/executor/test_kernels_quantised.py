@@ -48,7 +48,7 @@ def magnitudes(weights: Buffer, fmt: StoredFormat, rows: int, columns: int) -> F
 
 
 def check(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats, precision: Precision) -> None:
-    """csrc/kernels.h: half a step of a run's largest |x| times the sum of weights, and roundings of sums."""
+    """csrc/kernels/kernels.h: half a step of a run's largest |x| times the sum of weights, and roundings of sums."""
     columns = x.shape[1]
     exact_w = restored(weights, fmt, rows, columns).astype(np.float64)
     runs = np.pad(np.abs(x).astype(np.float64), ((0, 0), (0, -columns % 32))).reshape(len(x), -1, 32)

@@ -1,0 +1,243 @@
+// Attention of prompts over spans of caches, whatever its factors are, for the instruction set whose Simd was included
+// before.
+//
+// Prompts are bound by arithmetic. Rows (of a token and a query head) that lie beside each other in registers meet a
+// tile of positions: scores are [positions][rows], so that the running softmax of all rows is one of registers, and
+// weights are where the product with V takes them. Scores, softmax and sums are f32.
+#pragma once
+#include "kernels/attention/attention_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr size_t kRowsTogether = Simd::product_panels * kPanel;  // rows of a panel of queries
+static_assert(kMostRowsTogether % kRowsTogether == 0, "scratch holds whole panels");
+
+// How far apart the numbers of a product lie: y[t * y_row + 0 .. 16 P) (+)= sum over k < depth of
+// x[t * x_row + k * x_step] * w[k * w_step + 0 .. 16 P), for T rows t.
+struct Strides {
+  size_t x_row, x_step, w_step, y_row;
+};
+
+// Numbers has a Number and the Register that holds some; load(p): neighbours; every(x): one in all lanes;
+// add_product(sum, w, x): sum + w x, f32.
+template <class Numbers, int P, int T>
+void strided_product(const typename Numbers::Number* w, const typename Numbers::Number* x, size_t depth, float* y,
+                     const Strides& by, bool accumulate) {
+  constexpr int N = P * kVectors;
+  const size_t x_row = by.x_row, x_step = by.x_step, w_step = by.w_step, y_row = by.y_row;
+  V acc[T][N];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) acc[t][i] = accumulate ? Simd::load(y + t * y_row + i * Simd::lanes) : Simd::zero();
+  for (size_t k = 0; k < depth; ++k, x += x_step, w += w_step) {
+    typename Numbers::Register factors[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) factors[i] = Numbers::load(w + i * Simd::lanes);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const auto factor = Numbers::every(x[t * x_row]);
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) acc[t][i] = Numbers::add_product(acc[t][i], factors[i], factor);
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) Simd::store(y + t * y_row + i * Simd::lanes, acc[t][i]);
+}
+
+template <class Numbers>
+using StridedProduct = void (*)(const typename Numbers::Number*, const typename Numbers::Number*, size_t, float*,
+                                const Strides&, bool);
+
+template <class Numbers, int P, int T = Simd::product_block>
+StridedProduct<Numbers> strided_for(size_t count) {
+  if constexpr (T > 1)
+    if (count != T) return strided_for<Numbers, P, T - 1>(count);
+  return strided_product<Numbers, P, T>;
+}
+
+// The same for `count` rows and `columns` of y, a multiple of 16.
+template <class Numbers>
+void strided_products(const typename Numbers::Number* w, const typename Numbers::Number* x, size_t count, size_t depth,
+                      float* y, size_t columns, const Strides& by, bool accumulate) {
+  const Blocks blocks = blocks_of(count, Simd::product_block);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
+    const size_t n = block.end - block.begin;
+    const auto* from = x + block.begin * by.x_row;
+    float* to = y + block.begin * by.y_row;
+    size_t c = 0;
+    for (; c + Simd::product_panels * kPanel <= columns; c += Simd::product_panels * kPanel)
+      strided_for<Numbers, Simd::product_panels>(n)(w + c, from, depth, to + c, by, accumulate);
+    if (c < columns) strided_for<Numbers, 1>(n)(w + c, from, depth, to + c, by, accumulate);
+  }
+}
+
+// What a piece keeps; numbers lie as Factors say. `width`: head_dim up to whole panels.
+struct PrefillScratch {
+  size_t width;
+  float *keys, *values;  // of kPrefillTile positions
+  float* scores;         // [kPrefillTile][kRowsTogether], then weights
+  float* q;              // panels of kRowsTogether rows
+  float* out;            // [rows][width]
+  float *max, *sum;      // [rows]
+};
+
+inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
+  PrefillScratch s;
+  s.width = round_up(a.head_dim, kPanel);
+  s.keys = a.scratch;
+  s.values = s.keys + s.width * kPrefillTile;
+  s.scores = s.values + s.width * kPrefillTile;
+  s.q = s.scores + kPrefillTile * kRowsTogether;
+  s.out = s.q + rows * s.width;
+  s.max = s.out + rows * s.width;
+  s.sum = s.max + rows;
+  return s;
+}
+
+// Row `row` of the piece is token first + row / group, head row % group.
+inline size_t token_of(const PrefillArgs& a, size_t row) { return a.first + row / a.group; }
+
+inline size_t query_at(const PrefillArgs& a, size_t row) {
+  return token_of(a, row) * a.stride + row % a.group * a.head_dim;
+}
+
+// `count` rows of a cache as f32, `width` apart.
+inline void load_rows(const PrefillArgs& a, const char* rows, size_t count, size_t width, float* to) {
+  const size_t stride = row_size(a.format, a.head_dim);
+  for (size_t j = 0; j < count; ++j) read_row(a.format, rows + j * stride, a.head_dim, to + j * width);
+}
+
+// The running softmax of a panel of rows from `first` on, over `count` positions from `position` on: scores become
+// weights, zero where a row may not look, and what came before is scaled.
+inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t rows, size_t position,
+                          size_t count) {
+  constexpr int N = Simd::product_panels * kVectors;
+  const auto limit = [&](size_t row) {  // of positions of the tile, how many the row sees
+    const size_t end = a.past + token_of(a, row) + 1;
+    return end <= position ? 0 : smaller(count, end - position);
+  };
+  const bool cut = limit(first) < count;
+  const auto cover = [&](float value) {
+    for (size_t r = 0; r < kRowsTogether; ++r)
+      for (size_t p = limit(smaller(first + r, rows - 1)); p < count; ++p) s.scores[p * kRowsTogether + r] = value;
+  };
+  if (cut) cover(kLowest);
+  V max[N], keep[N], sum[N];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
+  for (size_t p = 0; p < count; ++p)
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) max[i] = Simd::max(max[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+  bool moved = false;
+  float kept[kRowsTogether];
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    Simd::store(s.max + first + i * Simd::lanes, max[i]);
+    Simd::store(kept + i * Simd::lanes, exp_of(Simd::sub(keep[i], max[i])));
+    sum[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
+  }
+  for (size_t p = 0; p < count; ++p)
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) {
+      float* at = s.scores + p * kRowsTogether + i * Simd::lanes;
+      Simd::store(at, exp_of(Simd::sub(Simd::load(at), max[i])));
+    }
+  if (cut) cover(0);
+  for (size_t p = 0; p < count; ++p)
+#pragma GCC unroll 4
+    for (int i = 0; i < N; ++i) sum[i] = Simd::add(sum[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) Simd::store(s.sum + first + i * Simd::lanes, sum[i]);
+  for (float each : kept) moved |= each != 1.0f;
+  for (size_t r = 0; moved && r < smaller(kRowsTogether, rows - first); ++r)
+    if (kept[r] != 1.0f) scale(s.out + (first + r) * s.width, kept[r], s.width);
+}
+
+// A tile of positions times a panel of rows, in registers. Of Numbers each holds `together` neighbouring columns of q
+// and of K, or weights and values of as many positions.
+template <class Numbers, size_t together>
+struct RegisterProducts {
+  using Number = typename Numbers::Number;
+
+  static void scores(const PrefillScratch& s, size_t first, size_t some) {
+    const size_t depth = s.width / together;
+    strided_products<Numbers>(reinterpret_cast<const Number*>(s.q) + first * depth,
+                              reinterpret_cast<const Number*>(s.keys), some, depth, s.scores, kRowsTogether,
+                              {depth, 1, kRowsTogether, kRowsTogether}, false);
+  }
+  static void add_values(const PrefillScratch& s, const Number* weights, size_t first, size_t rows, size_t some) {
+    strided_products<Numbers>(reinterpret_cast<const Number*>(s.values), weights, rows,
+                              (some + together - 1) / together, s.out + first * s.width, s.width,
+                              {1, kRowsTogether, s.width, s.width}, true);
+  }
+};
+
+// Positions [position, position + count), `at` of a span on, for all rows that see some of them.
+//
+// Factors say what is multiplied, and how. pack(a, s, first, count): queries over the root of head_dim to a panel, zero
+// beyond head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first,
+// some): of a panel with so many positions; weights(a, s, count): what softmax_panel left, as add_values(s, weights,
+// first, rows, some) takes it for the sums of a panel.
+template <class Factors>
+void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, const KvSpan& span, size_t at,
+                  size_t count) {
+  const size_t position = span.position + at, stride = row_size(a.format, a.head_dim);
+  Factors::load_keys(a, s, rows_in(span, span.keys[a.kv_head], a.sequence, at, stride), count);
+  Factors::load_values(a, s, rows_in(span, span.values[a.kv_head], a.sequence, at, stride), count);
+  for (size_t first = 0; first < rows; first += kRowsTogether) {
+    const size_t n = smaller(kRowsTogether, rows - first), end = a.past + token_of(a, first + n - 1) + 1;
+    if (end <= position) continue;
+    const size_t some = smaller(count, end - position);
+    Factors::scores(s, first, some);
+    softmax_panel(a, s, first, rows, position, some);
+    Factors::add_values(s, Factors::weights(a, s, some), first, n, some);
+  }
+}
+
+// Where the running state of a row is.
+inline size_t running_at(const PrefillArgs& a, size_t row) { return token_of(a, row) * a.heads + row % a.group; }
+
+inline void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
+  if (a.head_dim < s.width) memset(s.keys, 0, 2 * s.width * kPrefillTile * sizeof(float));  // beyond it all stays zero
+  memset(s.out, 0, rows * s.width * sizeof(float));
+  for (size_t r = 0; r < round_up(rows, kRowsTogether); ++r) {
+    const bool resume = a.resume && r < rows;
+    s.max[r] = resume ? a.max[running_at(a, r)] : kLowest;
+    s.sum[r] = resume ? a.sum[running_at(a, r)] : 0;
+    if (resume) memcpy(s.out + r * s.width, a.out + query_at(a, r), a.head_dim * sizeof(float));
+  }
+}
+
+inline void end_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
+  for (size_t r = 0; r < rows; ++r) {
+    float* out = a.out + query_at(a, r);
+    const float sum = a.finish && s.sum[r] > 0 ? s.sum[r] : 1.0f;
+    for (size_t d = 0; d < a.head_dim; ++d) out[d] = s.out[r * s.width + d] / sum;
+    if (a.finish) continue;
+    a.max[running_at(a, r)] = s.max[r];
+    a.sum[running_at(a, r)] = s.sum[r];
+  }
+}
+
+template <class Factors>
+void prefill_of(const PrefillArgs& a) {
+  const size_t rows = (a.last - a.first) * a.group;
+  const PrefillScratch s = prefill_layout(a, round_up(rows, kRowsTogether));
+  begin_rows(a, s, rows);
+  for (size_t first = 0; first < rows; first += kRowsTogether)
+    Factors::pack(a, s, first, smaller(kRowsTogether, rows - first));
+  for (const KvSpan& span : a.spans) {
+    const size_t end = seen(span, a.past + a.last);
+    for (size_t at = 0; at < end; at += kPrefillTile)
+      prefill_tile<Factors>(a, s, rows, span, at, smaller(kPrefillTile, end - at));
+  }
+  end_rows(a, s, rows);
+}
+
+}  // namespace
+}  // namespace helm

@@ -1,0 +1,307 @@
+// Codes<F>: a block of a packed panel in a quantised format (panels.h) in registers, for the instruction set whose Simd
+// was included before.
+//
+// span: columns under one scale. scale(s), minimum(s): of 16 rows. pairs(s, use) calls use(p, i, w) with the codes of
+// columns 2p and 2p + 1 of span s in the 32-bit lanes of register i, `offset` above what they stand for.
+#pragma once
+#include "kernels/simd/ahead.h"
+#include "kernels/kernels.h"
+
+#define HELM_INLINE inline __attribute__((always_inline))
+#define HELM_LAMBDA __attribute__((always_inline))
+
+namespace helm {
+namespace {
+
+using V = Simd::V;
+using I = Simd::I;
+constexpr int kVectors = kPanel / Simd::lanes;  // registers per packed column
+constexpr size_t kLine = 64;                    // bytes
+
+inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+HELM_INLINE void load_halves(const uint8_t* from, V* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) to[i] = Simd::load_f16(reinterpret_cast<const uint16_t*>(from) + i * Simd::lanes);
+}
+
+// Asks for the lines of a block's scales kAhead bytes further on.
+template <size_t size>
+HELM_INLINE void ask_for_scales(const uint8_t* block) {
+#pragma GCC unroll 8
+  for (size_t at = 0; at < size; at += kLine) __builtin_prefetch(block + at + kAhead);
+}
+
+// Register i of a line of codes; asks for the line kAhead bytes further on.
+HELM_INLINE I line_at(const uint8_t* line, int i) {
+  if (i == 0) __builtin_prefetch(line + kAhead);
+  return Simd::words(line + i * Simd::lanes * 4);
+}
+
+// Eight columns of four bits: pairs 4l to 4l + 3.
+template <class Use>
+HELM_INLINE void four_bit_line(const uint8_t* line, int l, const Use& use) {
+  const I mask = Simd::every_word(15);
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    const I w = line_at(line, i);
+    use(4 * l, i, Simd::both(w, mask));
+    use(4 * l + 1, i, Simd::both(Simd::template down<4>(w), mask));
+    use(4 * l + 2, i, Simd::both(Simd::template down<8>(w), mask));
+    use(4 * l + 3, i, Simd::template down<12>(w));
+  }
+}
+
+template <class Use>
+HELM_INLINE void four_bit_lines(const uint8_t* lines, const Use& use) {
+#pragma GCC unroll 4
+  for (int l = 0; l < 4; ++l) four_bit_line(lines + l * kLine, l, use);
+}
+
+template <Format F>
+struct Codes;
+
+template <>
+struct Codes<Format::q8_0> {
+  static constexpr size_t span = 32, offset = 0;
+  static constexpr bool minima = false;
+  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
+    ask_for_scales<32>(block);
+    load_halves(block, d);
+  }
+  HELM_INLINE void scale(size_t, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = d[i];
+  }
+  HELM_INLINE void minimum(size_t, V*) const {}
+  template <class Use>
+  HELM_INLINE void pairs(size_t, const Use& use) const {
+#pragma GCC unroll 8
+    for (int l = 0; l < 8; ++l)
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        const I w = line_at(codes + l * kLine, i);
+        use(2 * l, i, Simd::template down_signed<8>(Simd::template up<8>(w)));
+        use(2 * l + 1, i, Simd::template down_signed<8>(w));
+      }
+  }
+  V d[kVectors];
+  const uint8_t* codes;
+};
+
+template <>
+struct Codes<Format::q4_0> {
+  static constexpr size_t span = 32, offset = 8;
+  static constexpr bool minima = false;
+  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
+    ask_for_scales<32>(block);
+    load_halves(block, d);
+  }
+  HELM_INLINE void scale(size_t, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = d[i];
+  }
+  HELM_INLINE void minimum(size_t, V*) const {}
+  template <class Use>
+  HELM_INLINE void pairs(size_t, const Use& use) const {
+    four_bit_lines(codes, use);
+  }
+  V d[kVectors];
+  const uint8_t* codes;
+};
+
+// q8 and q4: one scale and one minimum for the block.
+struct Groups {
+  static constexpr size_t span = 32, offset = 0;
+  static constexpr bool minima = true;
+  HELM_INLINE explicit Groups(const uint8_t* block) : codes(block + 64) {
+    ask_for_scales<64>(block);
+    load_halves(block, d);
+    load_halves(block + 32, low);
+  }
+  HELM_INLINE void scale(size_t, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = d[i];
+  }
+  HELM_INLINE void minimum(size_t, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = low[i];
+  }
+  V d[kVectors], low[kVectors];
+  const uint8_t* codes;
+};
+
+template <>
+struct Codes<Format::q8> : Groups {
+  using Groups::Groups;
+  template <class Use>
+  HELM_INLINE void pairs(size_t s, const Use& use) const {
+    const I mask = Simd::every_word(255);
+#pragma GCC unroll 8
+    for (int l = 0; l < 8; ++l)
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        const I w = line_at(codes + (s * 8 + l) * kLine, i);
+        use(2 * l, i, Simd::both(w, mask));
+        use(2 * l + 1, i, Simd::template down<8>(w));
+      }
+  }
+};
+
+template <>
+struct Codes<Format::q4> : Groups {
+  using Groups::Groups;
+  template <class Use>
+  HELM_INLINE void pairs(size_t s, const Use& use) const {
+    four_bit_lines(codes + s * 4 * kLine, use);
+  }
+};
+
+template <>
+struct Codes<Format::q4_k> {
+  static constexpr size_t span = 32, offset = 0;
+  static constexpr bool minima = true;
+  HELM_INLINE explicit Codes(const uint8_t* block) : six(block + 64), codes(block + 256) {
+    ask_for_scales<256>(block);
+    load_halves(block, d);
+    load_halves(block + 32, low);
+  }
+  HELM_INLINE void scale(size_t s, V* to) const {
+    uint8_t parts[kPanel];
+    for (size_t r = 0; r < kPanel; ++r) parts[r] = six[s * 24 + r] & 63;
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = Simd::mul(d[i], Simd::bytes(parts + i * Simd::lanes));
+  }
+  HELM_INLINE void minimum(size_t s, V* to) const {
+    uint8_t parts[kPanel];
+    for (size_t r = 0; r < kPanel; ++r) parts[r] = six[s * 24 + r] >> 6;
+    V high[kVectors];
+    Simd::nibbles(six + s * 24 + kPanel, high);
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+      const V whole = Simd::fma(high[i], Simd::set(-4), Simd::sub(Simd::zero(), Simd::bytes(parts + i * Simd::lanes)));
+      to[i] = Simd::mul(low[i], whole);
+    }
+  }
+  template <class Use>
+  HELM_INLINE void pairs(size_t s, const Use& use) const {
+    four_bit_lines(codes + s * 4 * kLine, use);
+  }
+  V d[kVectors], low[kVectors];
+  const uint8_t *six, *codes;
+};
+
+template <>
+struct Codes<Format::q6_k> {
+  static constexpr size_t span = 16, offset = 32;
+  static constexpr bool minima = false;
+  HELM_INLINE explicit Codes(const uint8_t* block) : scales(block + 32), codes(block + 288) {
+    ask_for_scales<288>(block);
+    load_halves(block, d);
+  }
+  HELM_INLINE void scale(size_t s, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i)
+      to[i] = Simd::mul(d[i], Simd::signed_bytes(scales + s * kPanel + i * Simd::lanes));
+  }
+  HELM_INLINE void minimum(size_t, V*) const {}
+  // Pair 4l + n: low bits from nibble n of line l, high bits from bits 8l + 2n of the third line.
+  template <class Use>
+  HELM_INLINE void pairs(size_t s, const Use& use) const {
+    const uint8_t* lines = codes + s * 3 * kLine;
+    const I low = Simd::every_word(15), high = Simd::every_word(48);
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+      const I a = line_at(lines, i), b = line_at(lines + kLine, i), h = line_at(lines + 2 * kLine, i);
+      const auto join = [&](I nibble, I crumb) {
+        return Simd::either(Simd::both(nibble, low), Simd::both(crumb, high));
+      };
+      use(0, i, join(a, Simd::template up<4>(h)));
+      use(1, i, join(Simd::template down<4>(a), Simd::template up<2>(h)));
+      use(2, i, join(Simd::template down<8>(a), h));
+      use(3, i, join(Simd::template down<12>(a), Simd::template down<2>(h)));
+      use(4, i, join(b, Simd::template down<4>(h)));
+      use(5, i, join(Simd::template down<4>(b), Simd::template down<6>(h)));
+      use(6, i, join(Simd::template down<8>(b), Simd::template down<8>(h)));
+      use(7, i, join(Simd::template down<12>(b), Simd::template down<10>(h)));
+    }
+  }
+  V d[kVectors];
+  const uint8_t *scales, *codes;
+};
+
+// A quantised format as a type, so that what is called with it is compiled for it.
+template <Format F>
+struct CodeFormat {
+  static constexpr Format value = F;
+};
+
+// Calls use(CodeFormat<F>) with the quantised format F that `format` is.
+template <class Use>
+void with_code_format(Format format, const Use& use) {
+  switch (format) {
+    case Format::q8_0:
+      return use(CodeFormat<Format::q8_0>());
+    case Format::q4_0:
+      return use(CodeFormat<Format::q4_0>());
+    case Format::q4_k:
+      return use(CodeFormat<Format::q4_k>());
+    case Format::q6_k:
+      return use(CodeFormat<Format::q6_k>());
+    case Format::q8:
+      return use(CodeFormat<Format::q8>());
+    default:
+      return use(CodeFormat<Format::q4>());
+  }
+}
+
+// Where the block of columns that has column `k` begins in a panel.
+template <Format F>
+const char* panel_at(const LinearArgs& a, size_t panel, size_t k) {
+  const size_t width = quantised(F) ? facts_of(F).columns : 1;
+  return static_cast<const char*>(a.weights) +
+         kPanel * (panel * row_size(F, a.columns) + row_size(F, k / width * width));
+}
+
+// Part `part` of `parts` of columns [k, k + depth) of the next panels, into L2 while these are being used.
+template <Format F, size_t panels>
+void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
+  const size_t last = smaller(panel + panels, a.last_panel);
+  const size_t lines = kPanel * row_size(F, depth) / kLine;
+  for (; panel < last; ++panel) {
+    const char* first = panel_at<F>(a, panel, k);
+    for (size_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+      __builtin_prefetch(first + line * kLine, 0, 2);
+  }
+}
+
+// Where block `index` of a panel begins.
+template <Format F>
+inline const uint8_t* codes_block(const uint8_t* panel, size_t index) {
+  return panel + index * kPanel * facts_of(F).bytes;
+}
+
+// Runs of 32 columns [first, last) of a panel to f32 [32 (last - first)][16].
+template <Format F>
+void widen_runs(const uint8_t* panel, size_t first, size_t last, float* target) {
+  using C = Codes<F>;
+  constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
+  for (size_t run = first; run < last; ++run) {
+    const C code(codes_block<F>(panel, run / runs));
+    for (size_t s = run % runs * spans; s < (run % runs + 1) * spans; ++s, target += C::span * kPanel) {
+      V scale[kVectors], low[kVectors];
+      code.scale(s, scale);
+      code.minimum(s, low);
+      code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+        const I level = C::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(C::offset));
+        float* at = target + 2 * p * kPanel + i * Simd::lanes;
+        const V even = Simd::low_words(level), odd = Simd::high_words(level);
+        Simd::store(at, C::minima ? Simd::fma(even, scale[i], low[i]) : Simd::mul(even, scale[i]));
+        Simd::store(at + kPanel, C::minima ? Simd::fma(odd, scale[i], low[i]) : Simd::mul(odd, scale[i]));
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace helm

@@ -1,0 +1,120 @@
+#include "kernels/linear/linear.h"
+
+#include <algorithm>
+
+#include "kernels/isa.h"
+
+namespace helm {
+
+Range rows_of(const Matrix& m, size_t thread, size_t threads) {
+  const Range panels = share_of(m.panels(), thread, threads);
+  return {panels.begin * kPanel, std::min(m.rows, panels.end * kPanel)};
+}
+
+InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens) {
+  const bool few = tokens <= (quantised(format) ? k.code_stream_tokens : k.stream_tokens);
+  if (!quantised(format)) {
+    if (format != Format::bf16 || activations != Activations::bf16 || few) return InputKind::floats;
+    return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
+  }
+  if (activations == Activations::f32) return InputKind::tiled;
+  if (few) return InputKind::words;
+  if (activations == Activations::int8)
+    return facts_of(format).largest_code <= k.byte_most ? InputKind::bytes : InputKind::small_words;
+  return k.word_product ? InputKind::words : InputKind::tiled;
+}
+
+namespace {
+
+// Columns of packed blocks to bf16, to nearest even.
+void round_packed(const PackArgs& a, size_t limit) {
+  const Blocks blocks = blocks_of(a.tokens, limit);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
+    const size_t width = block.end - block.begin;
+    float* values = static_cast<float*>(a.packed) + block.begin * a.columns;
+    for (size_t i = a.begin * width; i < a.end * width; ++i) values[i] = widen_bf16(narrow_bf16(values[i]));
+  }
+}
+
+// How many parts columns are packed in.
+size_t parts_of(InputKind kind, size_t columns) {
+  const bool plain = kind == InputKind::floats || kind == InputKind::tiled || kind == InputKind::rounded;
+  return plain ? columns : runs_of(columns);
+}
+
+}  // namespace
+
+const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
+                       size_t columns, float* packed) {
+  if ((kind == InputKind::floats || kind == InputKind::tiled) && tokens == 1) return x;
+  const Range share = share_of(parts_of(kind, columns), thread, threads);
+  const PackArgs args{x, columns, tokens, columns, share.begin, share.end, packed};
+  switch (kind) {
+    case InputKind::words:
+      k.pack_words(args, false);
+      break;
+    case InputKind::small_words:
+      k.pack_words(args, true);
+      break;
+    case InputKind::bytes:
+      k.pack_bytes(args);
+      break;
+    case InputKind::pairs:
+      k.pack_pairs(args);
+      break;
+    default: {
+      const size_t limit = kind == InputKind::floats ? block_limit(k, tokens) : k.product_block;
+      k.pack_x(x, columns, tokens, columns, limit, share.begin, share.end, packed);
+      if (kind == InputKind::rounded) round_packed(args, limit);
+    }
+  }
+  return packed;
+}
+
+void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
+                  size_t stride, size_t tokens, bool accumulate, float* scratch) {
+  const Range panels = share_of(m.panels(), thread, threads);
+  if (panels.begin == panels.end) return;
+  y += m.first;
+  const LinearArgs args{m.weights, m.format, m.rows,     m.columns,    x,          y,
+                        stride,    tokens,   accumulate, panels.begin, panels.end, scratch};
+  switch (input_kind(k, m.format, m.activations, tokens)) {
+    case InputKind::words:
+    case InputKind::small_words:
+      k.linear_words(args);
+      break;
+    case InputKind::bytes:
+      k.linear_bytes(args);
+      break;
+    case InputKind::pairs:
+      k.linear_pairs(args);
+      break;
+    default:
+      k.linear(args);
+  }
+  if (m.bias == nullptr) return;
+  const Range rows = rows_of(m, thread, threads);
+  for (size_t t = 0; t < tokens; ++t) k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);
+}
+
+// One token's words are packed by each thread for itself, which costs less than a barrier.
+void linear_by_all(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const float* x, float* y,
+                   size_t tokens, float* packed) {
+  float* scratch = pool.scratch(thread);
+  const InputKind kind = input_kind(k, m.format, m.activations, tokens);
+  const void* input = tokens == 1 ? pack_share(k, kind, 0, 1, x, 1, m.columns, scratch + kLinearScratch)
+                                  : pack_share(k, kind, thread, pool.threads(), x, tokens, m.columns, packed);
+  if (tokens > 1) pool.barrier();
+  linear_share(k, thread, pool.threads(), m, input, y, m.rows, tokens, false, scratch);
+}
+
+void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens) {
+  const Kernels& k = kernels();
+  PackedInput packed(tokens, m.columns);
+  pool.reserve(linear_scratch(m.columns));
+  auto work = [&](size_t thread) { linear_by_all(k, pool, thread, m, x, y, tokens, packed.data()); };
+  pool.run(work);
+}
+
+}  // namespace helm

@@ -1,0 +1,34 @@
+// Pairs of bf16, as BF16 units multiply them: of neighbouring columns, for the instruction set whose Simd was included
+// before.
+#pragma once
+#include "kernels/linear/codes_impl.h"
+
+namespace helm {
+namespace {
+
+inline size_t pairs_of(size_t columns) { return (columns + 1) / 2; }
+
+// Two columns of a panel as pairs.
+inline void pair_two(const uint16_t* columns, int32_t* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) Simd::store_words(to + i * Simd::lanes, Simd::pairs_of_columns(columns, i));
+}
+
+// `depth` columns of a panel as pairs, `step` apart; an odd last one is paired with zeros.
+inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int32_t* to) {
+  for (size_t k = 0; k + 2 <= depth; k += 2, to += step) pair_two(columns + k * kPanel, to);
+  if (depth % 2 == 0) return;
+  alignas(64) uint16_t last[2 * kPanel] = {};
+  memcpy(last, columns + (depth - 1) * kPanel, kPanel * sizeof(uint16_t));
+  pair_two(last, to);
+}
+
+// To bf16, to nearest even.
+inline void round_strip(const float* x, size_t n, uint16_t* strip) {
+  size_t i = 0;
+  for (; i + Simd::lanes <= n; i += Simd::lanes) Simd::store_bf16(strip + i, Simd::load(x + i));
+  for (; i < n; ++i) strip[i] = narrow_bf16(x[i]);
+}
+
+}  // namespace
+}  // namespace helm

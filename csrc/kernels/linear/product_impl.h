@@ -1,0 +1,83 @@
+// The loops of a product of many tokens, whatever its activations are, for the instruction set whose Simd was included
+// before.
+//
+// Of a few panels, some columns at a time are brought into a tile that stays in L1 while a chunk of tokens passes. Sums
+// over a reach of columns lie beside the tile and are added to y once: rows of y are often powers of two apart and
+// share few sets of a cache, so that reading them for every tile took a third of the speed at 1024 tokens.
+#pragma once
+#include "kernels/linear/codes_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr size_t kReach =
+    1024;  // columns of f32 activations whose chunk stays in L2: a multiple of every format's block
+
+// A chunk of tokens times a reach of columns of a few panels.
+struct Piece {
+  size_t panel, panels;  // the first, and how many
+  size_t begin, end;     // columns
+  Block chunk;           // of blocks of tokens
+};
+
+// Rows [16 panel, ...) of a chunk's tokens to y.
+template <size_t width>
+void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const float* sums) {
+  const size_t first = p.panel * kPanel, rows = smaller(p.panels * kPanel, a.rows - first);
+  const bool accumulate = a.accumulate || p.begin > 0;
+  for (size_t t = tokens.begin; t < tokens.end; ++t, sums += width) {
+    float* y = a.y + t * a.stride + first;
+    size_t r = 0;
+    for (; r + Simd::lanes <= rows; r += Simd::lanes) {
+      const V sum = Simd::load(sums + r);
+      Simd::store(y + r, accumulate ? Simd::add(Simd::load(y + r), sum) : sum);
+    }
+    for (; r < rows; ++r) y[r] = accumulate ? y[r] + sums[r] : sums[r];
+  }
+}
+
+// Asks for part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.
+template <class Product>
+void ask_ahead(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
+  const bool more = k + depth < p.end;
+  const size_t next = more ? k + depth : p.begin;
+  prefetch_panels<Product::format, Product::panels>(a, more ? p.panel : p.panel + Product::panels, next,
+                                                    smaller(Product::depth, p.end - next), part, parts);
+}
+
+// A Product has a format; block, panels and depth: tokens of a block, panels and columns of a tile;
+// make(a, panel, panels, k, depth): the tile of columns [k, k + depth), perhaps in a.scratch;
+// input(a, block, k): a block's activations from column k on;
+// multiply(a, tile, panels, depth, x, tokens, sums, accumulate): to sums[tokens][16 Product::panels].
+template <class Product>
+void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
+  constexpr size_t width = Product::panels * kPanel;
+  static_assert(width * kChunk <= kLinearScratch - kTileFloats, "sums are beside a tile");
+  float* sums = a.scratch + kTileFloats;
+  const size_t first = block_at(blocks, p.chunk.begin).begin, last = block_at(blocks, p.chunk.end - 1).end;
+  for (size_t k = p.begin; k < p.end; k += Product::depth) {
+    const size_t depth = smaller(Product::depth, p.end - k);
+    const auto& tile = Product::make(a, p.panel, p.panels, k, depth);
+    for (size_t b = p.chunk.begin; b < p.chunk.end; ++b) {
+      const Block block = block_at(blocks, b);
+      ask_ahead<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
+      Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin,
+                        sums + (block.begin - first) * width, k > p.begin);
+    }
+  }
+  put_sums<width>(a, p, {first, last}, sums);
+}
+
+template <class Product, size_t reach = kReach>
+void multiply_all(const LinearArgs& a) {
+  const Blocks blocks = blocks_of(a.tokens, Product::block), chunks = blocks_of(blocks.count, kChunk / Product::block);
+  for (size_t c = 0; c < chunks.count; ++c)
+    for (size_t k = 0; k < a.columns; k += reach)
+      for (size_t panel = a.first_panel; panel < a.last_panel; panel += Product::panels)
+        multiply_piece<Product>(a, blocks,
+                                {panel, smaller(Product::panels, a.last_panel - panel), k,
+                                 smaller(k + reach, a.columns), block_at(chunks, c)});
+}
+
+}  // namespace
+}  // namespace helm

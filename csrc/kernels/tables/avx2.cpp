@@ -1,0 +1,9 @@
+// Kernels for AVX2, FMA and F16C; compiled for them, so nothing but the table may leave this file.
+#if defined(__x86_64__)
+#include "kernels/simd/avx2.h"
+//
+#include "kernels/isa.h"
+#include "kernels/tables/table_impl.h"
+
+const helm::Kernels& helm::avx2_kernels() { return kTable; }
+#endif

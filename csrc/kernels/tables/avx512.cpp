@@ -1,0 +1,9 @@
+// Kernels for AVX-512 F, BW, DQ and VL; compiled for them, so nothing but the table may leave this file.
+#if defined(__x86_64__)
+#include "kernels/simd/avx512.h"
+//
+#include "kernels/isa.h"
+#include "kernels/tables/table_impl.h"
+
+const helm::Kernels& helm::avx512_kernels() { return kTable; }
+#endif

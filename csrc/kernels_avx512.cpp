@@ -1,9 +1,0 @@
-// Kernels for AVX-512 F, BW, DQ and VL; compiled for them, so nothing but the table may leave this file.
-#if defined(__x86_64__)
-#include "simd_avx512.h"
-//
-#include "isa.h"
-#include "table_impl.h"
-
-const helm::Kernels& helm::avx512_kernels() { return kTable; }
-#endif

@@ -1,0 +1,140 @@
+#include "serving/serving_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+namespace helm {
+namespace {
+
+// What `append` and attention of the host can run.
+void check_apart(const Seat& seat, const Ragged& rows) {
+  seat.stage->check_ragged(rows, rows.rows(), false, seat.stage->find(Op::append), seat.stage->find(Op::o));
+}
+
+}  // namespace
+
+void ServingRun::check(size_t b) const {
+  const SubBatch& batch = it.batches[b];
+  const Stage& stage = *batch.seat.stage;
+  std::vector<const Ragged*> all{batch.rows.get()};
+  for (const auto& each : it.joining)
+    if (each->batch() == b) all.push_back(each->joint.get());
+  if (it.ids[b].size() < embedded_rows(b)) throw std::invalid_argument("every row needs a token");
+  for (const int32_t id : it.ids[b])
+    if (id < 0 || static_cast<size_t>(id) >= stage.spec().vocab)
+      throw std::invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
+                                  std::to_string(stage.spec().vocab));
+  for (const Ragged* each : all) stage.check_ragged(*each, each->rows(), true, 0, stage.ops().size());
+  if (batch.apart != nullptr) check_apart(batch.host, *batch.apart);
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->stays) check_apart(batch.host, *each->apart);
+}
+
+std::vector<std::shared_ptr<Joining>> ServingRun::entering(size_t b, size_t layer) const {
+  std::vector<std::shared_ptr<Joining>> found;
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->at == layer) found.push_back(each);
+  return found;
+}
+
+const Joining* ServingRun::staying(size_t b, size_t layer) const {
+  const Joining* last = nullptr;
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->stays_after(layer)) last = each.get();
+  return last;
+}
+
+size_t ServingRun::embedded_rows(size_t b) const {
+  const auto joining = entering(b, Cohort::kNone);
+  return (joining.empty() ? it.batches[b].rows : joining[0]->joint)->rows();
+}
+
+bool ServingRun::computes(size_t b) const {
+  const auto joins = [b](const auto& each) { return each->batch() == b; };
+  return it.batches[b].rows->rows() > 0 || std::any_of(it.joining.begin(), it.joining.end(), joins);
+}
+
+void ServingRun::check_weights() const {
+  const StageSpec& spec = it.batches[0].seat.stage->spec();
+  const LookedUp* from = it.weights != nullptr && it.weights->table ? &*it.weights->table : nullptr;
+  bool fits = spec.looked_up == (from != nullptr);
+  for (size_t b = 0; fits && from != nullptr && b < it.batches.size(); ++b)
+    fits = from->columns == spec.hidden && from->format == spec.embedding->format &&
+           from->targets[b].size / row_size(from->format, from->columns) >= embedded_rows(b);
+  if (!fits) throw std::invalid_argument("rows of a table come where an embedding has them looked up, all of a pass");
+  if (it.weights == nullptr) return;
+  for (const StreamedOperation& each : it.weights->operations)
+    if (each.op >= it.batches[0].seat.stage->ops().size())
+      throw std::invalid_argument("weights come for an operation that there is not");
+}
+
+bool ServingRun::yields() const {
+  const auto some = [](const SubBatch& batch) { return !batch.rows->outputs.empty(); };
+  return !it.joining.empty() || std::any_of(it.batches.begin(), it.batches.end(), some);
+}
+
+std::vector<size_t> ServingRun::order() const {
+  std::vector<size_t> ops;
+  const auto add = [&](size_t first, size_t last) {
+    for (size_t op = first; op < last; ++op) ops.push_back(op);
+  };
+  const Stage& s = *it.batches[0].seat.stage;
+  const size_t norm = s.find(Op::final_norm);
+  for (size_t turn = 0; turn <= it.layers; ++turn)
+    for (size_t b = 0; b < it.batches.size(); ++b)
+      if (computes(b)) add(turn == 0 ? 0 : s.find(Op::o, turn - 1), turn == it.layers ? norm : s.find(Op::o, turn));
+  if (yields()) add(norm, s.ops().size());
+  return ops;
+}
+
+void ServingRun::prepare() {
+  for (size_t b = 0; b < it.batches.size(); ++b) check(b);
+  check_weights();
+  if (it.batches.size() == 1) return;
+  const Ragged &first = *it.batches[0].rows, &second = last_rows(1);
+  std::vector<size_t> outputs = first.outputs, positions(first.rows() + second.outputs.size());
+  for (size_t i = 0; i < second.outputs.size(); ++i) outputs.push_back(first.rows() + i);
+  ends =
+      std::make_shared<Ragged>(std::move(positions), std::vector<RaggedSequence>{}, std::vector<CacheRun>{}, outputs);
+  const Stage& stage = *it.batches[0].seat.stage;
+  stage.check_ragged(*ends, ends->rows(), false, stage.find(Op::final_norm), stage.ops().size());
+}
+
+void ServingRun::gather() const {
+  const Seat &mine = it.batches[0].seat, &other = it.batches[1].seat;
+  const std::vector<size_t>& from = last_rows(1).outputs;
+  for (size_t i = 0; i < from.size(); ++i)
+    memcpy(mine.at(mine.hidden, it.batches[0].rows->rows() + i), other.at(other.hidden, from[i]),
+           mine.hidden.row_bytes);
+}
+
+double ServingRun::waited(const ServingRange& range) const {
+  double free = ended, come = 0;
+  for (const auto& event : range.wait) free = std::max(free, event->time());
+  for (const auto& event : range.come) come = std::max(come, event->time());
+  return std::max(0.0, come - free);
+}
+
+void ServingRun::perform(const ServingRange& range) {
+  const SubBatch& batch = it.batches[range.batch];
+  Stage& s = *batch.seat.stage;
+  const auto [whose, joining] = range.who;
+  const bool joint = whose == Whose::joint || (whose == Whose::perhaps && joining->joined);
+  const Ragged& rows = whose == Whose::ends ? *ends : joint ? *joining->joint : *batch.rows;
+  const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
+  if (rows.rows() == 0 || range.first >= last) return;
+  std::vector<double> stamps(last - range.first + 1);
+  double waiting = waited(range);
+  chosen.resize(rows.outputs.size());
+  s.run_ragged(rows, rows.rows(), it.ids[range.batch].data(), chosen.data(), range.first, last, stamps.data());
+  for (size_t op = range.first; op < last; ++op) {
+    const bool end = s.is(op, Op::embedding) || op >= norm;
+    double& part = end ? seconds.ends : s.is(op, Op::attention) ? seconds.gpu_attention : seconds.linear[range.batch];
+    part += stamps[op - range.first + 1] - stamps[op - range.first] + std::exchange(waiting, 0);
+  }
+  ended = stamps.back();
+}
+
+}  // namespace helm
