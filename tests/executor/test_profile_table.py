@@ -249,14 +249,11 @@ def test_a_layer_of_learned_positions_and_biases_is_measured():
     assert made.row("up").transfer.p10 >= 0.99 * bias
 
 
-def test_every_part_is_told_of():
+def test_an_empty_cache_moves_nothing_and_every_part_is_told_of():
     heard = []
-    measure_table(place(), replace(QUESTION, batch=1, context=1), heard.append)
+    measured = measure_table(place(), LayerQuestion(LAYER, context=1), heard.append)
     assert len(heard) == STEPS
-
-
-def test_an_empty_cache_moves_nothing():
-    found = extended(place(), measure_table(place(), LayerQuestion(LAYER, context=1)), SOURCE).tables[0]
+    found = extended(place(), measured, SOURCE).tables[0]
     assert found.row("scores").transfer is None and found.row("wv").decompress is None
     assert found.row("scores").host.value > 0
 

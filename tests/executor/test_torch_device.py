@@ -42,7 +42,7 @@ from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
 
-PROMPT, OUTPUT = 8, 24
+PROMPT, OUTPUT = 8, 12
 TOLERANCE = 1e-4
 EIGHT_BITS = {"cpu": 1e-3, "cuda:0": 4e-3}
 """Where a difference in the last place may round a value to another code, a 127th of the largest of its row."""
@@ -87,8 +87,14 @@ def test_a_layer_split_makes_the_same_tokens(
     check(checkpoints(family), make_plan(small_model(family), on_cpu=host_units, workload=workload(2)), there)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama", "opt"])
-@pytest.mark.parametrize("cut", [(0, None), (4, 7), (3, 9)])
+@pytest.mark.parametrize(
+    ("family", "cut"),
+    [
+        pytest.param(family, cut, marks=pytest.mark.nightly if (row + column) % 3 == 2 else ())
+        for row, family in enumerate(("qwen3", "llama", "opt"))
+        for column, cut in enumerate(((0, None), (4, 7), (3, 9)))
+    ],
+)
 def test_streamed_operations_make_the_same_tokens(
     checkpoints: Callable[[str], Path], there: Machine, family: str, cut: tuple[int, int | None]
 ) -> None:
