@@ -14,6 +14,7 @@ from benchmarks.oracle import load_oracle, margins, mean_kl, oracle_logits
 from graph_configs import GRAPH_CONFIGS
 from paged import make_paged_plan
 from plans import make_hardware, make_plan
+from quick_probes import quick_probes
 from transformers import AutoConfig, AutoModelForCausalLM
 from two_cpus import TWO_CPUS
 
@@ -133,6 +134,16 @@ def _load(directory: Path) -> Case:
     return Case(directory, model, plan, engine, captured, oracle, prompts, tokens.numpy())
 
 
+def capture_again(found: Case, patch: pytest.MonkeyPatch) -> None:
+    """Let engines of other plans of a case run the graphs that were captured for its first one."""
+
+    def captured(decoder: Any, shape: Shape) -> CapturedGraph:
+        assert found.captured[shape.whole].shape == shape
+        return found.captured[shape.whole]
+
+    patch.setattr(loading, "capture", captured)
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["prefill", "decode"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_costs_are_those_of_lowering(case: Loader, family: str, whole: bool) -> None:
@@ -248,8 +259,9 @@ def test_spans_are_the_tasks_of_lowering(case: Loader) -> None:
     assert of["1/1.norm1"].start_s >= of["1/1.hidden@h2d"].end_s
 
 
-def test_the_link_throttles_what_crosses(case: Loader) -> None:
+def test_the_link_throttles_what_crosses(case: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
     found = case("opt")
+    capture_again(found, monkeypatch)
     slow = split_plan(found.model, hardware=make_hardware(latency=5e-3))
     with loading.load_graphs(slow, found.directory, Machine.this()) as engine:
         made = engine.generate(found.prompts, 2, ignore_eos=True)
@@ -335,8 +347,12 @@ def test_kernels_refuse_what_only_graphs_run(case: Loader, tmp_path: Path) -> No
         Engine.load(found.plan, found.directory, Machine.this())
 
 
-def test_helm_run_through_graphs(case: Loader, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_helm_run_through_graphs(
+    case: Loader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = case("gpt_neox")
+    capture_again(found, monkeypatch)
+    quick_probes(monkeypatch)
     plan, prompts, traced = (tmp_path / name for name in ("plan.json", "prompts.json", "run.parquet"))
     plan.write_text(found.plan.to_json())
     prompts.write_text(json.dumps(found.prompts.tolist()))
