@@ -17,7 +17,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.model import Model
 
-LENGTH = 512
+LENGTH = 256
 SHORT = 128
 """Of the tokens, for types in which processors are slow."""
 FAULT = 1e-2
@@ -76,7 +76,7 @@ def test_rounded_kv_hardly_shows(family: str, case: Callable[[str], Case]) -> No
 @pytest.mark.parametrize("family", ["llama", "opt", "qwen3"])
 def test_greedy_text_varies_and_depends_on_the_prompt(family: str, case: Callable[[str], Case]) -> None:
     tokens = case(family).tokens
-    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 32).tokens for start in (0, 24, 48)]
+    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 16).tokens for start in (0, 24, 48)]
     assert all(len(set(text)) >= 5 for text in found)
     assert len({tuple(text) for text in found}) == 3
 

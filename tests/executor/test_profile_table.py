@@ -5,6 +5,7 @@ import time
 from collections import namedtuple
 from dataclasses import replace
 from errno import EACCES
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
 from helmsman.executor.devices.memory import view
 from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, quality, table
+from helmsman.executor.profile import (
+    buffers,
+    layer_expansion,
+    layer_reshape,
+    layer_storage,
+    layer_times,
+    quality,
+    table,
+)
 from helmsman.executor.profile.disturbance import DISTURBANCE
 from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_times import restated
@@ -65,6 +74,7 @@ def short():
         patch.setattr(layer_expansion, "ROUNDS", (2, 3))
         patch.setattr(layer_storage, "ROUNDS", (2, 2))
         patch.setattr(quality, "ATTEMPTS", 1)
+        patch.setattr(buffers, "_bank", cache(buffers._bank))
         patch.setattr(table, "Watch", lambda: Watch(now=lambda: Moment(time.monotonic())))
         yield
 
