@@ -120,8 +120,13 @@ def check_exact(reference: Reference, split: int | None, **plan: Any) -> None:
     assert list(free[:determined]) == reference.greedy.tokens[:determined]
 
 
-@pytest.mark.parametrize("family", ["qwen3", "opt"])
-@pytest.mark.parametrize("fmt", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("family", "fmt"),
+    [
+        *(("qwen3", "bf16"), ("opt", "f16")),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in (("qwen3", "f16"), ("opt", "bf16"))),
+    ],
+)
 def test_rounded_weights_keep_the_distribution(directory: Directory, family: str, fmt: Format) -> None:
     place, model = directory(family, fmt), small_model(family)
     tokens = random_tokens(model, LONG)

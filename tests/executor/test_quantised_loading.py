@@ -85,7 +85,7 @@ def test_a_home_as_large_as_the_plan_says_is_enough(small: Path, fmt: StoredForm
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak of its memory from /proc")
-@pytest.mark.parametrize("fmt", [pytest.param("q8_0", marks=pytest.mark.nightly), "q4_0", "q4"])
+@pytest.mark.parametrize("fmt", ["q4_0", *(pytest.param(fmt, marks=pytest.mark.nightly) for fmt in ("q8_0", "q4"))])
 def test_loading_takes_the_home_and_one_tensor(checkpoint: Path, fmt: StoredFormat) -> None:
     """The peak of a process of its own; the checkpoint is 61 MB, the table in f32 34 MB."""
     argv = [sys.executable, __file__, str(checkpoint), fmt]
