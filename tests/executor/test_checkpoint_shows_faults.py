@@ -17,7 +17,9 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.model import Model
 
-LENGTH = 512
+LENGTH = 256
+SHORT = 128
+"""Of the tokens, for types in which processors are slow."""
 FAULT = 1e-2
 
 
@@ -35,9 +37,10 @@ class Case:
         """Divergence of what the oracle says now from what it said at first."""
         return mean_kl(self.logits, oracle_logits(self.oracle, self.tokens, cache))
 
-    def changed(self) -> float:
-        """Share of positions whose best token is another one now."""
-        return float((oracle_logits(self.oracle, self.tokens).argmax(-1) != self.logits.argmax(-1)).mean())
+    def changed(self) -> tuple[float, float]:
+        """Divergence of what the oracle says now, and the share of positions whose best token is another one."""
+        now = oracle_logits(self.oracle, self.tokens)
+        return mean_kl(self.logits, now), float((now.argmax(-1) != self.logits.argmax(-1)).mean())
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def test_rounded_kv_hardly_shows(family: str, case: Callable[[str], Case]) -> No
 @pytest.mark.parametrize("family", ["llama", "opt", "qwen3"])
 def test_greedy_text_varies_and_depends_on_the_prompt(family: str, case: Callable[[str], Case]) -> None:
     tokens = case(family).tokens
-    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 32).tokens for start in (0, 24, 48)]
+    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 16).tokens for start in (0, 24, 48)]
     assert all(len(set(text)) >= 5 for text in found)
     assert len({tuple(text) for text in found}) == 3
 
@@ -90,9 +93,9 @@ def test_attention_is_far_from_uniform(family: str, case: Callable[[str], Case])
 @pytest.mark.parametrize("family", ["opt", "qwen3"])
 def test_activations_stay_finite_in_bf16(family: str, case: Callable[[str], Case]) -> None:
     lower = deepcopy(case(family).oracle).to(torch.bfloat16)
-    found = oracle_logits(lower, case(family).tokens)
+    found = oracle_logits(lower, case(family).tokens[:SHORT])
     assert np.isfinite(found).all()
-    assert mean_kl(case(family).logits, found) < 0.1
+    assert mean_kl(case(family).logits[:SHORT], found) < 0.1
 
 
 FAULTS: dict[str, tuple[str, Plant]] = {
@@ -112,8 +115,8 @@ FAULTS: dict[str, tuple[str, Plant]] = {
 def test_a_planted_fault_shows(fault: str, case: Callable[[str], Case]) -> None:
     family, plant = FAULTS[fault]
     with plant(case(family).oracle, case(family).model):
-        assert case(family).kl() > FAULT
-        assert case(family).changed() > 0.05
+        divergence, changed = case(family).changed()
+        assert divergence > FAULT and changed > 0.05
     assert case(family).kl() < 1e-9
 
 

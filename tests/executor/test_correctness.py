@@ -93,8 +93,14 @@ def engine(directory: Path, model: Model, split: int | None = None, **plan: Any)
     return Engine.load(make_plan(model, split, **plan), directory, Machine.this())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    ("family", "split"),
+    [
+        pytest.param(family, split, marks=() if (row + column) % 2 == 0 else pytest.mark.nightly)
+        for row, family in enumerate(FAMILIES)
+        for column, split in enumerate(SPLITS)
+    ],
+)
 def test_logits_and_greedy_tokens_equal_the_oracle(
     references: dict[str, Reference], family: str, split: int | None
 ) -> None:
@@ -114,8 +120,13 @@ def check_exact(reference: Reference, split: int | None, **plan: Any) -> None:
     assert list(free[:determined]) == reference.greedy.tokens[:determined]
 
 
-@pytest.mark.parametrize("family", ["qwen3", "opt"])
-@pytest.mark.parametrize("fmt", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    ("family", "fmt"),
+    [
+        *(("qwen3", "bf16"), ("opt", "f16")),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in (("qwen3", "f16"), ("opt", "bf16"))),
+    ],
+)
 def test_rounded_weights_keep_the_distribution(directory: Directory, family: str, fmt: Format) -> None:
     place, model = directory(family, fmt), small_model(family)
     tokens = random_tokens(model, LONG)

@@ -1,6 +1,7 @@
 """The engine: what it refuses, where things go, when it stops, and what it records."""
 
 from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plans import make_hardware, make_plan
+from quick_probes import quick_probes
 from shapes import small_model
 from two_cpus import TWO_CPUS
 
@@ -75,10 +77,18 @@ def test_spans_of_a_lane_follow_each_other_and_their_dependencies(checkpoint: Pa
             assert all(ends[tasks[dep].id].end_s <= ends[task.id].end_s for dep in task.deps)
 
 
-def test_a_measured_trace_has_probes_of_every_device_and_lane(checkpoint: Path) -> None:
+def small_cache() -> Machine:
+    """This machine as if its cache were small, so that probes read little."""
+    return replace(Machine.this(), cache_bytes=2 << 20)
+
+
+def test_a_measured_trace_has_probes_of_every_device_and_lane(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_probes(monkeypatch)
     plan = make_plan(MODEL, 2)
     with load(checkpoint, plan) as engine:
-        measured = measure(engine, Request(PROMPT, 3, ignore_eos=True), 2, Machine.this())
+        measured = measure(engine, Request(PROMPT, 3, ignore_eos=True), 2, small_cache())
     found = trace(plan, measured)
     assert found.info.plan_sha256 == digest(plan) and found.info.runs == 2
     assert {span.run for span in found.spans} == {0, 1}
@@ -88,10 +98,13 @@ def test_a_measured_trace_has_probes_of_every_device_and_lane(checkpoint: Path) 
     assert by_run == {(run, *name) for run in (0, 1) for name in names}
 
 
-def test_link_probes_tell_the_rate_and_no_less_than_the_configured_latency(checkpoint: Path) -> None:
+def test_link_probes_tell_the_rate_and_no_less_than_the_configured_latency(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick_probes(monkeypatch)
     plan = make_plan(MODEL, 2, hardware=make_hardware(bandwidth=1e9, latency=200e-6))
     with load(checkpoint, plan) as engine:
-        measured: Measured = measure(engine, Request(PROMPT, 2), 1, Machine.this())
+        measured: Measured = measure(engine, Request(PROMPT, 2), 1, small_cache())
     rates = [probe.value for probe in measured.probes if probe.what == "link"]
     assert len(rates) == 4 and min(rates) > 0
     assert float(measured.notes["latency_s.h2d.0"]) >= 200e-6

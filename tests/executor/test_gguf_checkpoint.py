@@ -144,7 +144,8 @@ def test_another_model_is_refused_by_name(case: str, written: Written, tmp_path:
     assert error.value.file == str(place) and error.value.remedy
 
 
-def test_a_damaged_header_is_an_error_or_the_same_weights(written: Written, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [80, pytest.param(200, marks=pytest.mark.nightly)])
+def test_a_damaged_header_is_an_error_or_the_same_weights(written: Written, tmp_path: Path, times: int) -> None:
     """Metadata, names, shapes and offsets in turn; the file never crashes what reads it."""
     model, place = family_model("qwen2"), tmp_path / "damaged.gguf"
     data = bytearray(written("qwen2", "q4_0").read_bytes())
@@ -152,7 +153,7 @@ def test_a_damaged_header_is_an_error_or_the_same_weights(written: Written, tmp_
     # The vocabulary is most of a header and no matter of weights: half of the places are among the tensors.
     first = data.index(b"token_embd.weight")
     generator, refused = random.Random(0), 0
-    for number in range(200):
+    for number in range(times):
         begin = generator.randrange(first, end) if number % 2 else generator.randrange(end)
         width = 1 if number % 4 < 2 else generator.randrange(2, 17)
         before = bytes(data[begin : begin + width])
@@ -165,7 +166,7 @@ def test_a_damaged_header_is_an_error_or_the_same_weights(written: Written, tmp_
             refused += 1
             assert error.file == str(place)
         data[begin : begin + len(before)] = before
-    assert refused > 80
+    assert refused > 0.4 * times
 
 
 def split(place: Path, folder: Path) -> list[Path]:

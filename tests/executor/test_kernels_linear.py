@@ -82,11 +82,11 @@ def test_bf16_weights_meet_bf16_activations_where_that_is_asked_for(isa: str, po
     assert kernels.product_kind("bf16", 17, "bf16") in ("rounded", "pairs")
 
 
-@pytest.mark.parametrize("tokens", range(1, 41))
-def test_every_small_token_count(isa: str, tokens: int, pools: tuple[Pool, ...]) -> None:
-    rng = np.random.default_rng(tokens)
+def test_every_small_token_count(isa: str, pools: tuple[Pool, ...]) -> None:
+    rng = np.random.default_rng(41)
     weights = rng.standard_normal((35, 67), np.float32)
-    check(pools[1], weights, "f16", rng.standard_normal((tokens, 67), np.float32))
+    for tokens in range(1, 41):
+        check(pools[1], weights, "f16", rng.standard_normal((tokens, 67), np.float32))
 
 
 @pytest.mark.parametrize("fmt", FORMATS)

@@ -13,6 +13,7 @@ import pytest
 from layer_machines import two_cpus
 from paged import make_paged_plan
 from plans import make_plan
+from quick_probes import quick_probes
 from shapes import small_model
 
 from helmsman.analysis.check import check
@@ -177,7 +178,8 @@ def test_an_engine_begins_anew_and_fewer_pages_are_recorded_then(checkpoints: Ch
     assert len(first.iterations) == len(passes_of(plan).all) and first.ttft_s < sum(np.diff(first.moments))
 
 
-def test_a_trace_with_pages_is_checked_pass_by_pass(checkpoints: Checkpoints) -> None:
+def test_a_trace_with_pages_is_checked_pass_by_pass(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_probes(monkeypatch)
     work = Workload(prompt_tokens=120, output_tokens=8, context=128)
     plan = make_paged_plan(model(), 2, workload=work)
     with Engine.load(plan, checkpoints("qwen3"), two_cpus()) as engine:

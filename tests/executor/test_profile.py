@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 from virtual_link import VirtualLink
 
-from helmsman.executor import machine as this_machine
 from helmsman.executor import probe
-from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import bench, copies, processor, prompts, quality, run, synthetic_stage
-from helmsman.executor.profile import joint as side_by_side
+from helmsman.executor.profile import (
+    copies,
+    synthetic_stage,
+)
 from helmsman.executor.profile.between_passes import measure_between_passes
-from helmsman.executor.profile.joint import QUANTISED, SHAPES
-from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
-from helmsman.executor.profile.run import profile, steps
+from helmsman.executor.profile.run import profile
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
     BusySamples,
@@ -302,21 +300,6 @@ def test_what_steps_of_a_gpu_took_is_in_its_record():
     assert (links["cuda-d2h"].handover.value, links["cuda-d2h"].overhead) == (2e-5, None)
 
 
-def test_a_gpu_is_measured_by_the_plans_that_run_there():
-    """Processors stand for the GPU: what is measured is there, and passes that end on it begin after some time."""
-    cores = {"cores": 1}
-    hardware = synthetic_record(cuda=synthetic_gpu())
-    host, gpu = (hardware.device(name) for name in ("cpu", "cuda"))
-    alone = hardware.model_copy(update={"devices": (host.model_copy(update=cores), gpu)})
-    machine = Machine(cpus=(0,), memory=2**34, cache_bytes=2**20, accelerators={"cuda": ("cpu",)})
-    found = measure_between_passes(alone, machine)
-    assert found.gpu is not None and {device for device, _ in found.seconds} == {"cpu", "cuda"}
-    assert set(found.gpu.overheads) == {"lookup", "norm", "append", "linear", "attention"}
-    assert all(min(spent) >= 0 for spent in found.gpu.overheads.values())
-    assert set(found.gpu.copy) == set(found.gpu.handover) == {"cuda-h2d", "cuda-d2h"}
-    assert found.gpu.prompt
-
-
 def test_a_slow_link_is_measured_less_often(monkeypatch):
     monkeypatch.setattr(copies, "TIME_LIMIT_S", 0.01)
     slow = copies.measure_link(VirtualLink(2e8, 1e-6))
@@ -336,78 +319,3 @@ def test_traffic_keeps_the_link_busy_and_lets_it_rest():
     moved = len(traffic.rates)
     assert traffic.rates == pytest.approx([1e9] * moved, rel=0.01)
     assert link.copies == moved + 1, "the first has none before it"
-
-
-UNWATCHED = Watch(now=lambda: Moment(time.monotonic()))
-"""A system that does not tell what others do: nothing is waited for, nothing measured again."""
-
-
-def small(monkeypatch):
-    """Everything small, so that a profile takes a second."""
-    monkeypatch.setattr(processor, "PAIRS", 3)
-    monkeypatch.setattr(copies, "PAIRS", 3)
-    monkeypatch.setattr(run, "BUSY_PAIRS", 2)
-    monkeypatch.setattr(processor, "FOOTPRINTS", (1 << 20,))
-    monkeypatch.setattr(processor, "SLICE_S", 5e-4)
-    monkeypatch.setattr(bench, "JOINT_PRODUCTS", 1)
-    monkeypatch.setattr(side_by_side, "WALKED", 16 << 20)
-    monkeypatch.setattr(processor, "SHAPES", ((256, 512), (1024, 512)))
-    monkeypatch.setattr(prompts, "GEMM_SHAPE", (512, 512))
-    monkeypatch.setattr(prompts, "FEW_ROWS", (32, 512))
-    monkeypatch.setattr(processor, "FEW_SHAPES", ((256, 512), (1024, 512)))
-    monkeypatch.setattr(processor, "GEMM_TOKENS", (4, 64))
-    monkeypatch.setattr(processor, "CONTEXTS", ((32, 64), (128, 128)))
-    monkeypatch.setattr(this_machine, "LARGEST", 64 << 20)
-    monkeypatch.setattr(synthetic_stage, "TOKENS", (1, 64))
-    monkeypatch.setattr(quality, "ATTEMPTS", 1)
-
-
-def test_a_real_profile_has_every_part(monkeypatch):
-    """The whole profiler at a small size: shares near or below 1, distributions ordered, lanes near their setting."""
-    small(monkeypatch)
-    machine = Machine.this()
-    if len(machine.cpus) < 2:
-        machine = Machine(machine.cpus * 2, machine.memory, machine.cache_bytes)
-    heard = []
-    loopback = Loopback(vram=64 << 20)
-    hardware = profile(
-        Machine(machine.cpus[:2], machine.memory, 4 << 20), loopback, "2026-01-01", heard.append, UNWATCHED
-    )
-    assert len(heard) == steps(loopback)
-    assert [device.name for device in hardware.devices][:3] == ["cpu", "cpu-all", "loopback"]
-    for device in hardware.devices[:3]:
-        kinds = {(curve.bound, curve.op) for curve in device.efficiency}
-        assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
-        assert [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")] == ["f32", "bf16"]
-        assert device.read.n >= 3 and device.request.value >= 0
-    link = hardware.link("dram", "vram")
-    assert link.bandwidth.value > 0
-    assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
-    busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
-    assert busy == {"read", "linear", "gemm", "inputs", "attention", "joint", "joint read"}
-    shares = hardware.memory("dram").joint_products
-    assert [each.format for each in shares] == ["bf16", "q8_0", "q4_0"]
-    assert all(each.share.n >= quality.VISITS for each in shares)
-    assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
-        reading.what for reading in hardware.readings
-    }
-    joint = hardware.memory("dram").joint
-    kept = hardware.memory("dram").joint_compute
-    assert kept is not None and kept.n > 50
-    assert joint is not None and joint.n > 50 + quality.VISITS * (1 + len(SHAPES) + len(QUANTISED))
-    assert hardware.between_passes is not None
-    assert link.latency.value == loopback.latency and link.overhead is not None and link.handover is not None
-    assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}
-    assert 0.0 < found(hardware, "copy", "h2d", cpu="busy").value < 1.2 * 2e9
-    assert set(link.slows) == {"cpu"} and link.slows["cpu"].n > 10
-    assert all(reading.figure.n > 0 for reading in hardware.readings)
-
-
-def test_a_profile_without_a_loopback_has_one_processor(monkeypatch):
-    small(monkeypatch)
-    heard = []
-    machine = Machine.this()
-    hardware = profile(Machine(machine.cpus, machine.memory, 4 << 20), None, "2026-01-01", heard.append, UNWATCHED)
-    assert len(heard) == steps(None)
-    assert "cpu" in [device.name for device in hardware.devices]
-    assert not any(device.kind == "loopback" for device in hardware.devices)

@@ -5,6 +5,7 @@ import time
 from collections import namedtuple
 from dataclasses import replace
 from errno import EACCES
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
 from helmsman.executor.devices.memory import view
 from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, quality, table
+from helmsman.executor.profile import (
+    buffers,
+    layer_expansion,
+    layer_reshape,
+    layer_storage,
+    layer_times,
+    quality,
+    table,
+)
 from helmsman.executor.profile.disturbance import DISTURBANCE
 from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_times import restated
@@ -65,6 +74,7 @@ def short():
         patch.setattr(layer_expansion, "ROUNDS", (2, 3))
         patch.setattr(layer_storage, "ROUNDS", (2, 2))
         patch.setattr(quality, "ATTEMPTS", 1)
+        patch.setattr(buffers, "_bank", cache(buffers._bank))
         patch.setattr(table, "Watch", lambda: Watch(now=lambda: Moment(time.monotonic())))
         yield
 
@@ -249,14 +259,11 @@ def test_a_layer_of_learned_positions_and_biases_is_measured():
     assert made.row("up").transfer.p10 >= 0.99 * bias
 
 
-def test_every_part_is_told_of():
+def test_an_empty_cache_moves_nothing_and_every_part_is_told_of():
     heard = []
-    measure_table(place(), replace(QUESTION, batch=1, context=1), heard.append)
+    measured = measure_table(place(), LayerQuestion(LAYER, context=1), heard.append)
     assert len(heard) == STEPS
-
-
-def test_an_empty_cache_moves_nothing():
-    found = extended(place(), measure_table(place(), LayerQuestion(LAYER, context=1)), SOURCE).tables[0]
+    found = extended(place(), measured, SOURCE).tables[0]
     assert found.row("scores").transfer is None and found.row("wv").decompress is None
     assert found.row("scores").host.value > 0
 

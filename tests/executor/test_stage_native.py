@@ -337,23 +337,23 @@ def rounded_to_bf16(part: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_rows_that_were_looked_up_are_the_embedding(isa: str, pool: Pool, name: str) -> None:
+def test_rows_that_were_looked_up_are_the_embedding(isa: str, two: Pool, name: str) -> None:
     """In passes at once and chunk by chunk; ids are still checked."""
     shape = replace(SHAPES[name], batch=3, capacity=80)
     weights = Weights(shape)
-    whole, ids = Native(weights, pool), prompt(shape, 60)
+    whole, ids = Native(weights, two), prompt(shape, 60)
     for tokens in (60, 7):
-        native = Native(weights, pool)
+        native = Native(weights, two)
         rows = stored(weights.values["embedding"], shape.fmt)[ids[:, :tokens]].reshape(-1, shape.hidden)
         spec = {**native.spec, "looked_up": True, "max_tokens": tokens, "embedding": native.rows(rows)}
         workspace = native.arena.alloc(Stage.workspace_size(spec), "workspace")
-        native.stage = Stage(pool, spec, workspace, 0)
+        native.stage = Stage(two, spec, workspace, 0)
         np.testing.assert_array_equal(native.run(ids[:, :tokens], 0), whole.run(ids[:, :tokens], 0))
         np.testing.assert_array_equal(native.logits(), whole.logits())
         with pytest.raises(ValueError, match="outside the vocabulary"):
             native.run(np.full((3, 1), shape.vocab, np.int32), tokens)
         with pytest.raises(ValueError, match="embedding is"):
-            Stage(pool, {**spec, "max_tokens": tokens - 1}, workspace, 0)
+            Stage(two, {**spec, "max_tokens": tokens - 1}, workspace, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 16])

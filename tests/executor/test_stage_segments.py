@@ -97,7 +97,7 @@ def test_any_partition_equals_the_whole(pool: Pool, name: str, divided: bool) ->
     rng = np.random.default_rng(5)
     count = len(Part(weights, pool, divided).stage.ops)
     partitions = [list(range(count + 1))]
-    partitions += [[0, *sorted(rng.choice(range(1, count), size, replace=False)), count] for size in (1, 2, 5, 9)]
+    partitions += [[0, *sorted(rng.choice(range(1, count), size, replace=False)), count] for size in (2, 9)]
     for bounds in partitions:
         stage = Part(weights, pool, divided)
         for (past, given), wanted in zip(passes(weights.shape), expected, strict=True):
