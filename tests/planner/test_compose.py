@@ -160,7 +160,7 @@ def test_simple_compositions_are_the_best_of_their_kind(seed):
         assert [each.seconds for each in own] == pytest.approx(sorted(truth[each] for each in kind)[:3])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(5, 20))])
 def test_simple_compositions_with_fewer_resident_blocks_are_those_of_less_room(seed):
     """Of every way beside the first: as many of that as fit, half as many, a quarter, ... one."""
     ways, room = case(seed, blocks=12)
