@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 from questions import LAPTOP, limited
+from seeds import seeds
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.accept import accept
@@ -45,7 +46,7 @@ def random_policies(seed: int) -> Policies:
     return Policies(*terms, 40, rng.randint(1, 200), tuple(rooms), frozenset(allowed if all(kinds) else SHARES), 7)
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 10))])
+@pytest.mark.parametrize("seed", seeds(range(10), 3))
 def test_no_point_of_a_grid_is_better(seed):
     """Brute force over all shares in fifths, 9,261 policies of three kinds in three tiers."""
     policies = random_policies(seed)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 from random_cases import figure, random_split, with_time_between
+from seeds import seeds
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -146,7 +147,7 @@ def test_shortage_equals_the_memory_model_of_the_placement():
                 assert dict(split.shortage(k)) == shortages(memory_use(split.placement(k))), (seed, k, offload)
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 15))
+@pytest.mark.parametrize("seed", seeds(range(0, 300, 15), 7))
 def test_kv_offload_never_needs_more_accelerator_memory_than_keeping_kv_there(seed):
     kept, away = random_split(seed), random_split(seed, kv_offload=True)
     big = kept.model.layers > 4
@@ -191,7 +192,7 @@ def slow_cpu(split):
     return replace(split, roles=roles(changed), costs=CostModel(changed, CostOptions(corrections=False)))
 
 
-@pytest.mark.parametrize("seed", range(0, 120, 4))
+@pytest.mark.parametrize("seed", seeds(range(0, 120, 4), 10))
 def test_with_a_slower_cpu_the_optimum_is_the_smallest_feasible_k(seed):
     """E-HELM-10: sequential stages make the search monotone; crossings are what k = 0 saves."""
     split = slow_cpu(random_split(seed))
@@ -238,7 +239,7 @@ def lowered_seconds(printed, k, left_out):
     return sum(printed.costs.price(task).mid for task in graph.tasks if task.op not in left_out)
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 20))
+@pytest.mark.parametrize("seed", seeds(range(0, 300, 20), 8))
 def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_memory(seed):
     printed = bound_everywhere(random_split(seed), read=1e9, flops=1e22)
     for k in printed.candidates():
@@ -246,7 +247,7 @@ def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_memory(
         assert ours == pytest.approx(printed_seconds(printed, k, 1e22), rel=1e-9), (seed, k)
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 20))
+@pytest.mark.parametrize("seed", seeds(range(0, 300, 20), 8))
 def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_compute(seed):
     """With H = h_a d_h (E-HELM-09) and without biases; eq 4.9 counts projections only."""
     split = random_split(seed)

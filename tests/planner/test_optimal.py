@@ -127,7 +127,7 @@ def test_one_memory_needs_nothing_to_come():
 
 def test_one_memory_has_prompts_on_the_accelerator_whoever_does_the_steps():
     """A plan found for steps alone took less than the bound for requests, whose ways had prompts where steps are."""
-    question = asked("Llama-3.2-1B", "m4max-128gb", layers=2, batch=4, batches=4)
+    question = asked("Llama-3.2-1B", "m4max-128gb", layers=2, batch=4, batches=2)
     steps, whole = Optimal(question, STEP), Optimal(question, REQUEST)
     moved = steps._prompts(steps.finalists[0]).chosen
     assert {way.prompt for way in moved.blocks} == {"accelerator"}

@@ -23,7 +23,10 @@ def refused(**question: object) -> str:
     return str(refusal.value.remedy)
 
 
-@pytest.mark.parametrize("strategy", ["vllm", "weights-on-host", "op-split", "cpu-only", "zero-inference"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["vllm", "weights-on-host", pytest.param("op-split", marks=pytest.mark.nightly), "cpu-only", "zero-inference"],
+)
 def test_a_smaller_format_comes_first_and_does_fit(strategy: str) -> None:
     question = {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": strategy}
     fmt = re.match(r"it fits with `format` (\w+).*; else .* more in ", refused(**question))[1]
