@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fewer_blocks import fewer_blocks
 from pydantic import BaseModel
 
 from helmsman.analysis.disturbance import disturbance_line, disturbance_of, disturbed_record, with_evidence
@@ -193,7 +194,10 @@ def laptop(tmp_path: Path, change: Callable[[Hardware], Hardware]) -> list[str]:
     """A question about a changed record of a laptop, whose answer uses host and accelerator."""
     path = tmp_path / "machine.json"
     path.write_text(change(load_hardware("rtx4060-laptop", None)).to_json())
-    return ["--model", "Qwen3-8B", "--hw", str(path), "--format", "bf16", "--strategy", "layer-split"]
+    model = fewer_blocks(tmp_path, "Qwen3-8B", 6)
+    return [
+        "--model", model, "--hw", str(path), "--vram-avail", "2GB", "--format", "bf16", "--strategy", "layer-split"
+    ]  # fmt: skip
 
 
 def with_disturbed_joint_rate(hardware: Hardware) -> Hardware:

@@ -14,7 +14,7 @@ from helmsman.cli.plan import main
 from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import parse_document
+from helmsman.schemas.read import read_document
 from helmsman.schemas.trace import Span
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.stream import timeline
@@ -23,12 +23,13 @@ from helmsman.timing.pools import THREAD
 STEPS = 3
 
 
-@pytest.fixture
-def eager(capsys: pytest.CaptureFixture[str]) -> Plan:
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """Matrices shared by a GPU and a CPU that one thread drives: longer than either works."""
+    made = tmp_path_factory.mktemp("eager") / "plan.json"
     asked = ["--model", "Qwen3-0.6B", "--hw", "l40s-epyc7413", "--vram-avail", "700MB", "--strategy", "hetegen"]
-    assert main([*asked, "--prompt-tokens", "16", "--output-tokens", str(STEPS + 1), "--json"]) == 0
-    plan = parse_document(Plan, capsys.readouterr().out.encode(), "plan")
+    assert main([*asked, "--prompt-tokens", "16", "--output-tokens", str(STEPS + 1), "-q", "-o", str(made)]) == 0
+    plan = read_document(Plan, made)
     source = next(iter(plan.hardware.sources))
     begin = {name: figure(2e-4).model_copy(update={"source": source}) for name in ("cpu", "cuda")}
     submission = figure(5e-7).model_copy(update={"source": source})

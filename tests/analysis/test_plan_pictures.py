@@ -165,7 +165,7 @@ def test_memories_of_one_kind_have_different_colours() -> None:
     assert len({look.colour(name) for name in names}) == len(names)
 
 
-@pytest.mark.parametrize("layers", [2, 36, 96, 130])
+@pytest.mark.parametrize("layers", [2, 36, pytest.param(96, marks=pytest.mark.nightly), 130])
 def test_strips_of_any_depth_are_readable(layers: int) -> None:
     plan = streaming(layers)
     figure = draw_layers(plan)
@@ -266,7 +266,17 @@ def test_bars_load_what_lines_compute_before() -> None:
     assert points_drawn[1] == pytest.approx(2 / 8) and points_drawn[2] == pytest.approx(6 / 4) and 6 not in points_drawn
 
 
-@pytest.mark.parametrize(("blocks", "load"), [(1, 4e-3), (12, 4e-3), (96, 4e-3), (12, 7e-4), (12, 2e-2), (2, 1e-9)])
+@pytest.mark.parametrize(
+    ("blocks", "load"),
+    [
+        (1, 4e-3),
+        (12, 4e-3),
+        pytest.param(96, 4e-3, marks=pytest.mark.nightly),
+        pytest.param(12, 7e-4, marks=pytest.mark.nightly),
+        (12, 2e-2),
+        (2, 1e-9),
+    ],
+)
 def test_overlaps_are_readable(blocks: int, load: float) -> None:
     check_readable(draw_overlaps(streaming(), [halves(blocks, load)] * 2))
 

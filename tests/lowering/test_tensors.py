@@ -67,8 +67,10 @@ def _renamed(tensor: Tensor, names: dict[str, str], blocks: str) -> str:
 def test_catalogue_models_have_the_tensors_of_transformers(
     name: str, on_meta: Callable[[dict[str, Any]], Any], entry: Callable[[str], dict[str, Any]]
 ) -> None:
-    model = load_model(name)
-    oracle = on_meta(entry(name))
+    """In two of their blocks, which are all alike, and in as many blocks as the model has."""
+    config, model = entry(name), load_model(name)
+    assert config["num_hidden_layers"] == model.layers
+    model, oracle = model.model_copy(update={"layers": 2}), on_meta({**config, "num_hidden_layers": 2})
     shapes = {key: tuple(value.shape) for key, value in oracle.state_dict().items()}
     assert hugging_face_shapes(model) == shapes
     assert parameters(model) == sum(parameter.numel() for parameter in oracle.parameters())

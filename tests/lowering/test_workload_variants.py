@@ -1,6 +1,7 @@
 """Workload variants of section 2.2 as plans: bytes and FLOPs of lowered graphs, and which way time goes (PARK-70)."""
 
 from dataclasses import replace
+from functools import cache
 from math import ceil
 
 import pytest
@@ -32,7 +33,7 @@ from helmsman.simulator.replay import replay
 
 WORK = Workload(prompt_tokens=200, output_tokens=56, batch=8, context=256)
 PAST = mean_step(WORK).past
-LLAMA = load_model("Llama-2-7b-hf")
+LLAMA = load_model("Llama-2-7b-hf").model_copy(update={"layers": 6})
 SHAPES = {
     "mha": LLAMA,
     "gqa": LLAMA.model_copy(update={"kv_heads": 8}),
@@ -47,6 +48,7 @@ def asked(model: Model, cache: CacheUse | None = None, fused: bool = False, kv: 
     return OpSplit(with_cache_use(frame), SplitRules(**options), CostOptions())
 
 
+@cache
 def streaming(model: Model, **changes) -> tuple[Plan, TaskGraph, float]:
     """The plan that streams everything, its mean step and the seconds that the simulator needs for that."""
     plan = accept(asked(model, offload=False, **changes).decide({}).plan)
@@ -220,7 +222,8 @@ def test_cached_activations_as_tasks():
 
 
 def test_divided_attention_has_no_place_for_cached_activations():
-    plan = asked(load_model("opt-6.7b"), cache=CacheUse(holds="activations")).decide({}).plan
+    model = load_model("opt-6.7b").model_copy(update={"layers": 3})
+    plan = asked(model, cache=CacheUse(holds="activations")).decide({}).plan
     document = plan.to_json().replace('"attention": "whole"', '"attention": "divided"')
     with pytest.raises(BadInputError, match="undivided"):
         parse_document(Plan, document.encode(), "plan")

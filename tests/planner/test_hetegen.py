@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from questions import LAPTOP, SERVER, asked, simulated
+from seeds import seeds
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import PANEL, op_extent
@@ -17,7 +18,7 @@ from helmsman.scheduler.iteration import PHASES, prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(range(200), 40))
 def test_the_closed_form_is_the_best_of_all_panels(seed):
     rng = random.Random(seed)
     rows = PANEL * rng.randint(1, 60) + rng.choice([0, 0, 5])
@@ -53,7 +54,7 @@ def test_lines_are_the_prices_of_lowered_tasks(machine, phase):
     ("model", "machine"), [("Qwen3-8B", LAPTOP), ("Llama-2-13b-hf", SERVER), ("opt-30b", "a100-optane")]
 )
 def test_no_uniform_share_is_simulated_faster(model, machine, context):
-    """HeteGen's balance against shares of 0, 1/24, .. 1 of every linear layer, replayed with contention."""
+    """HeteGen's balance against shares of 0, 1/12, .. 1 of every linear layer, replayed with contention."""
     context = min(context, 2048) if model == "opt-30b" else context
     question = asked(model, machine, layers=4, context=context, prompt_tokens=context - 128)
     frame = question.frame
@@ -61,8 +62,8 @@ def test_no_uniform_share_is_simulated_faster(model, machine, context):
     own = simulated(question, place(frame, base))
     extents = {op: op_extent(frame.model, op)[1] for op in base.brought["decode"]}
     others = []
-    for step in range(25):
-        rows = {op: PANEL * round(step * rows / 24 / PANEL) for op, rows in extents.items()}
+    for step in range(13):
+        rows = {op: PANEL * round(step * rows / 12 / PANEL) for op, rows in extents.items()}
         others.append(simulated(question, place(frame, replace(base, brought=dict.fromkeys(PHASES, rows)))))
     assert own <= min(others) * 1.03
     assert own < min(others[0], others[-1])
@@ -91,7 +92,7 @@ def test_caches_that_do_not_fit_are_attended_to_by_the_host():
 
 def test_rows_of_prompts_are_divided_by_their_own_balance():
     """Prompts are bound by FLOPs, of which the host has few: it gets fewer rows than in decode steps."""
-    brought = HeteGen(asked(prompt_tokens=2048, context=2176)).division.brought
+    brought = HeteGen(asked(layers=12, vram=3 * 10**9, prompt_tokens=2048, context=2176)).division.brought
     for op, rows in brought["decode"].items():
         assert brought["prefill"][op] > rows
 

@@ -4,6 +4,7 @@ import random
 from itertools import accumulate
 
 import pytest
+from seeds import seeds
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import Tensor, parameters, tensors
@@ -84,7 +85,7 @@ def by_hand(sizes: list[int], percents: list[float], choices: list[str]) -> list
     return found
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(range(100), 25))
 def test_the_listings_written_out(seed):
     rng = random.Random(seed)
     made = [Tensor(f"t{i}", "q", 0, (rng.choice([1, 7, 64, 64, 4096]),)) for i in range(rng.randint(1, 12))]

@@ -1,6 +1,7 @@
 """Rules of caches of offloading strategies: by blocks, by heads, as few as fit in host memory."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.rules import kv_homes
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step, pass_seconds
@@ -25,11 +27,17 @@ from helmsman.schemas.plan import LayerRange, Select
 from helmsman.schemas.workload import Workload
 
 
+@cache
 def question(rule: str, vram: int = 6, batch: int = 64, model: str = "Qwen3-8B") -> Offloading:
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, context=544)
     machine = limited("a10-xeon6342", vram * 2**30)
     frame = Frame(load_model(model), roles(machine), work)
     return Offloading(frame, WeightsOnHost(), Keeping("dram", cache=rule), CostOptions())
+
+
+@cache
+def decided(rule: str) -> Decision:
+    return question(rule).decide({})
 
 
 @pytest.mark.parametrize("away", range(33))
@@ -54,7 +62,7 @@ def test_the_fewest_that_fit():
 def test_as_few_as_fit_are_in_host_memory(rule):
     """One part less does not fit, and what a cache needs lies where the rules say."""
     asked = question(rule)
-    plan = accept(asked.decide({}).plan)
+    plan = accept(decided(rule).plan)
     away, parts = asked.kept.away, divisions(plan.model, rule)
     assert 0 < away < parts
     assert not replace(asked, keeping=replace(asked.keeping, away=away - 1)).fits(asked.frame.workload)
@@ -65,8 +73,7 @@ def test_as_few_as_fit_are_in_host_memory(rule):
 
 @pytest.mark.parametrize("rule", ["layerkv", "headinfer"])
 def test_only_what_is_in_host_memory_is_transferred(rule):
-    asked = question(rule)
-    plan = asked.decide({}).plan
+    asked, plan = question(rule), decided(rule).plan
     tasks = lower(plan, mean_step(plan.workload)).tasks
     coming = {t.layer: t.bytes for t in tasks if t.op == "kv" and t.memories == ("dram", "vram")}
     past = 2 * plan.workload.batch * (plan.workload.mean_context - 1) * plan.model.kv_width * 2
@@ -78,8 +85,7 @@ def test_only_what_is_in_host_memory_is_transferred(rule):
 
 
 def test_heads_of_a_block_have_two_homes():
-    asked = question("headinfer")
-    plan = asked.decide({}).plan
+    asked, plan = question("headinfer"), decided("headinfer").plan
     for what in ("keys", "values"):
         found = kv_homes(plan, what, 7, plan.model.kv_heads)
         assert [(piece.start, piece.stop, piece.rule.memory) for piece in found] == [
@@ -97,9 +103,9 @@ def test_a_cache_that_fits_stays():
 
 
 def test_parts_of_a_cache_are_faster_than_all_of_it_from_host_memory():
-    host = question("host").decide({}).seconds
+    host = decided("host").seconds
     for rule in ("layerkv", "headinfer"):
-        assert question(rule).decide({}).seconds < host
+        assert decided(rule).seconds < host
 
 
 @pytest.mark.parametrize("barrier", [True, False])

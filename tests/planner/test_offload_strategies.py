@@ -1,6 +1,7 @@
 """FlexGen's percentages, HeLM and All-CPU on the paper's machine: schedule, memory, and what was measured."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -46,6 +47,11 @@ def asked(
     )
 
 
+@cache
+def decided(allocator: Allocator, batch: int = 1) -> Decision:
+    return asked(allocator, batch).decide({})
+
+
 def times(decision: Decision) -> tuple[float, float, float]:
     """TTFT, TBT, tokens/s."""
     predicted, work = decision.plan.predicted, decision.plan.workload
@@ -55,21 +61,21 @@ def times(decision: Decision) -> tuple[float, float, float]:
 
 def test_helm_improves_on_flexgen():
     """GUPTA-F069: 27.2 and 27.4 % in TTFT and TBT, OPT-175B in NVDRAM at batch 1."""
-    baseline, helm = (times(asked(each).decide({})) for each in (BASELINE, HELM))
+    baseline, helm = (times(decided(each)) for each in (BASELINE, HELM))
     for before, after in zip(baseline[:2], helm[:2], strict=True):
         assert 1 - after / before == pytest.approx(0.27, abs=0.03)
 
 
 def test_all_cpu_multiplies_throughput():
     """GUPTA-F075, 076: batch 44 fits, with five times the throughput of the baseline at 8."""
-    baseline, large = asked(BASELINE, 8).decide({}), asked(WeightsOnHost(), 44).decide({})
+    baseline, large = decided(BASELINE, 8), decided(WeightsOnHost(), 44)
     assert times(large)[2] / times(baseline)[2] == pytest.approx(5, rel=0.08)
 
 
 def test_all_cpu_costs_little_at_the_same_batch():
     """GUPTA-F073: about 1 % in TTFT and TBT (0 by the model of overlap, E-GUPTA-14)."""
     for batch in (1, 8):
-        baseline, all_cpu = (times(asked(each, batch).decide({})) for each in (BASELINE, WeightsOnHost()))
+        baseline, all_cpu = (times(decided(each, batch)) for each in (BASELINE, WeightsOnHost()))
         for before, after in zip(baseline[:2], all_cpu[:2], strict=True):
             assert after / before == pytest.approx(1, abs=0.02)
 
@@ -115,8 +121,7 @@ def test_tiers_are_in_the_order_of_the_paper():
 @pytest.mark.parametrize("allocator", [BASELINE, HELM, WeightsOnHost()], ids=lambda each: each.name)
 def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     """GUPTA-14: the closed form equals the simulation of the lowered plan."""
-    question = asked(allocator)
-    plan = question.decide({}).plan
+    plan = decided(allocator).plan
     graph = lower(plan, mean_step(plan.workload))
     price = median_price(plan)
     stages = 1 + stage_of(plan, "head", None)
@@ -139,7 +144,7 @@ def test_the_best_map_is_never_slower_than_the_printed_one(model):
 
 def test_few_layers_tell_the_step_of_many():
     question = asked(HELM)
-    assert question.step_seconds() == pytest.approx(times(question.decide({}))[1], rel=1e-3)
+    assert question.step_seconds() == pytest.approx(times(decided(HELM))[1], rel=1e-3)
 
 
 def test_a_machine_without_storage_keeps_nothing_there():

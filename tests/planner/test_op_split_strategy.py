@@ -24,6 +24,7 @@ from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.replay import replay
@@ -34,13 +35,20 @@ NVME = ("nvme0", "nvme1", "nvme2", "nvme3")
 
 
 @cache
-def question(apart: bool = False, **options) -> OpSplit:
-    """OPT-30B on the paper's machine, one batch of 50 (Fig 6a, 8a); `apart`: links share no lanes and slow no work."""
+def question(apart: bool = False, layers: int = 12, **options) -> OpSplit:
+    """Some layers of OPT-30B on the paper's machine, one batch of 50 (Fig 6a, 8a); `apart`: links share no lanes and
+    slow no work."""
     machine = load_hardware("a4000-7950x", None)
     if apart:
         links = tuple(link.model_copy(update={"shares": None, "slows": None}) for link in machine.links)
         machine = machine.model_copy(update={"links": links})
-    return OpSplit(Frame(load_model("opt-30b"), roles(machine), WORK), SplitRules(**options), CostOptions())
+    model = load_model("opt-30b").model_copy(update={"layers": layers})
+    return OpSplit(Frame(model, roles(machine), WORK), SplitRules(**options), CostOptions())
+
+
+@cache
+def decided(**options) -> Plan:
+    return question(**options).decide({}).plan
 
 
 @pytest.mark.parametrize(
@@ -151,7 +159,7 @@ def test_exposed_gpu_time_of_the_suffix_split():
 
 
 def test_the_plan_is_accepted_and_replays_as_predicted():
-    plan = question().decide({}).plan
+    plan = decided()
     assert accept(plan) is plan
     assert plan.strategy.options["operation_table"] is True
     graph = lower(plan, mean_step(plan.workload))
@@ -160,7 +168,7 @@ def test_the_plan_is_accepted_and_replays_as_predicted():
 
 
 def test_terms_say_where_they_come_from():
-    terms = {(t.op, t.resource): t.source for t in question().decide({}).plan.predicted.decode.terms}
+    terms = {(t.op, t.resource): t.source for t in decided().predicted.decode.terms}
     assert terms["up", "cpu"] == terms["q.weights", "h2d"] == terms["scores", "cuda"] == "paper"
     derived = question()
     other = replace(derived, frame=replace(derived.frame, workload=WORK.model_copy(update={"batch": 8})))
@@ -171,7 +179,7 @@ def test_terms_say_where_they_come_from():
 
 def test_gpu_only_is_flexgen_without_its_barriers():
     """PARK-09: the paper's own GPU-only mode is faster than FlexGen's schedule with the same work."""
-    mine = question(offload=False).decide({}).plan.predicted.decode.seconds.mid
+    mine = decided(offload=False).predicted.decode.seconds.mid
     frame = question().frame
     flexgen = {
         (compress, attention): FlexGen(frame, compress, attention, CostOptions()).decide({})
@@ -201,8 +209,7 @@ def test_flexgen_pins_caches_and_waits():
 
 
 def test_storage_frees_host_memory():
-    asked = question(storage=NVME)
-    plan = asked.decide({}).plan
+    asked, plan = question(storage=NVME), decided(storage=NVME)
     stored = [rule for rule in plan.residence if rule.memory == "nvme0"]
     assert stored
     assert {rule.path for rule in stored} == {"direct"}
@@ -214,7 +221,7 @@ def test_four_devices_on_unequal_lanes_finish_together():
     asked = question(storage=NVME)
     assert asked.stripes == pytest.approx((0.4, 0.2, 0.2, 0.2), rel=1e-6)
     assert asked.table.storage[1] == pytest.approx(20.7e-3, rel=1e-3)
-    plan = asked.decide({}).plan
+    plan = decided(storage=NVME)
     rules = [rule for rule in plan.residence if rule.memory == "nvme0"]
     assert {(rule.replicas, rule.stripes) for rule in rules} == {(NVME[1:], asked.stripes)}
     used = {use.memory: use.weights for use in plan.predicted.memory}
@@ -280,16 +287,13 @@ def test_zig_zag_beats_batch_after_batch():
     frame = question().frame
     small = frame.workload.model_copy(update={"batch": 25, "batches": 2})
     twice = OpSplit(replace(frame, workload=small), SplitRules(), CostOptions()).decide({}).plan
-    once = (
-        OpSplit(replace(frame, workload=small.model_copy(update={"batches": 1})), SplitRules(), CostOptions())
-        .decide({})
-        .plan
-    )
+    alone = small.model_copy(update={"batches": 1})
+    once = OpSplit(replace(frame, workload=alone), SplitRules(), CostOptions()).decide({}).plan
     assert twice.predicted.decode.seconds.mid < 2 * once.predicted.decode.seconds.mid
     assert "2x25" in twice.label
 
 
-@pytest.mark.parametrize(("batch", "batches"), [(60, 4), (25, 2)])
+@pytest.mark.parametrize(("batch", "batches"), [pytest.param(60, 4, marks=pytest.mark.nightly), (25, 2)])
 def test_compressed_batches_lie_above_their_lower_bound(batch, batches):
     """What is read in 4-bit groups counts as such for every batch (the bound would be too high otherwise)."""
     asked = question(compress="all")
@@ -326,7 +330,7 @@ def test_many_faster_splits_that_do_not_fit_hide_none_that_does():
     """Caches of 70 sequences leave room for few streamed ones; with half the memory, weights must come from storage."""
     plan = several(WORK.model_copy(update={"batch": 70})).decide({}).plan
     assert accept(plan).label == "cpu[norm1..wv] cuda[o..down]"
-    asked = question(storage=NVME)
+    asked = question(layers=48, storage=NVME)
     machine = asked.frame.roles.hardware
     memories = tuple(
         memory.model_copy(update={"available": 50 * 10**9}) if memory.name == "dram" else memory
@@ -340,7 +344,7 @@ def test_many_faster_splits_that_do_not_fit_hide_none_that_does():
 
 
 def several(work: Workload, **options) -> OpSplit:
-    asked = question(**options)
+    asked = question(layers=48, **options)
     return replace(asked, frame=replace(asked.frame, workload=work))
 
 

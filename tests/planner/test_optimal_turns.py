@@ -60,7 +60,7 @@ def test_passes_take_what_tasks_of_their_plans_take_one_after_the_other_on_every
     blocks = optimal.blocks
     for phase in blocks.phases:
         stages = TurnStages(blocks, phase)
-        for _ in range(6):
+        for _ in range(3):
             chosen, rows = drawn(optimal, chance)
             graph = lower(place(blocks.frame, chosen), blocks.members[0].iteration(phase))
             took = stages.seconds((chosen.embedding, chosen.output), rows, 1 + chosen.prefetch)

@@ -38,7 +38,7 @@ OTHERS = (("capacity", "dram"), ("link bandwidth", "d2h"), ("arithmetic", "cuda"
 """Worth nothing in most of the instances here."""
 
 
-def near(question, aim=STEP, count=60):
+def near(question, aim=STEP, count=30):
     """A question whose blocks may be divided among some ways, with room on its way for a whole one where they come."""
     blocks = divisible_blocks(question, Optimal(question, aim).blocks)
     streams, model = question.frame.roles.separate, question.frame.model

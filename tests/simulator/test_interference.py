@@ -8,6 +8,7 @@ import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
 from exact_replay import ExactReplay
 from plain_clock import makespan, scheduled
+from seeds import seeds
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.hardware import Hardware, lane_owner
@@ -90,9 +91,7 @@ def counted(task: Task) -> str | None:
     return "h2d" if task.name.endswith(("3", "7")) else None
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60, 300))]
-)
+@pytest.mark.parametrize("seed", seeds(range(300), 25))
 def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     rng = random.Random(5000 + seed)
     tasks, prices = random_case(rng, task, 40)
@@ -105,7 +104,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(range(100), 25))
 def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     tasks, prices = random_case(random.Random(6000 + seed), task, 120)
     dag = graph(*(t._replace(bytes=0) for t in tasks))
@@ -115,7 +114,7 @@ def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: 
     assert done.makespan >= makespan(dag, lambda t: prices[t.name]) * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(range(200), 40))
 def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """Memories and links are shared by one rule, with busy links that delay and without."""
     rng = random.Random(8000 + seed)
@@ -176,7 +175,7 @@ def test_devices_that_gain_from_each_other_are_not_slowed() -> None:
     assert slowings(computing(1.25)) == {}
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", seeds(range(100), 25))
 def test_a_prediction_equals_the_replay_where_devices_compute_at_once(
     seed: int, task: MakeTask, graph: MakeGraph
 ) -> None:

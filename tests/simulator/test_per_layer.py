@@ -1,5 +1,7 @@
 """Layers against the loading of the next ones: the ratios of Gupta & Dwarkadas Table IV."""
 
+from functools import cache
+
 import pytest
 
 from helmsman.hwdb.load_hardware import load_hardware
@@ -24,6 +26,7 @@ BASELINE = FlexGenPercentages(ASKED)
 HELM = LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], ASKED)
 
 
+@cache
 def planned(allocator: Allocator, batch: int, machine: str, home: str, capped: bool = True) -> Plan:
     work = Workload(prompt_tokens=128, output_tokens=21, batch=batch, context=149)
     frame = Frame(load_model("opt-175b"), roles(load_hardware(machine, None)), work)
@@ -36,9 +39,10 @@ def layers_of(plan: Plan) -> tuple[PassLayers, PassLayers]:
     return per_layer(plan, median_price(plan), costs.slowed(), costs.between())
 
 
-def ratios(plan: Plan) -> dict[tuple[str, str], float]:
+@cache
+def ratios(allocator: Allocator, batch: int, machine: str, home: str) -> dict[tuple[str, str], float]:
     """By phase and kind of layer."""
-    passes = layers_of(plan)
+    passes = layers_of(planned(allocator, batch, machine, home))
     return {(each.phase, one.kind): one.ratio for each in passes for one in each.overlaps if one.ratio is not None}
 
 
@@ -56,7 +60,7 @@ TABLE_IV = [
 @pytest.mark.parametrize(("allocator", "batch", "machine", "home", "attention", "ffn"), TABLE_IV)
 def test_ratios_of_decode_steps(allocator, batch, machine, home, attention, ffn):
     """Expansion was fitted to All-CPU at batch 1 alone."""
-    found = ratios(planned(allocator, batch, machine, home))
+    found = ratios(allocator, batch, machine, home)
     assert found["decode", "attention"] == pytest.approx(attention, abs=0.03)
     assert found["decode", "ffn"] == pytest.approx(ffn, rel=0.06)
 
@@ -73,7 +77,7 @@ PROMPTS = [
 @pytest.mark.parametrize(("allocator", "batch", "machine", "home", "attention", "ffn"), PROMPTS)
 def test_ratios_of_prompts(allocator, batch, machine, home, attention, ffn):
     """GUPTA-F085.. : by shares of the class at 512 tokens and more, prompts of 8 sequences were a fifth too fast."""
-    found = ratios(planned(allocator, batch, machine, home))
+    found = ratios(allocator, batch, machine, home)
     assert found["prefill", "attention"] == pytest.approx(attention, rel=0.16)
     assert found["prefill", "ffn"] == pytest.approx(ffn, rel=0.16)
 

@@ -82,7 +82,7 @@ def one_memory(joint: float) -> Placement:
     return replace(plan, compute=(ComputeRule(select=Select(), device="loopback"),))
 
 
-@pytest.mark.parametrize("joint", [1.2e10, 1.6e10])
+@pytest.mark.parametrize("joint", [1.2e10, pytest.param(1.6e10, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("own", [(), (900,) * 3])
 @pytest.mark.parametrize("requests", [2, 6, 12, 30])
 def test_two_devices_on_one_memory_delay_each_other(requests: int, own: tuple[int, ...], joint: float) -> None:

@@ -15,7 +15,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A split of a small model, forced by too little memory on the accelerator."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
     workload = ["--prompt-tokens", "16", "--output-tokens", "8"]
-    machine = ["--hw", "rtx4060-laptop", "--vram-avail", "0.7GB"]
+    machine = ["--hw", "rtx4060-laptop", "--vram-avail", "0.7GB", "--strategy", "layer-split"]
     assert helm_plan.main(["--model", "Qwen3-0.6B", *machine, *workload, "-q", "-o", str(path)]) == 0
     return path
 
@@ -63,7 +63,7 @@ def test_trace_and_timeline_hold_the_steps_asked_for(
 
 def test_one_output_token_has_no_tpot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     single = tmp_path / "one.json"
-    question = ["--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--output-tokens", "1"]
+    question = ["--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--strategy", "layer-split", "--output-tokens", "1"]
     assert helm_plan.main([*question, "-q", "-o", str(single)]) == 0
     assert "has no TPOT" in run(capsys, single)[1]
     assert json.loads(run(capsys, single, "--json")[1])["tpot_s"] is None

@@ -35,16 +35,16 @@ def curved(task: Task) -> float:
 def test_sampled_steps_stand_for_all(
     placement: Place, kind: str, price: Callable[[Task], float], tolerance: float
 ) -> None:
-    plan = placement(Workload(prompt_tokens=16, output_tokens=200, context=216, batch=3), kind)
+    plan = placement(Workload(prompt_tokens=16, output_tokens=120, context=136, batch=3), kind)
     every = [replay(lower(plan, it), price, plan.hardware) for it in single_stream(plan.workload)]
     seconds = [done.makespan for done in every]
     found = simulated(plan, price)
-    assert len(found.simulated) == 33 and found.steps == 199
+    assert len(found.simulated) == 33 and found.steps == 119
     assert found.ttft == seconds[0]
     assert found.e2e == pytest.approx(sum(seconds), rel=tolerance)
-    assert found.tpot == pytest.approx((found.e2e - found.ttft) / 199, rel=1e-12)
-    assert found.rate == pytest.approx(3 * 200 / found.e2e) and found.itl is not None
-    assert found.decode_rate == pytest.approx(3 * 199 / (found.e2e - found.ttft))
+    assert found.tpot == pytest.approx((found.e2e - found.ttft) / 119, rel=1e-12)
+    assert found.rate == pytest.approx(3 * 120 / found.e2e) and found.itl is not None
+    assert found.decode_rate == pytest.approx(3 * 119 / (found.e2e - found.ttft))
     for name, q in (("p10", 0.1), ("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
         assert found.itl[name] == pytest.approx(np.quantile(seconds[1:], q), rel=10 * tolerance)
     for lane in found.decode.lanes:
