@@ -20,7 +20,7 @@ from splits import with_storage
 from two_cpus import TWO_CPUS
 
 from helmsman.cli.run import main
-from helmsman.executor import storage
+from helmsman.executor import measure, prober, storage
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -42,6 +42,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("run") / MODEL.name
     write_checkpoint(MODEL, place, seed=1, fmt="f32")
     return place
+
+
+@pytest.fixture(autouse=True)
+def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One turn of short probes beside a run: how many there are is asserted where probes are tested."""
+    monkeypatch.setattr(measure, "TURNS", 1)
+    monkeypatch.setattr(prober, "JOINT_REPEATS", 2)
 
 
 @pytest.fixture
