@@ -188,8 +188,8 @@ def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
 
 def test_limits_that_are_loosened_as_told_are_kept(capsys, tmp_path):
     question = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
-    code, _, err = run(capsys, *question, "--slo", "ttft=0.01ms,tpot=0.01ms")
-    assert code == 3
+    code, out, err = run(capsys, *question, "--slo", "ttft=0.01ms,tpot=0.01ms")
+    assert code == 3 and out == "" and "the smallest change: " in err and err.count("\n") == 1
     assert planned(capsys, *question, "--slo", err.rpartition("the smallest change: ")[2].strip())["certificate"]
 
 
@@ -211,7 +211,7 @@ def test_a_proof_that_proves_nothing_is_refused(capsys, tmp_path, wrong):
 @pytest.mark.parametrize(
     ("text", "words"),
     [("ttft", "--slo"), ("ttft=0s", "not a time"), ("tpot=fast", "not a time"), ("tpot=1s,tpot=2s", "twice"),
-     ("tpot=0.001ms,ttft=0.001ms", "the smallest change: tpot="), ("tpot=1ms", "the smallest change: tpot=")],
+     ("tpot=1ms", "the smallest change: tpot=")],
 )  # fmt: skip
 def test_limits_that_are_none_or_cannot_be(capsys, text, words):
     code, out, err = run(capsys, "--model", "opt-125m", "--hw", "rtx4060-laptop", "--slo", text)
@@ -383,13 +383,13 @@ def test_divisions_that_are_none_are_refused(capsys, text):
 
 
 def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
-    """K and V of this model have two KV heads, of four panels of rows each; the FFN has 32 parts."""
-    shape = {"layers": 1, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 512}
+    """K and V of this model have two KV heads, of four panels of rows each; the FFN has 16 parts."""
+    shape = {"layers": 1, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 256}
     (tmp_path / "model.json").write_text(load_model("Qwen2.5-0.5B").model_copy(update=shape).to_json())
     code, out, _ = run(
-        capsys, *HW, "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "32", "--json"
+        capsys, *HW, "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "16", "--json"
     )
-    assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "32"
+    assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "16"
 
 
 @pytest.mark.parametrize("waiting", [("--no-overlap",), ("--pinning", "pin-on-transfer")])

@@ -15,6 +15,7 @@ from shapes import small_model
 
 import helmsman
 from helmsman import library
+from helmsman.cli import comparison
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as sim
 from helmsman.executor.checkpoint.write import write_checkpoint
@@ -100,9 +101,12 @@ def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixt
     assert helmsman.plan(asked).plan.to_json() + "\n" == capsys.readouterr().out
 
 
-def test_strategies_are_compared_as_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = fewer_blocks(tmp_path, "Qwen3-0.6B", 2)
-    compared = helmsman.compare({**SMALL, "model": model, "batch": 2}, options={"compress": "weights"})
+def test_strategies_are_compared_as_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, model = ("layer-split", "weights-on-host", "flexgen", "op-split"), fewer_blocks(tmp_path, "Qwen3-0.6B", 2)
+    monkeypatch.setattr(comparison, "OWN", names)
+    compared = helmsman.compare({**SMALL, "model": model, "batch": 2}, names, {"compress": "weights"})
     options = ("--model", model, *FLAGS[2:], "--batch", "2", "--compress", "weights")
     assert main([*options, "--strategy", "all", "--json"]) == 0
     assert compared.to_json() + "\n" == capsys.readouterr().out
