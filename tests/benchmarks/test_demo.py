@@ -1,6 +1,7 @@
 """The demo's steps with commands that only say what they would: what it repeats, tells and returns."""
 
 import json
+import sys
 
 import pytest
 from benchmarks import demo
@@ -29,6 +30,7 @@ def check_document(verdict: str, error: float) -> dict:
 @pytest.fixture
 def commands(monkeypatch, tmp_path):
     """commands(verdicts): the titles of the steps that ran, whose checks end with these verdicts."""
+    monkeypatch.setattr(sys, "argv", ["demo"])
     monkeypatch.setattr(demo, "FOLDER", tmp_path)
     monkeypatch.setattr(demo.time, "sleep", lambda seconds: None)
     codes = {"passed": 0, "missed": demo.TARGET_MISSED, "disturbed": demo.DISTURBED}

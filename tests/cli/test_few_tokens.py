@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
 
@@ -15,14 +16,15 @@ def planned(capsys, *argv):
 @pytest.mark.parametrize(
     ("model", "machine", "sizes"),
     [
-        ("opt-1.3b", ("t4-xeon6130", "--vram-avail", "1500MB"), (2000, 1, 1)),
+        ("opt-1.3b", ("t4-xeon6130", "--vram-avail", "600MB"), (2000, 1, 1)),
         pytest.param("Qwen3-32B", ("a100-cxl-asic",), (512, 1, 3), marks=pytest.mark.nightly),
         pytest.param("opt-66b", ("t4-xeon6130",), (2000, 1, 1), marks=pytest.mark.nightly),
         pytest.param("opt-66b", ("a100-cxl-fpga",), (512, 2, 8), marks=pytest.mark.nightly),
     ],
 )
-def test_requests_of_few_tokens_are_no_slower_than_twinpilots(capsys, model, machine, sizes):
-    """Blocks in an order that is good for decode steps alone were up to 19 % slower."""
+def test_requests_of_few_tokens_are_no_slower_than_twinpilots(capsys, tmp_path, model, machine, sizes):
+    """Blocks in an order that is good for decode steps alone were up to 19 % slower. Of opt-1.3b, 8 blocks of 24."""
+    model = fewer_blocks(tmp_path, model, 8) if model == "opt-1.3b" else model
     work = zip(("--prompt-tokens", "--output-tokens", "--batch"), map(str, sizes), strict=True)
     asked = ("--model", model, "--hw", *machine, *(word for pair in work for word in pair))
     best = planned(capsys, *asked, "--objective", "throughput")["certificate"]["seconds"]

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
@@ -46,9 +47,10 @@ def test_what_cannot_be_is_refused(capsys, argv, said):
 
 
 @pytest.mark.parametrize("strategy", ["op-split", "all-cpu", "optimal"])
-def test_every_way_to_stream_takes_them(capsys, strategy):
-    asked = ["--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--strategy", strategy, "--format", "q4_0", "--json"]
-    assert main(asked) == 0
+def test_every_way_to_stream_takes_them(capsys, tmp_path, strategy):
+    model = fewer_blocks(tmp_path, "Qwen3-8B", 6)
+    asked = ["--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "1GB", "--strategy", strategy]
+    assert main([*asked, "--format", "q4_0", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert {rule["format"] for rule in plan["residence"]} == {"q4_0"}
     assert plan["predicted"]["tokens_per_second"]["mid"] > 3

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
 from helmsman.planner.largest import doubling
 
-ASKED = ("--model", "Qwen3-0.6B", "--hw", "rtx3060-5600x", "--prompt-tokens", "512", "--output-tokens", "32")
+ASKED = ("--hw", "rtx3060-5600x", "--prompt-tokens", "512", "--output-tokens", "32")
+MEMORY = ("--vram-avail", "1.5GB", "--ram-avail", "3GB")
 GUPTA = ("--model", "opt-175b", "--hw", "a100-optane", "--output-tokens", "21", "--home", "optane", "--strategy")
 
 
@@ -29,8 +31,8 @@ def test_doubling_finds_the_last_that_fits_and_asks_little_beyond(limit):
 
 
 @pytest.mark.parametrize("strategy", ["layer-split", "flexgen", "all-cpu", "vllm", "accelerate"])
-def test_the_next_larger_batch_does_not_fit(capsys, strategy):
-    asked = (*ASKED, "--strategy", strategy)
+def test_the_next_larger_batch_does_not_fit(capsys, tmp_path, strategy):
+    asked = ("--model", fewer_blocks(tmp_path, "Qwen3-0.6B", 4), *ASKED, *MEMORY, "--strategy", strategy)
     code, plan = run(capsys, *asked, "--batch", "max")
     batch = plan["workload"]["batch"]
     assert code == 0 and batch > 1
@@ -67,18 +69,19 @@ def test_gupta_batches(capsys):
 @pytest.mark.parametrize(
     ("argv", "code", "field"),
     [
-        (("--strategy", "vllm", "--model", "Qwen3-14B"), 3, None),
-        (("--model", "Qwen3-32B"), 3, None),
+        (("--strategy", "vllm", "--vram-avail", "300MB"), 3, None),
+        (("--vram-avail", "200MB", "--ram-avail", "200MB"), 3, None),
         (("--max-context",), 2, "--batch"),
         (("--strategy", "op-split", "--write-table", "table.json"), 2, "--batch"),
     ],
 )
-def test_what_has_no_largest_batch(capsys, argv, code, field):
-    found, answer = run(capsys, *ASKED, *argv, "--batch", "max")
+def test_what_has_no_largest_batch(capsys, tmp_path, argv, code, field):
+    model = fewer_blocks(tmp_path, "Qwen3-0.6B", 2)
+    found, answer = run(capsys, "--model", model, *ASKED, *argv, "--batch", "max")
     assert found == code and answer["error"].get("field") == field and answer["error"]["remedy"]
 
 
 @pytest.mark.parametrize("text", ["most", "", "1.5", "0", "-3"])
 def test_a_batch_is_a_number_or_max(capsys, text):
-    code, answer = run(capsys, *ASKED, f"--batch={text}")
+    code, answer = run(capsys, "--model", "Qwen3-0.6B", *ASKED, f"--batch={text}")
     assert code == 2 and answer["error"]["field"] == "--batch"

@@ -52,8 +52,16 @@ def test_a_mixed_file_is_planned_tensor_by_tensor(
     }
     assert {key[0] for key, fmt in found.items() if fmt == "q8_0"} == {"down.weight"}  # 640 columns
     assert found["q.weight", 2] == "q4_k" and len(plan.residence) < 12
+
+
+def test_a_mixed_file_is_planned_in_the_format_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "m.gguf"
+    write_gguf(MODEL, place, fmt="q4_k_m")
+    plan = planned(capsys, tmp_path, "--model", str(place), "--strategy", "layer-split")
     weights = sum(use.weights for use in plan.predicted.memory)
-    whole = planned(capsys, tmp_path, "--model", str(place), "--strategy", strategy, "--format", "q8_0")
+    whole = planned(capsys, tmp_path, "--model", str(place), "--strategy", "layer-split", "--format", "q8_0")
     assert weights < sum(use.weights for use in whole.predicted.memory)
     assert set(kept(whole).values()) == {"q8_0"}
 

@@ -65,17 +65,8 @@ def test_the_printed_formulas_give_the_running_example_too(capsys):
 
 
 def test_json_is_one_plan_and_the_same_every_time(capsys, tmp_path):
-    argv = (
-        "--model",
-        "opt-125m",
-        "--hw",
-        "rtx4060-laptop",
-        "--vram-avail",
-        "250MB",
-        "--json",
-        "-o",
-        tmp_path / "p.json",
-    )
+    question = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "250MB")
+    argv = (*question, "--json", "-o", tmp_path / "p.json")
     code, out, err = run(capsys, *argv)
     assert (code, err) == (0, "")
     plan = parse_document(Plan, out.encode(), "stdout")
@@ -153,8 +144,8 @@ def request_seconds(plan):
     return plan["predicted"]["ttft"]["seconds"]["mid"] + 127 * plan["predicted"]["decode"]["seconds"]["mid"]
 
 
-def test_a_model_that_fits_stays_on_one_device_with_the_proof_of_the_search(capsys):
-    small = ("--model", "opt-125m", "--hw", "rtx4060-laptop")
+def test_a_model_that_fits_stays_on_one_device_with_the_proof_of_the_search(capsys, tmp_path):
+    small = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
     code, out, _ = run(capsys, *small)
     assert code == 0 and "proof        request" in out
     assert "lower bound" not in out, "the proof is the stronger bound"
@@ -197,8 +188,8 @@ def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
 
 def test_limits_that_are_loosened_as_told_are_kept(capsys, tmp_path):
     question = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
-    code, _, err = run(capsys, *question, "--slo", "ttft=0.01ms,tpot=0.01ms")
-    assert code == 3
+    code, out, err = run(capsys, *question, "--slo", "ttft=0.01ms,tpot=0.01ms")
+    assert code == 3 and out == "" and "the smallest change: " in err and err.count("\n") == 1
     assert planned(capsys, *question, "--slo", err.rpartition("the smallest change: ")[2].strip())["certificate"]
 
 
@@ -209,7 +200,7 @@ def test_too_many_batches_are_refused_at_once(capsys):
 
 @pytest.mark.parametrize("wrong", [{"lower_bound": 1e9}, {"gap": 17.0}])
 def test_a_proof_that_proves_nothing_is_refused(capsys, tmp_path, wrong):
-    plan = planned(capsys, "--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
+    plan = planned(capsys, "--model", fewer_blocks(tmp_path, "opt-125m", 2), "--hw", "rtx4060-laptop")
     plan["certificate"] |= wrong
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
@@ -220,7 +211,7 @@ def test_a_proof_that_proves_nothing_is_refused(capsys, tmp_path, wrong):
 @pytest.mark.parametrize(
     ("text", "words"),
     [("ttft", "--slo"), ("ttft=0s", "not a time"), ("tpot=fast", "not a time"), ("tpot=1s,tpot=2s", "twice"),
-     ("tpot=0.001ms,ttft=0.001ms", "the smallest change: tpot="), ("tpot=1ms", "the smallest change: tpot=")],
+     ("tpot=1ms", "the smallest change: tpot=")],
 )  # fmt: skip
 def test_limits_that_are_none_or_cannot_be(capsys, text, words):
     code, out, err = run(capsys, "--model", "opt-125m", "--hw", "rtx4060-laptop", "--slo", text)
@@ -364,7 +355,7 @@ SPLIT = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split",
 
 def test_verbose_names_the_parts_of_a_search(capsys, tmp_path):
     """PARK-50: balancing only where weights may come from storage; the parts are all there is."""
-    model = fewer_blocks(tmp_path, "opt-30b", 8)
+    model = fewer_blocks(tmp_path, "opt-30b", 5)
     model_and_machine = ("--model", model, "--hw", "a4000-7950x", "--vram-avail", "3GB", "--output-tokens", "2")
     question = (*model_and_machine, "--strategy", "op-split", "-v")
     for options, first in (((), "prices"), (("--nvme", "direct"), "balancing")):
@@ -392,13 +383,13 @@ def test_divisions_that_are_none_are_refused(capsys, text):
 
 
 def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
-    """K and V of this model have two KV heads, of four panels of rows each; the FFN has 64 parts."""
-    shape = {"layers": 2, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 1024}
+    """K and V of this model have two KV heads, of four panels of rows each; the FFN has 16 parts."""
+    shape = {"layers": 1, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 256}
     (tmp_path / "model.json").write_text(load_model("Qwen2.5-0.5B").model_copy(update=shape).to_json())
     code, out, _ = run(
-        capsys, *HW, "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "64", "--json"
+        capsys, *HW, "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "16", "--json"
     )
-    assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "64"
+    assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "16"
 
 
 @pytest.mark.parametrize("waiting", [("--no-overlap",), ("--pinning", "pin-on-transfer")])
@@ -450,7 +441,7 @@ def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
     ],
 )
 def test_plans_of_every_strategy_can_be_given_back(capsys, tmp_path, model, options):
-    path, vram = fewer_blocks(tmp_path, model, 6), ("--vram-avail", "3GB")
+    path, vram = fewer_blocks(tmp_path, model, 3), ("--vram-avail", "2GB")
     plan = planned(capsys, "--model", path, "--hw", "a4000-7950x", *vram, *options)
     accept(parse_document(Plan, json.dumps(plan).encode(), "plan.json"))
 
@@ -478,8 +469,8 @@ def small_plan(small, tmp_path_factory):
         ("nvme", "bounce"),
         ("pinning", "pageable"),
         ("pinning", "pin-on-transfer"),
-        ("chunks", "4"),
-        ("chunks", "scores=8,wv=2,up=3"),
+        ("chunks", "2"),
+        ("chunks", "scores=3,wv=2"),
     ],
 )
 def test_ablations_are_recorded_and_their_plans_replayed(small, capsys, tmp_path, option, value):

@@ -6,13 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from remembered import remembered_replicas
 
 from helmsman.cli import documents
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
-from helmsman.planner import iteration_cost
-from helmsman.planner.iteration_cost import ReplicaCost
-from helmsman.planner.replica import ReplicaOptions
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document, read_document
 from helmsman.schemas.served_table import FINISHED, read_served
@@ -34,15 +32,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def remembered() -> Iterator[None]:
     """Every run here is of one plan: it is read once, and what a replica costs is found once."""
-    find, found = iteration_cost.replica_cost, {}
-
-    def remember(placed: Plan, options: ReplicaOptions) -> ReplicaCost:
-        if options not in found:
-            found[options] = find(placed, options)
-        return found[options]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(iteration_cost, "replica_cost", remember)
+    with pytest.MonkeyPatch.context() as patch, remembered_replicas():
         patch.setattr(documents, "read_plan", cache(documents.read_plan))
         yield
 

@@ -30,7 +30,7 @@ def few(tmp_path_factory):
             {"keep": 0.25, "select": 0.0, "holds": "kv"},
         ),
         (
-            ("--activation-cache", "--chunks", "4"),
+            ("--activation-cache", "--chunks", "2"),
             {"activation_cache": True},
             {"keep": 1.0, "select": 0.0, "holds": "activations"},
         ),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from helmsman.schemas.workload import Workload
 pytestmark = TWO_CPUS
 
 FORMATS: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
+OFTEN = dict(zip(FORMATS, cycle(("qwen3", "opt"))))
+"""The family that runs in a format every day."""
 PROMPT, OUTPUT = 24, 8
 WORK = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=48, batch=2)
 CLOSE = 1e-3
@@ -90,8 +93,14 @@ def off(found: Any, expected: Any) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize("family", ["qwen3", "opt"])
+@pytest.mark.parametrize(
+    ("family", "fmt"),
+    [
+        pytest.param(family, fmt, marks=() if family == OFTEN[fmt] else pytest.mark.nightly)
+        for fmt in FORMATS
+        for family in ("qwen3", "opt")
+    ],
+)
 def test_quantised_weights_compute_what_they_stand_for(written: Callable[..., Path], family: str, fmt: Any) -> None:
     """From a plain checkpoint, quantised while it is loaded; against f32 weights of the same values."""
     model = shape(family)

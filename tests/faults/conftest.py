@@ -1,9 +1,19 @@
-"""The fixture `inputs`: the folder of files that commands read while a test lets the system fail beneath them."""
+"""What all tests of faults share: the files that commands read while the system fails beneath them, and the process
+that forks the commands."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from faults import Forking
 from faulty_commands import prepare
+
+
+@pytest.fixture(scope="session")
+def forking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
+    """Forks commands; what one imports, those after it have."""
+    with Forking(tmp_path_factory.mktemp("library")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import Fault, Faulty, faulty
+from faults import Fault, Faulty, Forking
 from faulty_commands import COMMANDS, PROFILE, is_one_line
 from two_cpus import TWO_CPUS
 
@@ -26,9 +25,8 @@ def set_by(seconds: float, number: int) -> Fault:
 
 
 @pytest.fixture(scope="module")
-def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    with faulty(tmp_path_factory.mktemp("library"), inputs, XDG_CACHE_HOME=str(inputs / "cache")) as found:
-        yield found
+def system(forking: Forking, inputs: Path) -> Faulty:
+    return Faulty(forking, inputs, XDG_CACHE_HOME=str(inputs / "cache"))
 
 
 @pytest.mark.parametrize("name", ["run", pytest.param("plan", marks=pytest.mark.nightly)])

@@ -2,11 +2,10 @@
 line, unless the command can do without."""
 
 import errno
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from faults import Faulty, failing, faulty
+from faults import Faulty, Forking, failing
 from faulty_commands import COMMANDS, is_one_line
 from two_cpus import TWO_CPUS
 
@@ -24,20 +23,20 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    with faulty(tmp_path_factory.mktemp("library"), inputs, least=LEAST) as found:
-        yield found
+def system(forking: Forking, inputs: Path) -> Faulty:
+    return Faulty(forking, inputs, least=LEAST)
 
 
 def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int) -> int:
-    """Refuse each `step`-th allocation or thread: once, and from then on; how many there are."""
+    """Refuse each `step`-th allocation or thread, at least two: once or from then on, by turns, or both where all are;
+    how many there are."""
     command, outputs = COMMANDS[name], inputs / "outputs"
     argv, code = command.arguments(inputs, outputs), errno.ENOMEM if kind == "allocate" else errno.EAGAIN
     system.run(command.name, *argv)
     count = system.run(command.name, *argv).counts[kind]
     assert count, "what is planted is met"
-    for number in range(0, count, step):
-        for for_good in (False, True):
+    for turn, number in enumerate(range(0, count, min(step, (count + 1) // 2))):
+        for for_good in (False, True) if step == 1 else (turn % 2 == 1,):
             ended = system.run(command.name, *argv, fault=failing((kind,), number, code, for_good=for_good))
             place = f"{kind} {number} of {count}, for good={for_good}: {ended}"
             assert ended.code in (0, 6), place

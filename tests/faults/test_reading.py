@@ -1,12 +1,12 @@
 """Every command that reads, with each of its reads failing in turn or coming up short: an error that names the file."""
 
 import errno
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from pathlib import Path
 
 import pytest
-from faults import READING, Fault, Faulty, failing, faulty, short
+from faults import READING, Fault, Faulty, Forking, failing, short
 from faulty_commands import COMMANDS, MODEL, Command, is_one_line, is_usual
 from two_cpus import TWO_CPUS
 
@@ -23,7 +23,7 @@ REQUESTS = {
 
 
 def _requests(name: str) -> Command:
-    return Command("sim", {}, lambda inputs: [inputs / "plan.json", "--requests", inputs / name, "--rate", 1, "-q"])
+    return Command("sim", {}, lambda inputs: [inputs / "served.json", "--requests", inputs / name, "--rate", 1, "-q"])
 
 
 Plant = Callable[[int], Fault]
@@ -45,7 +45,11 @@ READERS = {
     "text": Command(
         "run", {}, lambda inputs: [inputs / "plan.json", "--checkpoint", inputs / "checkpoint", "--text", "a", "-q"]
     ),
-    "this": Command("plan", {}, lambda inputs: ["--model", inputs / "checkpoint", "--hw", "this", "-q"]),
+    "this": Command(
+        "plan",
+        {},
+        lambda inputs: ["--model", inputs / "checkpoint", "--hw", "this", "--strategy", "layer-split", "-q"],
+    ),
 }
 
 
@@ -59,15 +63,15 @@ def inputs(inputs: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    with faulty(tmp_path_factory.mktemp("library"), inputs, XDG_CACHE_HOME=str(inputs / "cache")) as found:
-        for ended in (
-            found.run("run", *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet"),
-            found.run("sim", *COMMANDS["sim-requests"].argv(inputs), "-o", inputs / "served.parquet"),
-            found.run(COMMANDS["profile"].name, "-q"),
-        ):
-            assert (ended.code, ended.err) == (0, ""), ended
-        yield found
+def system(forking: Forking, inputs: Path) -> Faulty:
+    found = Faulty(forking, inputs, XDG_CACHE_HOME=str(inputs / "cache"))
+    for ended in (
+        found.run("run", *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet"),
+        found.run("sim", *COMMANDS["sim-requests"].argv(inputs), "-o", inputs / "served.parquet"),
+        found.run(COMMANDS["profile"].name, "-q"),
+    ):
+        assert (ended.code, ended.err) == (0, ""), ended
+    return found
 
 
 def check_reads(system: Faulty, inputs: Path, name: str, ways: Mapping[str, Plant], step: int) -> int:

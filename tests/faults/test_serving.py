@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from faults import Fault, Faulty, failing, faulty
+from faults import Fault, Faulty, Forking, failing
 from two_cpus import TWO_CPUS
 
 pytestmark = TWO_CPUS
@@ -26,9 +26,8 @@ HANGS_S = 300.0
 
 
 @pytest.fixture(scope="module")
-def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    with faulty(tmp_path_factory.mktemp("library"), inputs, least=LEAST) as found:
-        yield found
+def system(forking: Forking, inputs: Path) -> Faulty:
+    return Faulty(forking, inputs, least=LEAST)
 
 
 @pytest.fixture

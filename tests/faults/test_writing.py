@@ -6,11 +6,11 @@ import errno
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import WRITING, Ended, Fault, Faulty, failing, faulty, killed, short
+from faults import WRITING, Ended, Fault, Faulty, Forking, failing, killed, short
 from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_usual, is_whole, temporaries
 from two_cpus import TWO_CPUS
 
@@ -43,15 +43,14 @@ CODES: dict[str, set[int]] = {
     "an interrupted call": set(),
 }
 """Exit codes; none: those of a run without a fault."""
+ALL = {**ALONE, **COMMANDS}
 
 
 @pytest.fixture(scope="module")
-def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    cache = str(inputs / "outputs" / "cache")
-    with faulty(tmp_path_factory.mktemp("library"), inputs, XDG_CACHE_HOME=cache) as found:
-        trace = ["--trace", inputs / "run.parquet"]
-        assert found.run("run", *COMMANDS["run"].argv(inputs), *trace).code == 0
-        yield found
+def system(forking: Forking, inputs: Path) -> Faulty:
+    found = Faulty(forking, inputs, XDG_CACHE_HOME=str(inputs / "outputs" / "cache"))
+    assert found.run("run", *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet").code == 0
+    return found
 
 
 class Trials:
@@ -60,16 +59,15 @@ class Trials:
     def __init__(self, system: Faulty, command: Command, inputs: Path) -> None:
         self._system, self._command, self._inputs = system, command, inputs
         self._outputs = inputs / "outputs"
-        self._creates = 0
+        self._creates = self.writes = 0
 
-    def clean(self) -> Ended:
-        """Without a fault, which must do; the first run makes what libraries keep."""
+    def clean(self) -> None:
+        """Without a fault, which must do; the first run makes what libraries keep, the second counts writes."""
         self._tried(Fault.none(), older=False)
         ended = self._tried(Fault.none(), older=False)
         assert is_usual(ended, self._command), ended
         assert all(is_whole(path) for path in self._targets), "whole"
-        self._creates = ended.counts["create"]
-        return ended
+        self._creates, self.writes = ended.counts["create"], ended.count(WRITING)
 
     def check(self, what: str, number: int, older: bool) -> None:
         """With a fault at a write; what is there afterwards."""
@@ -118,37 +116,49 @@ class Trials:
         return self._system.run(self._command.name, *self._command.arguments(self._inputs, self._outputs), fault=fault)
 
 
-@pytest.mark.parametrize("older", [False, True])
+@pytest.fixture(scope="module")
+def alone(system: Faulty, inputs: Path) -> dict[str, Trials]:
+    """Runs of the commands that do nothing but write, each of which has run without a fault."""
+    found = {name: Trials(system, command, inputs) for name, command in ALONE.items()}
+    for trials in found.values():
+        trials.clean()
+    return found
+
+
 @pytest.mark.parametrize("what", FAULTS)
 @pytest.mark.parametrize("name", ALONE)
-def test_each_write_may_fail_in_each_way(system: Faulty, inputs: Path, name: str, what: str, older: bool) -> None:
-    check_every_write(Trials(system, ALONE[name], inputs), what, older)
+def test_each_write_may_fail_in_each_way(alone: dict[str, Trials], name: str, what: str) -> None:
+    """By turns with an older file and without."""
+    trials = alone[name]
+    for number in range(trials.writes):
+        trials.check(what, number, older=(number + list(FAULTS).index(what)) % 2 == 0)
 
 
-LONG = ("plan", "sim", "sim-requests", "run-stored", "bench")
+STEPS = {"plan": 5, "sim": 7, "sim-requests": 5, "run-stored": 5, "bench": 5, "make-checkpoint": 2}
+"""Of commands that take long or write often, every so many writes; each of others."""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_write_of_a_command_may_fail(system: Faulty, inputs: Path, name: str) -> None:
-    """Its writes meet one of the faults each; of commands that take long, every fifth does."""
-    trials, step = Trials(system, COMMANDS[name], inputs), 5 if name in LONG else 1
-    for turn, number in enumerate(range(0, trials.clean().count(WRITING), step)):
+    """Its writes meet one of the faults each."""
+    trials = Trials(system, COMMANDS[name], inputs)
+    trials.clean()
+    for turn, number in enumerate(range(0, trials.writes, STEPS.get(name, 1))):
         trials.check(list(FAULTS)[turn % len(FAULTS)], number, older=turn // len(FAULTS) % 2 == 0)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize(
+    ("name", "older"), [(name, older) for name in ALL for older in (False, True)[: 1 + ALL[name].replaces]]
+)
 @pytest.mark.parametrize("what", FAULTS)
-@pytest.mark.parametrize("name", COMMANDS)
 def test_each_write_of_a_command_may_fail_in_each_way(
     system: Faulty, inputs: Path, name: str, what: str, older: bool
 ) -> None:
-    check_every_write(Trials(system, COMMANDS[name], inputs), what, older)
-
-
-def check_every_write(trials: Trials, what: str, older: bool) -> None:
     """With the fault at each write in turn."""
-    for number in range(trials.clean().count(WRITING)):
+    trials = Trials(system, ALL[name], inputs)
+    trials.clean()
+    for number in range(trials.writes):
         trials.check(what, number, older)
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import resource
 import select
+import shlex
 import signal
 import sys
 import tempfile
@@ -76,10 +77,11 @@ class _HangError(BaseException):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a case may take: seconds of processor time, and bytes of address space, or None for any."""
+    """What a case may take: seconds of processor time, bytes of address space (or None for any), seconds in silence."""
 
     seconds: float = SECONDS
     memory: int | None = MEMORY
+    silence: float = SILENCE
 
 
 def fuzz(target: Target, cases: int, seed: int, first: int, limits: Limits) -> Outcome:
@@ -110,7 +112,7 @@ def _in_worker(target: Target, seed: int, first: int, stop: int,
     at, counted, failures, silent = first, [0, 0], list[Failure](), False
     with os.fdopen(reader, "rb", buffering=0) as stream:
         rest = b""
-        while not (silent := not select.select([stream], [], [], SILENCE)[0]) and (read := stream.read(2**16)):
+        while not (silent := not select.select([stream], [], [], limits.silence)[0]) and (read := stream.read(2**16)):
             *lines, rest = (rest + read).split(b"\n")
             for line in lines:
                 number, what = json.loads(line)
@@ -123,7 +125,7 @@ def _in_worker(target: Target, seed: int, first: int, stop: int,
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if status != 0:
-        failures.append(Failure(target.name, seed, at, f"waits for {SILENCE:g} s" if silent else _end(status)))
+        failures.append(Failure(target.name, seed, at, f"waits for {limits.silence:g} s" if silent else _end(status)))
         at += 1
     return at, (counted[0], counted[1]), failures
 
@@ -246,10 +248,21 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=21)
     parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of processor time a case")
+    parser.add_argument("--silence", type=float, default=SILENCE, metavar="N", help="seconds that a case may wait")
     parser.add_argument("--no-memory-limit", action="store_true", help="for sanitizers, whose shadow takes terabytes")
+    parser.add_argument("--asked", action="store_true", help="take arguments from each line of the standard input")
     args = parser.parse_args()
+    if not args.asked:
+        return 4 if _try(args) else 0
+    for line in sys.stdin:
+        _try(parser.parse_args(shlex.split(line)))
+    return 0
+
+
+def _try(args: argparse.Namespace) -> int:
+    """Try the targets of one line of arguments, and say what became of them; how many cases failed."""
     known: dict[str, Target] = import_module(args.module).TARGETS
-    limits, failed = Limits(args.seconds, None if args.no_memory_limit else MEMORY), 0
+    limits, failed = Limits(args.seconds, None if args.no_memory_limit else MEMORY, args.silence), 0
     for name in args.targets or known:
         began = time.monotonic()
         found = fuzz(known[name], args.cases, args.seed, args.first, limits)
@@ -263,7 +276,7 @@ def main() -> int:
             say(f"  {failure}")
     if not args.json:
         say(f"{failed} failures")
-    return 4 if failed else 0
+    return failed
 
 
 def _lines(failures: Sequence[Failure]) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,43 +12,59 @@ import pytest
 from targets import TARGETS
 from two_cpus import TWO_CPUS
 
-CASES = {"plan-executed": 60, "plan": 400, "plan-rules": 1000, "gguf": 1000, "trace": 1000, "served": 1000}
-"""Of targets that take milliseconds a case; 2,000 of others."""
+CASES = {"plan-executed": 15, "plan": 100, "plan-rules": 120}
+"""Of targets that take milliseconds a case; 250 of others."""
+
+LONGER = {"plan-executed": 900, "plan": 6000, **dict.fromkeys(("plan-rules", "gguf", "trace", "served"), 15000)}
+"""The same, for longer; 30,000 of others."""
 
 SEED = 21
 
-
 HERE = Path(__file__).parent
 
+Fuzzed = Callable[..., dict[str, Any]]
+"""What became of a target's cases, with arguments of the harness."""
 
-def fuzzed(name: str, cases: int, seed: int, module: str = "targets", **changes: str) -> dict[str, Any]:
-    """What became of cases, in a process that has one thread: pytest's may fork while another holds a lock."""
+
+@pytest.fixture(scope="module")
+def fuzzed() -> Iterator[Fuzzed]:
+    """Ask one process that has one thread, for all tests: pytest's may fork while another thread holds a lock."""
     folders = [HERE.parents[1] / "src", HERE.parent / "support", HERE.parent / "executor", HERE, HERE.parents[1]]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **changes}
-    argv = [name, "--module", module, "--cases", str(cases), "--seed", str(seed), "--json"]
-    done = subprocess.run(
-        [sys.executable, str(HERE / "harness.py"), *argv], capture_output=True, text=True, env=environment, check=False
-    )
-    assert done.returncode in (0, 4), done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
+    argv = [sys.executable, str(HERE / "harness.py"), "--asked"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        asking, answers = process.stdin, process.stdout
+        assert asking is not None and answers is not None
+
+        def ask(name: str, **options: object) -> dict[str, Any]:
+            words = (f"--{option} {value}" for option, value in options.items())
+            asking.write(f"'{name}' --json {' '.join(words)}\n")
+            asking.flush()
+            line = answers.readline()
+            assert line, "the harness has ended"
+            found: dict[str, Any] = json.loads(line)
+            return found
+
+        yield ask
+        asking.close()
+    assert process.returncode == 0
 
 
-def check(name: str, cases: int, seed: int) -> None:
-    found = fuzzed(name, cases, seed)
+def check(fuzzed: Fuzzed, name: str, cases: int, seed: int) -> None:
+    found = fuzzed(name, cases=cases, seed=seed)
     assert not found["failures"], "\n".join(found["failures"][:20])
     assert found["accepted"] and found["refused"], "cases are neither all right nor all wrong"
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=TWO_CPUS if "executed" in name else ()) for name in TARGETS])
-def test_every_reader_refuses_what_it_cannot_use(name: str) -> None:
-    check(name, CASES.get(name, 2000), SEED)
+def test_every_reader_refuses_what_it_cannot_use(fuzzed: Fuzzed, name: str) -> None:
+    check(fuzzed, name, CASES.get(name, 250), SEED)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", TARGETS)
-def test_every_reader_for_longer(name: str) -> None:
-    check(name, 15 * CASES.get(name, 2000), SEED + 1)
+def test_every_reader_for_longer(fuzzed: Fuzzed, name: str) -> None:
+    check(fuzzed, name, LONGER.get(name, 30_000), SEED + 1)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +79,10 @@ def test_every_reader_for_longer(name: str) -> None:
         ("accepted", ""),
     ],
 )
-def test_the_harness_notices(name: str, says: str) -> None:
+def test_the_harness_notices(fuzzed: Fuzzed, name: str, says: str) -> None:
     """The third case behaves so: it alone fails, and those behind it are tried."""
-    found = fuzzed(name, 5, 1, "misbehaving", **({"HELM_FUZZ_SILENCE": "5"} if name == "a wait" else {}))
+    silence = {"silence": 5} if name == "a wait" else {}
+    found = fuzzed(name, cases=5, seed=1, module="misbehaving", seconds=0.3, **silence)
     assert found["accepted"] + found["refused"] + len(found["failures"]) == 5
     assert [each.partition(": ")[0] for each in found["failures"]] == ([f"{name}, seed 1, case 2"] if says else [])
     assert not says or says in found["failures"][0]

@@ -281,9 +281,24 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.sampled_from(["GQA", "OPT", "Phi-4-mini-instruct", "Llama-3.2-1B"]), st.data())
+BASES = st.sampled_from(["GQA", "OPT", "Phi-4-mini-instruct", "Llama-3.2-1B"])
+
+
+@settings(max_examples=100, deadline=None)
+@given(BASES, st.data())
 def test_any_value_in_any_field_gives_a_model_or_one_clear_error(base: str, data: st.DataObject) -> None:
+    check_any_value(base, data)
+
+
+@pytest.mark.nightly
+@settings(max_examples=3000, deadline=None)
+@given(BASES, st.data())
+def test_many_values_in_any_field_give_a_model_or_one_clear_error(base: str, data: st.DataObject) -> None:
+    check_any_value(base, data)
+
+
+def check_any_value(base: str, data: st.DataObject) -> None:
+    """Draw a value for a field of a configuration: it is read, or the error names file, field and remedy."""
     config = {"GQA": GQA, "OPT": OPT}.get(base) or catalogued(base)
     key = data.draw(st.sampled_from([*config, "head_dim", "rope_parameters", "dtype", "eos_token_id"]))
     if isinstance(config.get(key), dict) and data.draw(st.booleans()):

@@ -4,19 +4,24 @@ import doctest
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fewer_blocks import fewer_blocks
 from plans import make_plan
+from remembered import remembered_replicas
 from shapes import small_model
 
 import helmsman
 from helmsman import library
+from helmsman.cli import comparison
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as sim
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.measure import Measured
 from helmsman.executor.profile import run
+from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import request_from
 from helmsman.planner.registry import OWN, RECOMMENDED
 from helmsman.schemas.errors import BadInputError, HelmError, UsageError
@@ -24,6 +29,20 @@ from helmsman.schemas.workload import Workload
 
 SMALL = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "prompt_tokens": 64, "output_tokens": 8}
 FLAGS = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--prompt-tokens", "64", "--output-tokens", "8")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered() -> Iterator[None]:
+    """What a replica costs is found once for each plan."""
+    with remembered_replicas():
+        yield
+
+
+@pytest.fixture(scope="module")
+def served() -> Decision:
+    """The plan that questions about serving and running are of: that of a few blocks."""
+    model = helmsman.load_model("Qwen3-0.6B").model_copy(update={"layers": 4})
+    return helmsman.plan({**SMALL, "model": model, "strategy": "layer-split"})
 
 
 def test_every_function_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,9 +101,14 @@ def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixt
     assert helmsman.plan(asked).plan.to_json() + "\n" == capsys.readouterr().out
 
 
-def test_strategies_are_compared_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    compared = helmsman.compare({**SMALL, "batch": 2}, options={"compress": "weights"})
-    assert main([*FLAGS, "--batch", "2", "--strategy", "all", "--compress", "weights", "--json"]) == 0
+def test_strategies_are_compared_as_by_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names, model = ("layer-split", "weights-on-host", "flexgen", "op-split"), fewer_blocks(tmp_path, "Qwen3-0.6B", 2)
+    monkeypatch.setattr(comparison, "OWN", names)
+    compared = helmsman.compare({**SMALL, "model": model, "batch": 2}, names, {"compress": "weights"})
+    options = ("--model", model, *FLAGS[2:], "--batch", "2", "--compress", "weights")
+    assert main([*options, "--strategy", "all", "--json"]) == 0
     assert compared.to_json() + "\n" == capsys.readouterr().out
 
 
@@ -222,14 +246,15 @@ def test_names_of_strategies_are_theirs() -> None:
 SERVED = {"requests": "synthetic:n=40,input=64,output=8,rate=4", "policy": "gpu-only", "slo": "ttft=1s", "seed": 3}
 
 
-def test_requests_are_served_as_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    decision = helmsman.plan({**SMALL, "strategy": "layer-split"})
-    (tmp_path / "plan.json").write_text(decision.plan.to_json())
+def test_requests_are_served_as_by_the_command(
+    served: Decision, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text(served.plan.to_json())
     words = [str(tmp_path / "plan.json"), "--requests", SERVED["requests"], "--slo", "ttft=1s", "--seed", "3", "--json"]
     assert sim([*words, "--sequences", "4", "--mispredict", "link=2"]) == 0
     question = {**SERVED, "sequences": 4, "mispredict": {"link": 2.0}}
-    assert helmsman.serve_simulation(decision, question).to_json() + "\n" == capsys.readouterr().out
-    assert helmsman.serve_simulation(decision.plan, helmsman.ServingQuestion(**question)).counts.finished == 40
+    assert helmsman.serve_simulation(served, question).to_json() + "\n" == capsys.readouterr().out
+    assert helmsman.serve_simulation(served.plan, helmsman.ServingQuestion(**question)).counts.finished == 40
 
 
 @pytest.mark.parametrize(
@@ -249,13 +274,12 @@ def test_requests_are_served_as_by_the_command(tmp_path: Path, capsys: pytest.Ca
         ({"unheard_of": 1}, BadInputError, "unheard_of"),
     ],
 )
-def test_what_is_wrong_with_a_serving_question_is_said(change, kind, field: str | None) -> None:
-    plan = helmsman.plan({**SMALL, "strategy": "layer-split"})
+def test_what_is_wrong_with_a_serving_question_is_said(served: Decision, change, kind, field: str | None) -> None:
     with pytest.raises(kind) as caught:
-        helmsman.serve_simulation(plan, {**SERVED, **change})
+        helmsman.serve_simulation(served, {**SERVED, **change})
     assert field is None or caught.value.field == field
     with pytest.raises(HelmError):
-        helmsman.find_capacity(plan, {**SERVED, **change})
+        helmsman.find_capacity(served, {**SERVED, **change})
 
 
 @pytest.mark.parametrize(
@@ -272,6 +296,6 @@ def test_what_is_wrong_with_a_serving_question_is_said(change, kind, field: str 
         lambda plan: helmsman.profile("cores=all"),
     ],
 )
-def test_questions_about_running_are_refused_with_errors_of_helm(ask) -> None:
+def test_questions_about_running_are_refused_with_errors_of_helm(served: Decision, ask) -> None:
     with pytest.raises(HelmError):
-        ask(helmsman.plan({**SMALL, "strategy": "layer-split"}))
+        ask(served)

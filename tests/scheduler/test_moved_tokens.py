@@ -108,7 +108,7 @@ def followed(seed: int, policy: str) -> Followed:
 @pytest.mark.parametrize("policy", ["simple-offload", "symmetric", "fastdecode-plus", "neo"])
 def test_what_crosses_the_link_is_counted_and_waited_for(policy: str) -> None:
     """More comes back than goes: tokens made at the host come too, and chunks read again what left before them."""
-    all_of_them = [followed(seed, policy) for seed in range(25)]
+    all_of_them = [followed(seed, policy) for seed in range(12)]
     assert sum(each.prompts_left for each in all_of_them) > 0 < sum(each.read_again for each in all_of_them)
     assert (sum(each.returned for each in all_of_them) > 0) == (policy == "neo"), "who else brings nobody back"
     for each in all_of_them:

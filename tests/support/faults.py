@@ -17,8 +17,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -119,21 +119,40 @@ def compiled(folder: Path) -> Path:
     return target
 
 
-class Faulty:
-    """Runs commands beneath a fault, one at a time. A context; `root`: the folder whose files count."""
+class Forking:
+    """A process that forks commands, which need not import again what others of them have: for all tests there are.
 
-    def __init__(self, library: Path, root: Path, least: int = LEAST, **environment: str) -> None:
-        self._root, self._least = str(root), least
+    A context; `folder`: where the library of faults is built."""
+
+    def __init__(self, folder: Path) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
-        said = {**os.environ, **_ALONE, "LD_PRELOAD": str(library), "PYTHONPATH": paths, **environment}
+        said = {**os.environ, **_ALONE, "LD_PRELOAD": str(compiled(folder)), "PYTHONPATH": paths}
         command = [sys.executable, "-P", __file__]
-        self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=said, text=True)
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=said, text=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.communicate()
+        self._process.communicate()
+
+    def ask(self, **asked: Any) -> Any:
+        """Its answer to a line."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, "what forks the commands has ended"
+        return json.loads(line)
+
+
+class Faulty:
+    """Runs commands beneath a fault, one at a time, with variables of the environment set.
+
+    `root`: the folder whose files count; `least`: bytes of an allocation that does."""
+
+    def __init__(self, forking: Forking, root: Path, least: int = LEAST, **environment: str) -> None:
+        self._ask, self._root, self._least, self._environment = forking.ask, str(root), least, environment
 
     def run(self, command: str, *argv: object, fault: Fault | None = None) -> Ended:
         """`helm-COMMAND ARGV`, or `MODULE:FUNCTION` of an importable module, from its start to its end."""
@@ -142,7 +161,8 @@ class Faulty:
 
     def start(self, command: str, *argv: object, fault: Fault | None = None) -> int:
         """Begin a command; its process."""
-        about = {"root": self._root, "least": self._least, "fault": asdict(fault or Fault.none())}
+        about = {"root": self._root, "least": self._least, "fault": asdict(fault or Fault.none()),
+                 "environment": self._environment}  # fmt: skip
         return int(self._ask(do="start", command=command, argv=[str(word) for word in argv], **about)["pid"])
 
     def plant(self, fault: Fault | None) -> None:
@@ -158,25 +178,10 @@ class Faulty:
         """The end of the command that runs."""
         return Ended(**self._ask(do="wait"))
 
-    def _ask(self, **asked: Any) -> Any:
-        assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps(asked) + "\n")
-        self._server.stdin.flush()
-        line = self._server.stdout.readline()
-        assert line, "what forks the commands has ended"
-        return json.loads(line)
-
 
 _ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system",
           "JE_ARROW_MALLOC_CONF": "background_thread:false"}  # fmt: skip
 """So that no import starts a thread, and Arrow's memory comes from where all comes from."""
-
-
-@contextmanager
-def faulty(folder: Path, root: Path, least: int = LEAST, **environment: str) -> Iterator[Faulty]:
-    """Give commands beneath faults, whose library is built in `folder`."""
-    with Faulty(compiled(folder), root, least, **environment) as found:
-        yield found
 
 
 class _Server:
@@ -236,6 +241,7 @@ class _Server:
         for target, file in enumerate((nothing, out, err)):
             os.dup2(file, target)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what is started in the background
+        os.environ.update(asked["environment"])
         self._library.meet_faults()
         self._arm(asked)
         try:

@@ -64,7 +64,7 @@ def _stored(inputs: Path) -> list[object]:
 
 
 def _serve(inputs: Path) -> list[object]:
-    return [inputs / "plan.json", "--requests", "synthetic:n=5,input=8,output=4", "--rate", 10, "-q"]
+    return [inputs / "served.json", "--requests", "synthetic:n=5,input=8,output=4", "--rate", 10, "-q"]
 
 
 PROFILE = "faulty_commands:profile"
