@@ -8,10 +8,7 @@ from virtual_link import VirtualLink
 
 from helmsman.executor import probe
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import (
-    copies,
-    synthetic_stage,
-)
+from helmsman.executor.profile import copies, synthetic_stage
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile
