@@ -67,8 +67,7 @@ class _Questions:
     def answer(self, name: str) -> Answer:
         """Return the answer of a strategy."""
         self.request.tell(name)
-        prices = ("no_corrections", "l3_blend", "slo")
-        own = (*offered(method(name).options), *prices)
+        own = (*offered(method(name).options), "slo")
         ignored = tuple(option for option in self.given if option not in own)
         return answer(name, lambda: self.decision(name), ignored)
 

@@ -18,7 +18,7 @@ and values, batches, objectives. Of each, by predicted seconds of the objective:
 
 What is another contract or machine rather than more freedom is not compared: another way to move or keep data that is
 asked for (`--pinning`, `--no-overlap`, `--kv-offload`, `--kv-window`, `--home`, `--percent`, `--nvme bounce`), other
-attention (`--fused-attention`, `--kv-keep`, `--reshape`), an engine's own rule (`--ngl`, `--cpu-offload-gb`), other
+attention (`--fused-attention`), an engine's own rule (`--ngl`, `--cpu-offload-gb`), other
 work (`--batch`, `--batches`, `--block`: a larger batch is not a freer one, so only `best` is compared), and numbers of
 parts that do not divide each other (`--chunks 6` and `--chunks 8` cut elsewhere).
 

@@ -44,7 +44,7 @@ def check_executed(plan: Plan) -> None:
             "caches of activations and chosen tokens are planned and simulated, not executed",
             field="schedule.cache",
             value=use.label,
-            remedy="plan without --kv-keep and --activation-cache",
+            remedy="plan without the options kv_keep and activation_cache",
         )
     managed = next((index for index, rule in enumerate(plan.residence) if rule.path == "managed"), None)
     if managed is not None:

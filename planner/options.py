@@ -21,7 +21,8 @@ class Option:
 
     `help`: a line for people; `metavar`: its value in that line; `choices`: all values there are; `parse`: its value
     from text, raising UsageError or ValueError; `recorded`: whether plans say it; `offered`: whether users are offered
-    it, or only the strategies that ask others."""
+    it, or only the strategies that ask others; `flag`: whether commands are, too, which have none for what a figure of
+    one paper needs."""
 
     help: str
     metavar: str | None = None
@@ -29,6 +30,7 @@ class Option:
     parse: Callable[[str], Any] = str
     recorded: bool = True
     offered: bool = True
+    flag: bool = True
 
 
 def option(
@@ -40,10 +42,12 @@ def option(
     parse: Callable[[str], Any] = str,
     recorded: bool = True,
     offered: bool = True,
+    flag: bool = True,
 ) -> Any:
     """Return the field of an options dataclass; `text` is its line of help, a default of False makes it a switch."""
     assert default is not True, "switches are off by default"
-    return field(default=default, metadata={_METADATA: Option(text, metavar, choices, parse, recorded, offered)})
+    known = Option(text, metavar, choices, parse, recorded, offered, flag)
+    return field(default=default, metadata={_METADATA: known})
 
 
 def all_known(kind: type) -> bool:

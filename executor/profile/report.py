@@ -105,7 +105,7 @@ def _turned(readings: list[Reading]) -> Iterator[str]:
             alone = reading.conditions["link"] == "idle" and reading.device in scores
             more = f", {value / scores[reading.device]:+.0%} of scores" if alone else ""
             beside = f"link {reading.conditions['link']}"
-            yield f"  --reshape on {reading.device}, {beside}: {1e3 * value:.4f} ms to turn the keys{rate}{more}"
+            yield f"  reshape on {reading.device}, {beside}: {1e3 * value:.4f} ms to turn the keys{rate}{more}"
 
 
 def _parts(readings: list[Reading]) -> str:

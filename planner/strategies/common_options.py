@@ -69,12 +69,12 @@ def inclusive_option() -> Any:
 
 def reshape_option() -> Any:
     """Whether caches are turned between passes."""
-    return option(False, "caches are kept (batch, tokens, hidden) and turned")
+    return option(False, "caches are kept (batch, tokens, hidden) and turned", flag=False)
 
 
 def paper_option() -> Any:
     """Whether decode steps are priced by a paper's formulas."""
-    return option(False, "price decode steps by the printed formulas")
+    return option(False, "price decode steps by the printed formulas", flag=False)
 
 
 def same_software_option() -> Any:

@@ -95,7 +95,6 @@ class LlamaCppOptions:
         "llama-cpp: tensors by name, as in 'blk\\.[0-9]\\.ffn_.*=CPU'; operations run where their weights live",
         metavar="PATTERN=MEMORY,..",
     )
-    n_cpu_moe: int | None = option(None, "llama-cpp: for models with experts only", metavar="N", parse=int)
     no_op_offload: bool = option(
         False, "llama-cpp: products of 32 tokens and more stay with the CPU that has their weights"
     )
@@ -104,10 +103,6 @@ class LlamaCppOptions:
 def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
-    if options.n_cpu_moe is not None:
-        remedy = "leave it out; `ngl` and `override_tensor` 'ffn_.*=CPU' divide dense models"
-        problem = f"{frame.model.name} is a dense model: it has no experts to keep in host memory"
-        raise UsageError(problem, field="n_cpu_moe", value=options.n_cpu_moe, remedy=remedy)
     if options.ngl is not None and options.ngl < 0:
         remedy = "use 0 or more, or leave it out for as many as fit"
         raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)

@@ -1,4 +1,4 @@
-"""HELM's cost model as printed (eq 4.7 to 4.15), per stage: `--paper`.
+"""HELM's cost model as printed (eq 4.7 to 4.15), per stage: the option `paper`.
 
 Kept as printed: P_dec = M (valid at batch 1 only, E-HELM-08), F_proj with H^2 (E-HELM-09), the L3 blend with the
 stage's KV (E-HELM-27), 2-byte activations. Corrected, because the printed text cannot be run: KV bytes (E-HELM-01),

@@ -171,10 +171,6 @@ def test_a_plan_that_uses_memories_which_nothing_joins(capsys, tmp_path, split):
         (("--gpu", "RTX 3090", "--cpu", "5950X", "--ram", "64GB", "--peer", "56GB/s"), "--peer"),
         (("--hw", "rtx3060-5600x", "--prefix-tokens", "128"), "--prefix-tokens"),
         (("--hw", "rtx3060-5600x", "--prefix-tokens", "-1"), "--prefix-tokens"),
-        (
-            ("--hw", "rtx3060-5600x", "--strategy", "op-split", "--prefix-tokens", "9", "--activation-cache"),
-            "--activation-cache",
-        ),
         (("--hw", "rtx3060-5600x", "--strategy", "vllm", "--kv-rule", "lmcache"), "--kv-rule"),
         (("--hw", "rtx3060-5600x", "--strategy", "vllm", "--kv-rule", "headinfer"), "--kv-rule"),
         (("--hw", "rtx3060-5600x", "--strategy", "vllm", "--kv-store", "dram"), "--kv-store"),

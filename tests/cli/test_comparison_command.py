@@ -123,7 +123,6 @@ def test_nothing_fits(capfd):
     [
         (("--chunks", "4"), "--chunks"),
         (("--kv-offload",), "--kv-offload"),
-        (("--paper",), "--paper"),
         (("--ngl", "4"), "--ngl"),
         (("--max-context",), "--max-context"),
         (("--table", "t.json"), "--table"),

@@ -50,7 +50,6 @@ def test_launch_times_are_the_engines_unless_placements_are_compared(capsys):
         (("zero-inference", "--resident"), 3, None),
         (("llama-cpp", "--ngl", 37), 3, None),
         (("llama-cpp", "--ngl", -1), 2, "--ngl"),
-        (("llama-cpp", "--n-cpu-moe", 4), 2, "--n-cpu-moe"),
         (("llama-cpp", "--override-tensor", "ffn_up"), 2, "--override-tensor"),
         (("llama-cpp", "--override-tensor", "ffn_exps=CPU"), 2, "--override-tensor"),
         (("llama-cpp", "--override-tensor", "(=CPU"), 2, "--override-tensor"),
@@ -63,14 +62,8 @@ def test_launch_times_are_the_engines_unless_placements_are_compared(capsys):
         (("layer-split", "--cpu-offload-gb", 4), 2, "--cpu-offload-gb"),
         (("flexgen", "--same-software"), 2, "--same-software"),
         (("vllm", "--compress", "all"), 2, "--compress"),
-        (("llama-cpp", "--paper"), 2, "--paper"),
     ],
 )
 def test_bad_input(capsys, argv, code, field):
     found, document = run(capsys, "--strategy", *argv)
     assert found == code and document["error"]["field"] == field and document["error"]["remedy"]
-
-
-def test_a_dense_model_has_no_experts(capsys):
-    _, document = run(capsys, "--strategy", "llama-cpp", "--n-cpu-moe", 4)
-    assert "dense" in document["error"]["message"] and "--override-tensor" in document["error"]["remedy"]

@@ -4,10 +4,15 @@ import json
 
 import pytest
 
+import helmsman
 from helmsman.cli.plan import main
 from helmsman.planner.accept import accept
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
+
+PAPER = {"paper": True}
+"""Decode steps are priced by the printed formulas."""
 
 QUESTION = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "1GB")
 
@@ -45,7 +50,6 @@ def test_standard_output_is_one_plan(capfd, strategy):
         (("all-cpu", "--block", "8"), "does not go with"),
         (("flexgen", "--kv-rule", "layerkv"), "percentages alone"),
         (("flexgen", "--home", "dram"), "percentages alone"),
-        (("flexgen", "--paper"), "percentages alone"),
     ],
 )
 def test_options_of_other_strategies_are_refused(capfd, words, message):
@@ -53,13 +57,15 @@ def test_options_of_other_strategies_are_refused(capfd, words, message):
     assert message in json.loads(capfd.readouterr().out)["error"]["message"]
 
 
-@pytest.mark.parametrize("words", [("flexgen", "--percent", "0,80,20"), ("all-cpu",)])
-def test_printed_bandwidths_are_not_capped_by_the_link(capfd, words):
+def test_printed_prices_are_of_percentages_alone():
+    with pytest.raises(UsageError, match="percentages alone"):
+        helmsman.plan({"model": "opt-30b", "hardware": "a100-cxl-asic", "strategy": "flexgen", "options": PAPER})
+
+
+@pytest.mark.parametrize(("strategy", "options"), [("flexgen", {"percent": "0,80,20"}), ("weights-on-host", {})])
+def test_printed_bandwidths_are_not_capped_by_the_link(strategy, options):
     """E-GUPTA-10: CXL-ASIC's 28 GB/s are more than host memory sends over the same lanes, 24.89 GB/s."""
-    asked = ("--model", "opt-30b", "--hw", "a100-cxl-asic", "--home", "cxl", "--strategy", *words, "--json")
-    steps = []
-    for more in ((), ("--paper",)):
-        assert main([*asked, *more]) == 0
-        plan = accept(parse_document(Plan, capfd.readouterr().out.encode(), "stdout"))
-        steps.append(plan.predicted.decode.seconds.mid)
+    asked = {"model": "opt-30b", "hardware": "a100-cxl-asic", "strategy": strategy}
+    plans = [helmsman.plan({**asked, "options": {"home": "cxl", **options, **more}}).plan for more in ({}, PAPER)]
+    steps = [accept(plan).predicted.decode.seconds.mid for plan in plans]
     assert steps[0] / steps[1] == pytest.approx(28 / 24.89, rel=0.01)

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from fewer_blocks import fewer_blocks
 
+import helmsman
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.accept import accept
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -35,6 +37,12 @@ def split(capsys, *argv):
     return planned(capsys, "--strategy", "layer-split", *argv)
 
 
+def studied(**question):
+    """The best layer split of the running example under options that commands do not have."""
+    asked = {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": "layer-split", **question}
+    return json.loads(helmsman.plan(asked).plan.to_json())
+
+
 @pytest.mark.parametrize(
     ("model", "hardware", "label"),
     [
@@ -51,14 +59,14 @@ def test_published_plans(capsys, model, hardware, label):
     assert split(capsys, "--model", model, "--hw", hardware)["label"] == label
 
 
-def test_the_running_example_without_corrections(capsys):
+def test_the_running_example_without_corrections():
     """E-HELM-02: 205.5 ms from 45, 218 and 16 GB/s."""
-    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections")
+    plan = studied(corrections=False)
     assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.01)
 
 
-def test_the_printed_formulas_give_the_running_example_too(capsys):
-    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections", "--paper")
+def test_the_printed_formulas_give_the_running_example_too():
+    plan = studied(corrections=False, options={"paper": True})
     assert plan["label"] == "cpu(21)->cuda(17)"
     assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.02)
     assert {term["source"] for term in plan["predicted"]["decode"]["terms"]} == {"paper"}
@@ -114,9 +122,9 @@ def test_a_sliding_window_limits_the_longest_context(capsys):
     assert (found["max_context"], found["limited_by"]) == (4096, "model")
 
 
-def test_the_printed_formulas_with_corrections_stay_near_the_measured_step(capsys):
+def test_the_printed_formulas_with_corrections_stay_near_the_measured_step():
     """HELM Table 6.5: 244.3 ms measured, 263.5 ms printed."""
-    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--paper")
+    plan = studied(options={"paper": True})
     seconds = plan["predicted"]["decode"]["seconds"]
     assert 0.22 < seconds["mid"] < 0.29
     assert seconds["low"] < seconds["mid"] < seconds["high"]
@@ -268,7 +276,6 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--context", "50000"), 2, "40960"),
         ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
-        ((*MODEL, *HW, "--strategy", "layer-split", "--paper", "--batch", "2"), 2, "--batch"),
         (("--model", "Llama-3.1-70B", *HW), 3, "more in dram would do"),
         (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),
         ((*MODEL, "--hw", "this"), 6, "helm-profile"),
@@ -392,10 +399,25 @@ def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
     assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "16"
 
 
-@pytest.mark.parametrize("waiting", [("--no-overlap",), ("--pinning", "pin-on-transfer")])
-def test_the_printed_equations_know_no_waiting(capsys, waiting):
-    code, _, err = run(capsys, *SPLIT, "--paper", *waiting)
-    assert code == 2 and "--paper" in err
+@pytest.mark.parametrize(
+    ("strategy", "options", "batch", "field"),
+    [
+        ("op-split", {"no_overlap": True}, 4, "paper"),
+        ("op-split", {"pinning": "pin-on-transfer"}, 4, "paper"),
+        ("layer-split", {}, 2, "batch"),
+    ],
+)
+def test_the_printed_equations_know_neither_waiting_nor_batches(strategy, options, batch, field):
+    asked = {"model": "opt-6.7b", "hardware": "a4000-7950x", "strategy": strategy, "batch": batch}
+    with pytest.raises(UsageError) as refusal:
+        helmsman.plan({**asked, "options": {**options, "paper": True}})
+    assert refusal.value.field == field
+
+
+@pytest.mark.parametrize("flag", ["--paper", "--no-corrections", "--l3-blend", "--kv-keep=0.5", "--reshape"])
+def test_what_figures_of_papers_need_has_no_flag(capsys, flag):
+    code, _, err = run(capsys, *SPLIT, flag)
+    assert code == 2 and flag.partition("=")[0] in err
 
 
 def test_one_file_is_written_once(capsys, tmp_path):
@@ -464,7 +486,6 @@ def small_plan(small, tmp_path_factory):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("reshape", True),
         ("nvme", "direct"),
         ("nvme", "bounce"),
         ("pinning", "pageable"),
@@ -474,8 +495,7 @@ def small_plan(small, tmp_path_factory):
     ],
 )
 def test_ablations_are_recorded_and_their_plans_replayed(small, capsys, tmp_path, option, value):
-    flag = (f"--{option}",) if value is True else (f"--{option}", value)
-    code, out, err = run(capsys, *small, *flag, "--json", "-o", tmp_path / "plan.json")
+    code, out, err = run(capsys, *small, f"--{option}", value, "--json", "-o", tmp_path / "plan.json")
     assert (code, err) == (0, "")
     assert json.loads(out)["strategy"]["options"][option] == value
     assert simulate([str(tmp_path / "plan.json"), "--json"]) == 0

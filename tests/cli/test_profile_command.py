@@ -230,7 +230,7 @@ def test_a_table_extends_the_newest_record(profiled, tabled, asked, capsys, tmp_
     out = capsys.readouterr().out
     assert "one layer of Qwen3-0.6B, batch 8, 100 tokens" in out and "measured in 12.5 s" in out
     assert "measured in 12.5 s: host by threads 4.5 s, storage 8.0 s" in out
-    assert "--reshape on cpu, link idle: 1.0000 ms to turn the keys, 1.00 GB/s, +100% of scores" in out
+    assert "reshape on cpu, link idle: 1.0000 ms to turn the keys, 1.00 GB/s, +100% of scores" in out
     swept = [line.split() for line in out.splitlines() if line.startswith("  host on")]
     assert [(line[2], line[-1] == "used") for line in swept] == [("1", True), ("2", False)] and "1.5" in swept[1]
     assert "other processes took 20%" in out and "--hw this" in out

@@ -83,7 +83,7 @@ def test_importing_loads_nothing_else() -> None:
         ({"strategy": "vllm", "options": {"cpu_offload_gb": 1}}, "--strategy vllm --cpu-offload-gb 1"),
         ({"strategy": "all-cpu", "batch": "max"}, "--strategy all-cpu --batch max"),
         ({"strategy": "flexgen", "options": {"percent": "0,50,50"}}, "--strategy flexgen --percent 0,50,50"),
-        ({"corrections": False, "context": 256}, "--no-corrections --context 256"),
+        ({"context": 256}, "--context 256"),
     ],
 )
 def test_a_question_has_the_plan_of_the_command(question, flags: str, capsys: pytest.CaptureFixture[str]) -> None:

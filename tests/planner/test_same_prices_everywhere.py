@@ -10,11 +10,12 @@ from fewer_blocks import fewer_blocks
 from plans import figure, make_hardware
 from shapes import small_model
 
-from helmsman.cli.plan import main as plan_main
+from helmsman.cli.plan import build_parser, plan_request
 from helmsman.cli.sim import main as simulate_main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
+from helmsman.planner.decide import decide
 from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.finalists import layer_seconds
@@ -23,8 +24,7 @@ from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import parse_document, parse_json
+from helmsman.schemas.read import parse_json
 from helmsman.schemas.workload import Workload
 
 EAGER = ("l40s-epyc7413", "rtx3090-epyc7h12")
@@ -71,11 +71,11 @@ def test_a_bound_is_no_more_than_the_prediction_and_that_is_the_replay(
     machine: str, strategy: str, corrections: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = [*question(machine, tmp_path), "--strategy", strategy, *STRATEGIES[strategy], "--objective", "latency"]
-    asked += ["--prompt-tokens", "32", "--output-tokens", "2", *([] if corrections else ["--no-corrections"])]
-    assert plan_main([*asked, "--json"]) == 0
-    text = capsys.readouterr().out
-    plan, file = parse_document(Plan, text.encode(), "plan"), tmp_path / "plan.json"
-    file.write_text(text)
+    asked += ["--prompt-tokens", "32", "--output-tokens", "2"]
+    request = plan_request(build_parser(strategy).parse_args(asked))
+    plan = decide(replace(request, prices=CostOptions(corrections))).plan
+    file = tmp_path / "plan.json"
+    file.write_text(plan.to_json())
     assert simulate_main([str(file), "--json"]) == 0
     replayed, predicted = parse_json(capsys.readouterr().out.encode(), "replayed"), plan.predicted
     assert replayed["ttft_s"] == pytest.approx(predicted.ttft.seconds.mid, rel=1e-9)

@@ -46,11 +46,13 @@ class OpSplitOptions:
     )
     no_cpu_offload: bool = option(False, "the accelerator computes every operation")
     no_overlap: bool = option(False, "transfers wait for the operation before them")
-    kv_keep: float | None = option(None, "attend to this share of the cached tokens", metavar="SHARE", parse=float)
-    kv_select: float | None = option(
-        None, "of the head dimension, read to choose them; 0: no choice", metavar="SHARE", parse=float
+    kv_keep: float | None = option(
+        None, "attend to this share of the cached tokens", metavar="SHARE", parse=float, flag=False
     )
-    activation_cache: bool = option(False, "cache layer inputs instead of K and V")
+    kv_select: float | None = option(
+        None, "of the head dimension, read to choose them; 0: no choice", metavar="SHARE", parse=float, flag=False
+    )
+    activation_cache: bool = option(False, "cache layer inputs instead of K and V", flag=False)
     fused_attention: bool = option(
         False, "attention is one operation (FlashAttention), as it always is over q8_0 caches"
     )

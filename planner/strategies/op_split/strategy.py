@@ -81,8 +81,8 @@ class OpSplit:
         """The fastest splits that fit, of every configuration that may be chosen, by their seconds of the objective,
         best first.
 
-        The closed form proposes, the prediction decides; decode steps by the printed one (`--paper`) are predicted by
-        it too. What a narrower question proposes (fewer parts, no storage, one way to compress, nothing by the host) is
+        The closed form proposes, the prediction decides; decode steps by the printed one (`paper`) are predicted by it,
+        too. What a narrower question proposes (fewer parts, no storage, one way to compress, nothing by the host) is
         proposed as well."""
         if self.options.printed:
             splits = dict.fromkeys((*self.fitting.ranked(1 + SHOWN), *self._for_prompts))

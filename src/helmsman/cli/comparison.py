@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.output import emit, say
 from helmsman.cli.parser import Parser
-from helmsman.cli.strategies import ALL
-from helmsman.planner.options import offered
+from helmsman.cli.strategies import ALL, with_flags
 from helmsman.planner.registry import OWN, RECOMMENDED, method
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
@@ -39,15 +38,14 @@ def compared(args: argparse.Namespace, request: "PlanRequest[Any]") -> "Comparis
         raise UsageError("not a number of sequences", field="--pareto", value=args.pareto, remedy=remedy)
     options = _given(args)
     check_several(options, args.strategy == ALL)
-    switches = {name: True for name in ("no_corrections", "l3_blend") if getattr(args, name)}
-    given = {name: value for name, value in {**options, **switches}.items() if name != "same_software"}
+    given = {name: value for name, value in options.items() if name != "same_software"}
     return compare(request, OWN if args.strategy == ALL else (args.strategy,), given, args.pareto)
 
 
 def _given(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
     """Options of strategies that were given."""
     names = (RECOMMENDED, *OWN) if args.strategy == ALL else (args.strategy,)
-    usual = {name: default for strategy in names for name, default in offered(method(strategy).options).items()}
+    usual = {option.name: option.default for name in names for option, _ in with_flags(method(name))}
     return {name: getattr(args, name) for name, default in usual.items() if getattr(args, name) != default}
 
 

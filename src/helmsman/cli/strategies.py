@@ -62,23 +62,22 @@ def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
     )
     group.add_argument("--objective", choices=OBJECTIVES, default=DEFAULT_OBJECTIVE, help=what)
     add_format_arguments(group, native=True)
-    group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
-    group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
     methods = (RECOMMENDED, *OWN) if strategy in (None, ALL) else (strategy,)
     if strategy is None or strategy == ALL:
         own = parser.add_argument_group("options of every strategy")
     else:
         own = parser.add_argument_group(f"options of {strategy}", method(strategy).summary)
     added = set[str]()
-    for option, about in (pair for name in methods if name is not None for pair in _offered(method(name))):
+    for option, about in (pair for name in methods if name is not None for pair in with_flags(method(name))):
         if option.name not in added:
             added.add(option.name)
             _add(own, option, about)
     parser.foreign = lambda flag: _foreign(flag, strategy or RECOMMENDED)
 
 
-def _offered(of: Method[Any]) -> "Iterator[tuple[Field[Any], Option]]":
-    return ((option, known) for option, known in options_of(of.options) if known.offered)
+def with_flags(of: Method[Any]) -> "Iterator[tuple[Field[Any], Option]]":
+    """Yield the options of a strategy that commands have flags for."""
+    return ((option, known) for option, known in options_of(of.options) if known.offered and known.flag)
 
 
 def _add(group: "argparse._ArgumentGroup", option: "Field[Any]", known: Option) -> None:
@@ -97,7 +96,7 @@ def flag_of(name: str) -> str:
 
 def _foreign(flag: str, strategy: str) -> UsageError | None:
     """Return the error for a flag of another strategy, which is not ignored; None for one that no strategy has."""
-    options = (option.name for name in (RECOMMENDED, *OWN) for option, _ in _offered(method(name)))
+    options = (option.name for name in (RECOMMENDED, *OWN) for option, _ in with_flags(method(name)))
     if flag not in map(flag_of, options):
         return None
     return UsageError(
@@ -112,7 +111,6 @@ def request_of(
     workload: "Workload",
 ) -> "PlanRequest[Any]":
     """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
-    from helmsman.planner.costs import CostOptions
     from helmsman.planner.file_formats import resolve_formats
     from helmsman.planner.request import PlanRequest
 
@@ -124,12 +122,11 @@ def request_of(
         hardware,
         workload,
         name,
-        of.options(**{option.name: getattr(args, option.name) for option, _ in _offered(of)}),
+        of.options(**{option.name: getattr(args, option.name) for option, _ in with_flags(of)}),
         objective=args.objective,
         weights=weights,
         kv=args.kv_format,
         formats=formats,
-        prices=CostOptions(not args.no_corrections, args.l3_blend),
         batch=chosen(args.batch),
         batches="best" if chosen(getattr(args, "batches", 1)) else None,
     )
