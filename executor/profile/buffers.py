@@ -1,5 +1,6 @@
 """Matrices and caches to measure with: random, and together well beyond the last-level cache (E-HELM-30)."""
 
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
@@ -94,6 +95,7 @@ def _fill(values: NDArray[ScalarT], bank: NDArray[ScalarT]) -> None:
         part[:] = bank[: part.size]
 
 
+@lru_cache(maxsize=2)
 def _bank(scale: float) -> NDArray[np.float32]:
     """Return the same values twice over, so that they can be read from any place on."""
     rng = np.random.default_rng(11)

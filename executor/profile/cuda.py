@@ -1,7 +1,6 @@
 """A CUDA device, where there is one: bandwidth, products, attention and pinned copies, by the probes of runs."""
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from helmsman.executor.profile.copies import SIZES
@@ -41,15 +40,6 @@ MAX_MATRICES = 512
 comes again, as those of a step may be."""
 LARGE_COPY = 64 << 20
 """Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
-
-
-def present() -> bool:
-    """Whether PyTorch is installed and sees a GPU; the machine is not asked when it is not installed."""
-    if find_spec("torch") is None:
-        return False
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def measure_cuda() -> CudaSamples:

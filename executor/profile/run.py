@@ -13,7 +13,7 @@ from helmsman.executor.profile import processor
 from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
-from helmsman.executor.profile.cuda import measure_cuda, present
+from helmsman.executor.profile.cuda import measure_cuda
 from helmsman.executor.profile.disturbance import marked
 from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.host import host_facts
@@ -113,7 +113,7 @@ def profile(
         session.take([_link_point(links, name, engine)])
         tell(f"link {name}")
     cuda: list[CudaSamples] = []
-    if present():
+    if machine.accelerators:
         session.take([_cuda_point(cuda)])
     left = session.finish()
     tell("disturbed points again")
@@ -339,7 +339,7 @@ def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
 def _drives_gpu(machine: Machine) -> bool:
     """Whether the threads that hand a GPU its work get a CPU of their own: beside a pool on every CPU, whose threads
     wait for their next operation awake, a copy of 4 KiB took 0.1 ms longer (16 CPUs, an H100)."""
-    return len(machine.cpus) >= MIN_CPUS and present()
+    return len(machine.cpus) >= MIN_CPUS and bool(machine.accelerators)
 
 
 def _stage_point(subject: _Subject, bench: MeasurementBuffers) -> MeasuredPoint[StageSamples]:

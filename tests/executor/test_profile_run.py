@@ -1,7 +1,6 @@
 """The whole profiler, with everything small: every part of a record, with a loopback, without one, and of a GPU."""
 
 import time
-from functools import cache
 
 from test_profile import found, synthetic_gpu, synthetic_record
 
@@ -12,7 +11,6 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.profile import (
     bench,
     between_passes,
-    buffers,
     copies,
     handovers,
     processor,
@@ -66,7 +64,6 @@ def small(monkeypatch):
     monkeypatch.setattr(requests, "ROUNDS", 3)
     monkeypatch.setattr(handovers, "ROUNDS", 5)
     monkeypatch.setattr(quality, "ATTEMPTS", 1)
-    monkeypatch.setattr(buffers, "_bank", cache(buffers._bank))
     few_blocks(monkeypatch)
 
 

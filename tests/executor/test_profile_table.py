@@ -5,7 +5,6 @@ import time
 from collections import namedtuple
 from dataclasses import replace
 from errno import EACCES
-from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from helmsman.executor.devices.memory import view
 from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import (
-    buffers,
     layer_expansion,
     layer_reshape,
     layer_storage,
@@ -74,7 +72,6 @@ def short():
         patch.setattr(layer_expansion, "ROUNDS", (2, 3))
         patch.setattr(layer_storage, "ROUNDS", (2, 2))
         patch.setattr(quality, "ATTEMPTS", 1)
-        patch.setattr(buffers, "_bank", cache(buffers._bank))
         patch.setattr(table, "Watch", lambda: Watch(now=lambda: Moment(time.monotonic())))
         yield
 
