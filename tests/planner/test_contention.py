@@ -13,11 +13,11 @@ from helmsman.timing.pools import Pools
 
 QUESTIONS = [
     ("Qwen3-0.6B", "rtx3060-5600x", 16, 1, {}),
-    ("Qwen3-0.6B", "rtx3060-5600x", 64, 1, {}),
-    ("Llama-3.1-8B", "rtx3060-5600x", 16, 1, {}),
+    pytest.param("Qwen3-0.6B", "rtx3060-5600x", 64, 1, {}, marks=pytest.mark.nightly),
+    pytest.param("Llama-3.1-8B", "rtx3060-5600x", 16, 1, {}, marks=pytest.mark.nightly),
     ("Qwen3-8B", "rtx4060-laptop", 16, 2, {}),
     ("opt-30b", "a4000-7950x", 16, 1, {"compress": "all"}),
-    ("opt-30b", "a4000-7950x", 50, 1, {}),
+    pytest.param("opt-30b", "a4000-7950x", 50, 1, {}, marks=pytest.mark.nightly),
 ]
 
 

@@ -82,8 +82,8 @@ def frame(model: str, machine: str = LAPTOP, vram: int | None = None, **work: in
 
 CASES = [
     ("Qwen3-8B", LAPTOP, {}),
-    ("Qwen3-4B", LAPTOP, {"batch": 16, "batches": 2}),
-    ("Qwen3-8B", "a10-xeon6342", {"batch": 64, "batches": 4, "context": 1024}),
+    pytest.param("Qwen3-4B", LAPTOP, {"batch": 16, "batches": 2}, marks=pytest.mark.nightly),
+    pytest.param("Qwen3-8B", "a10-xeon6342", {"batch": 64, "batches": 4, "context": 1024}, marks=pytest.mark.nightly),
     ("opt-30b", "a100-ssd", {"batch": 8, "batches": 2}),
     pytest.param("opt-175b", "a100-fsdax", {"batch": 4}, marks=pytest.mark.nightly),
     ("Llama-2-13b-hf", "rtx3090-epyc7h12", {"batch": 32, "batches": 2, "context": 2048}),

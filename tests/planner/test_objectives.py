@@ -21,7 +21,7 @@ from helmsman.schemas.units import format_seconds
 from helmsman.schemas.workload import Workload
 
 MODEL, MACHINE = "Qwen3-0.6B", "rtx4060-laptop"
-LAYERS, VRAM = 10, 730 * 10**6
+LAYERS, VRAM = 14, 800 * 10**6
 NEAR = 1.01
 """What closed forms and models of a few layers leave open."""
 
@@ -34,7 +34,7 @@ and one after the other."""
 
 @cache
 def decided(strategy, objective, vram=VRAM, **work):
-    """What a strategy decides for an objective and a third of a model, on an accelerator with `vram` bytes."""
+    """What a strategy decides for an objective and half of a model, on an accelerator with `vram` bytes."""
     shape = {"prompt_tokens": 512, "output_tokens": 64, "context": 576, **work}
     hardware = limited(MACHINE, vram if strategy not in ("vllm", "accelerate") else None)
     model = load_model(MODEL).model_copy(update={"layers": LAYERS})

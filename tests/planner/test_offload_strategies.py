@@ -133,7 +133,9 @@ def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     assert replay(graph, price, plan.hardware).makespan == pytest.approx(whole, rel=2e-3)
 
 
-@pytest.mark.parametrize("model", ["opt-30b", "Llama-2-13b-hf", "Qwen3-8B"])
+@pytest.mark.parametrize(
+    "model", ["Qwen3-8B", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("opt-30b", "Llama-2-13b-hf"))]
+)
 def test_the_best_map_is_never_slower_than_the_printed_one(model):
     keeping = Keeping("optane", compress=True)
     question = asked(HELM, model=model, keeping=keeping)

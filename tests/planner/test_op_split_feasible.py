@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from op_tables import try_everything
 from plans import make_hardware
+from seeds import seeds
 from shapes import small_model
 from splits import make_frame, with_storage
 
@@ -90,7 +91,7 @@ def as_asked(template: Layout, start: int, stop: int, compressed: bool, stored: 
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(range(6), 3))
 def test_the_best_that_fits_is_found(seed: int) -> None:
     """Random capacities between the least and the most that any split takes, with storage and compression."""
     rng = Random(seed)

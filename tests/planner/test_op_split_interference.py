@@ -86,8 +86,15 @@ def test_what_eq_10_stores_beside_groups(storage: float) -> None:
     assert asked.every_split.at(start, stop).seconds <= (eq10.every_split.best.seconds + loss) * 1.001
 
 
-@pytest.mark.parametrize("batches", [1, 2])
-@pytest.mark.parametrize(("storage", "h2d"), [(0.3, 0.0), (0.0, 0.4), (0.5, 0.4)])
+@pytest.mark.parametrize(
+    ("storage", "h2d", "batches"),
+    [
+        (0.3, 0.0, 1),
+        (0.0, 0.4, 1),
+        (0.5, 0.4, 2),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((0.3, 0.0, 2), (0.0, 0.4, 2), (0.5, 0.4, 1))),
+    ],
+)
 def test_the_search_agrees_with_the_simulation_of_what_it_chooses(batches: int, storage: float, h2d: float) -> None:
     """The link's factor is counted in the table's figures, so only storage slows anything here."""
     work = WORK.model_copy(update={"batch": 50 // batches, "batches": batches})

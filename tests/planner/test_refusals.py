@@ -61,7 +61,7 @@ QUESTIONS = {
 }
 
 
-SLOW = ("caches", "caches of batches", "several accelerators", "a server")
+SLOW = ("hardly any on the accelerator", "caches", "caches of batches", "several accelerators", "a server")
 
 
 @pytest.mark.parametrize(

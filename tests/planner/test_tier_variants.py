@@ -40,7 +40,7 @@ def weights(question: Offloading) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("model", ["opt-30b", "Qwen3-8B", "Qwen3-0.6B"])
+@pytest.mark.parametrize("model", [pytest.param("opt-30b", marks=pytest.mark.nightly), "Qwen3-8B", "Qwen3-0.6B"])
 def test_an_inclusive_cache_takes_room_on_both_sides_and_no_time(model, compress):
     """vLLM's way: the host has every weight, also where the head is tied to the embedding."""
     flat, both = (

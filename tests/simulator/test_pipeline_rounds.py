@@ -66,8 +66,15 @@ def contexts(chance: Random, least: int, most: int) -> tuple[int, ...]:
     return tuple(chance.randint(500, 3000) for _ in range(chance.randint(least, most)))
 
 
-@pytest.mark.parametrize(("layers", "stages"), [(8, 2), (14, 3), pytest.param(40, 8, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("prompts", [False, True])
+@pytest.mark.parametrize(
+    ("layers", "stages", "prompts"),
+    [
+        (8, 2, True),
+        (14, 3, False),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((8, 2, False), (14, 3, True))),
+        *(pytest.param(40, 8, prompts, marks=pytest.mark.nightly) for prompts in (False, True)),
+    ],
+)
 def test_a_round_takes_what_its_micro_batches_do_one_behind_the_other(layers: int, stages: int, prompts: bool) -> None:
     pipeline, chance = Pipeline(layers, stages), Random(stages)
     chunks = [(PromptChunk(chance.randint(200, 300), chance.choice([0, 1000])),) if prompts else () for _ in range(9)]
@@ -76,8 +83,15 @@ def test_a_round_takes_what_its_micro_batches_do_one_behind_the_other(layers: in
     assert gpu_only_seconds(pipeline.cost, work) == pytest.approx(pipeline.round_seconds("none", micro), rel=0.025)
 
 
-@pytest.mark.parametrize(("layers", "stages"), [(8, 2), (14, 3), pytest.param(40, 8, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("on_host", [2, 30])
+@pytest.mark.parametrize(
+    ("layers", "stages", "on_host"),
+    [
+        (8, 2, 30),
+        (14, 3, 2),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((8, 2, 2), (14, 3, 30))),
+        *(pytest.param(40, 8, on_host, marks=pytest.mark.nightly) for on_host in (2, 30)),
+    ],
+)
 def test_sub_batches_share_the_host_with_those_of_other_stages(layers: int, stages: int, on_host: int) -> None:
     """Hidden, or the host is what a round waits for; where it is, it waits for stages at their ends, too."""
     pipeline, chance = Pipeline(layers, stages), Random(stages)
