@@ -32,6 +32,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
+def four(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """The question about four blocks."""
+    model = fewer_blocks(tmp_path_factory.mktemp("four"), "opt-125m", 4)
+    return (*small[:1], model, *small[2:])
+
+
+@pytest.fixture(scope="module")
 def recommended(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """Its answer."""
     return written(tmp_path_factory.mktemp("recommended"), *small)
@@ -140,10 +147,10 @@ def test_no_default_is_slower_than_what_people_have_by_more_than_three_per_cent(
 
 @pytest.mark.nightly
 def test_runner_ups_of_batches_in_turns_are_of_all_batches(
-    small: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    four: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A layer split's own, too, which it ranks by the prompt of one batch."""
-    question = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    question = (*four, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
     out, _ = run(capfd, *question, "-o", str(tmp_path / "plan.json"))
     plan = read_document(Plan, tmp_path / "plan.json")
     assert plan.strategy.name == "layer-split" and plan.certificate is not None
@@ -153,9 +160,9 @@ def test_runner_ups_of_batches_in_turns_are_of_all_batches(
 
 
 @pytest.mark.nightly
-def test_a_limit_of_the_prompt_is_of_every_batch(small: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_of_the_prompt_is_of_every_batch(four: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     """Batches in turns have their first tokens after as many prompts; no plan is twice as fast as its one pass."""
-    question = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    question = (*four, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
     one = planned(capfd, *question, "--strategy", "layer-split").predicted.ttft.seconds.mid
     assert main([*question, "--slo", f"ttft={1.5 * one}s"]) == 3
     assert main([*question, "--slo", f"ttft={3.5 * one}s"]) == 0
