@@ -272,11 +272,14 @@ class _Server:
         return {"code": code, "out": out, "err": err, "counts": self._counts(), "met": self._plan.met}
 
     def _import(self, names: Sequence[str]) -> None:
-        """What a command had imported when it ended: the next one need not."""
+        """What a command had imported when it ended: the next one need not. Nor need it make the table of strings that
+        pydantic's parser keeps, which ends the process where there is no memory for it."""
         for name in names:
             if name not in self._imported and name not in sys.modules:
                 with suppress(Exception):
                     import_module(name)
+        if "pydantic_core" in names and "pydantic_core" not in self._imported:
+            sys.modules["pydantic_core"].from_json(b'["text"]')
         self._imported.update(names)
 
     def _check_alone(self) -> None:

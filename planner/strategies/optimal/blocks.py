@@ -204,7 +204,7 @@ class Blocks:
     def _placed(self, way: BlockWay) -> KnownPlan:
         """A model of one block of a way, the same in all phases."""
         if way not in self._plans:
-            shares = {0: self._lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
+            shares = {0: self.lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
             self._plans[way] = known(place(self._one, Assignment((way,), _side(way, 0), _side(way, -1), shares)))
         return self._plans[way]
 
@@ -219,11 +219,12 @@ class Blocks:
         return {division: {op: self._border(op, division) for op in ops} for division in self._divisions}
 
     def _border(self, op: str, division: Division) -> Border:
-        count = rows(self.frame, op, self._lowered_shares[division][op])
+        count = rows(self.frame, op, self.lowered_shares[division][op])
         return Border(count, self.shares[division][op], op_extent(self.frame.model, op)[1])
 
     @property
-    def _lowered_shares(self) -> Shares:
+    def lowered_shares(self) -> Shares:
+        """Return the shares of rows with which blocks are lowered."""
         return self.shares if self.panels is None else self.panels
 
     def iteration(self, phase: Phase) -> Iteration:

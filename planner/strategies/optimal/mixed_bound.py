@@ -165,7 +165,11 @@ class MixedBound:
     def _priced(self, weights: StoredFormat, formats: Formats) -> AllBlocks:
         """The ways with tensors in some formats, and shares of rows, prices and accelerators as they were."""
         frame = replace(self.blocks.frame, weights=weights, formats=formats)
-        known = KnownParts(ways=dict(self.blocks.parts.ways), panels=dict(self.blocks.parts.panels))
+        members = dict(enumerate(self.blocks.members))
+        known = KnownParts(
+            ways={on: blocks.ways for on, blocks in members.items()},
+            panels={on: blocks.lowered_shares for on, blocks in members.items()},
+        )
         small = replace(frame, weights=_smallest(self.formats.values()), formats={})
         costs = self.question.costs(place(small, fullest(small)))
         return AllBlocks(frame, costs, self.blocks.phases, parts=known)
