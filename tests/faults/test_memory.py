@@ -28,15 +28,15 @@ def system(forking: Forking, inputs: Path) -> Faulty:
 
 
 def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int) -> int:
-    """Refuse each `step`-th allocation or thread, at least two: once or from then on, by turns, or both where all are;
-    how many there are."""
+    """Refuse each `step`-th allocation or thread: once or from then on, by turns, or both where that is one or all of
+    them; how many there are."""
     command, outputs = COMMANDS[name], inputs / "outputs"
     argv, code = command.arguments(inputs, outputs), errno.ENOMEM if kind == "allocate" else errno.EAGAIN
     system.run(command.name, *argv)
     count = system.run(command.name, *argv).counts[kind]
     assert count, "what is planted is met"
-    for turn, number in enumerate(range(0, count, min(step, (count + 1) // 2))):
-        for for_good in (False, True) if step == 1 else (turn % 2 == 1,):
+    for turn, number in enumerate(range(0, count, step)):
+        for for_good in (False, True) if step == 1 or count <= step else (turn % 2 == 1,):
             ended = system.run(command.name, *argv, fault=failing((kind,), number, code, for_good=for_good))
             place = f"{kind} {number} of {count}, for good={for_good}: {ended}"
             assert ended.code in (0, 6), place
