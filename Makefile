@@ -55,12 +55,18 @@ sanitize: $(STAMP)
 schemas: $(STAMP)
 	$(BIN)/python -m helmsman.schemas.generate
 
-# Most of torch is unpacked while native code is compiled.
+# What Helm and its extras need, a line each.
+REQUIREMENTS := import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+  extras = [name for extra in p['optional-dependencies'].values() for name in extra if 'helmsman' not in name]; \
+  print(*p['dependencies'], *extras, sep='\n')
+
+# One core unpacks what is needed while the other compiles.
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE_FILES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
 	$(PIP) scikit-build-core pybind11 cmake ninja
-	$(PIP) torch & torch=$$!; $(PIP) --no-build-isolation --no-deps -e .; built=$$?; wait $$torch && exit $$built
-	$(PIP) --no-build-isolation -e '.[dev]'
+	mkdir -p build && $(BIN)/python -c "$(REQUIREMENTS)" > build/requirements.txt
+	$(PIP) -r build/requirements.txt & needed=$$!; trap "kill $$needed" INT TERM HUP; \
+	  $(PIP) --no-build-isolation --no-deps -e .; built=$$?; wait $$needed && exit $$built
 	touch $@
 
 clean:

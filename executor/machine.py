@@ -63,7 +63,8 @@ def _accelerators() -> dict[str, tuple[str, ...]]:
         return {}
     import torch
 
-    return {"cuda": tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))}
+    names = tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+    return {"cuda": names} if names else {}
 
 
 def _cache_bytes() -> int:

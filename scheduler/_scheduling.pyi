@@ -48,7 +48,8 @@ class ReplicaState:
     """The requests of one replica, where their caches are, and the pass that a policy in Python is making.
 
     It lives while `decide` runs: afterwards every method raises RuntimeError, as it does where a policy asks for what
-    cannot be. Requests have numbers in the order in which they came to the replica; sizes are tokens and blocks."""
+    cannot be, and then nothing has changed; ValueError for a word that is no home or kind. Requests have numbers in the
+    order in which they came to the replica; sizes are tokens and blocks."""
 
     @property
     def waiting(self) -> list[int]:

@@ -245,8 +245,9 @@ def _loaded(point: "EntryPoint") -> PolicyOptions:
         result = point.load()
     except Exception as error:  # whatever another package does wrong
         raise UsageError(f"cannot be loaded: {error!r}", field="policy", value=point.name, remedy=remedy) from error
-    if not isinstance(result, PolicyOptions) or not callable(result.make):
-        problem = "is no PolicyOptions whose `make` makes a policy"
+    homes = result.homes if isinstance(result, PolicyOptions) else None
+    if not isinstance(homes, tuple) or not {*homes} or not {*homes} <= {"gpu", "cpu"} or not callable(result.make):
+        problem = "is no PolicyOptions whose `make` makes a policy, with caches in `homes` gpu, cpu or both"
         raise UsageError(problem, field="policy", value=point.name, remedy=remedy)
     return result
 

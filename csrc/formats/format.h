@@ -45,6 +45,8 @@ static constexpr FormatFacts kFormats[] = {
 };
 // clang-format on
 
+static_assert(sizeof(kFormats) / sizeof(*kFormats) == static_cast<size_t>(Format::q4) + 1, "a row for every format");
+
 static constexpr const FormatFacts& facts_of(Format format) { return kFormats[static_cast<size_t>(format)]; }
 
 constexpr size_t kRun = 32;    // columns that are coded alike in every quantised format

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -70,6 +71,8 @@ class PythonPolicy final : public Policy {
       throw;
     }
     view.cast<View&>().state = nullptr;
+    if (state.decision().idle() && state.running() > 0)
+      throw std::logic_error("requests run, and none of them goes on");
   }
 
  private:
@@ -87,10 +90,15 @@ PolicyMaker policy_maker_of(const py::object& policy, const py::dict& options) {
   for (const py::handle home : policy.attr("homes")) {
     (home_of(home.cast<std::string>()) == Home::gpu ? homes.gpu : homes.cpu) = true;
   }
-  // `policy` is the caller's, and outlives the maker: its references are not counted without the lock.
-  return [make = policy.attr("make").ptr(), homes]() -> std::unique_ptr<Policy> {
+  if (!homes.gpu && !homes.cpu) throw std::invalid_argument("a policy has a home for caches, or both");
+  // References are not counted without the lock.
+  const std::shared_ptr<py::object> make(new py::object(policy.attr("make")), [](py::object* kept) {
     const py::gil_scoped_acquire locked;
-    return std::make_unique<PythonPolicy>(py::reinterpret_borrow<py::object>(make)(), homes);
+    delete kept;
+  });
+  return [make, homes]() -> std::unique_ptr<Policy> {
+    const py::gil_scoped_acquire locked;
+    return std::make_unique<PythonPolicy>((*make)(), homes);
   };
 }
 

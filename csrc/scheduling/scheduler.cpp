@@ -40,7 +40,12 @@ void Scheduler::reset() {
 const Decision* Scheduler::decide() {
   take_back();
   state_.begin(clock_.now());
-  policy_->decide(state_, believed_);
+  try {
+    policy_->decide(state_, believed_);
+  } catch (...) {
+    state_.take_back();
+    throw;
+  }
   const Decision& made = state_.decision();
   deciding_ = !made.idle() || !made.out.empty() || !made.dropped.empty();
   return deciding_ ? &made : nullptr;

@@ -38,6 +38,7 @@ struct Sequence {
   Status status = Status::waiting;
   Home home = Home::none;
   bool started = false;  // has been part of a pass
+  int64_t pass = 0;      // the last one that it prompts in, or decodes in on the host
   int64_t cohort = 0;    // on_cpu: the number of the cohort in which its next token is on its way, and has its block
 };
 

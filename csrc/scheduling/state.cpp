@@ -74,6 +74,7 @@ int64_t State::cpu_decode_blocks(Id id) const {
 
 void State::begin(double now) {
   now_ = now;
+  ++pass_;
   decision_.clear();
   load_ = Load{};
 }
@@ -96,7 +97,8 @@ void State::take(Home home, int64_t count) {
 }
 
 void State::preempt(Id id) {
-  require(decision_.decodes == 0, "who leaves, leaves before the others decode");
+  require(decision_.decodes == 0 && !used(id), "who leaves, leaves before it and the others go on");
+  require(sequences_[id].status != Status::waiting, "who waits has nothing to give up");
   const bool decodes = sequences_[id].status != Status::prompting;
   leave(id);
   Sequence& sequence = sequences_[id];
@@ -111,6 +113,8 @@ void State::preempt(Id id) {
 void State::swap_out(Id id, bool pause) {
   require(decision_.decodes == 0, "who leaves, leaves before the others decode");
   require(sequences_[id].status == Status::on_gpu, "only what decodes on the accelerator is swapped out");
+  require(pause || kept_at(Home::cpu), "nobody decodes on the host");
+  require(moved_blocks(id) <= free(Home::cpu), "no room at the host");
   leave_gpu(id);
   Sequence& sequence = sequences_[id];
   const int64_t cached = sequence.cached;
@@ -131,10 +135,13 @@ void State::swap_out(Id id, bool pause) {
 }
 
 void State::swap_in(Id id) {
-  require(decision_.decodes == 0, "who comes back, comes before the others decode");
-  leave(id);
+  require(decision_.decodes == 0 && !used(id), "who comes back, comes before it and the others go on");
   Sequence& sequence = sequences_[id];
-  require(sequence.home == Home::cpu, "only what is at the host is swapped in");
+  const bool paused = sequence.status == Status::swapped;
+  require(paused || sequence.status == Status::on_cpu, "only what is at the host is swapped in");
+  require(kept_at(Home::gpu) && moved_blocks(id) <= free(Home::gpu), "no room on the accelerator");
+  require(!paused || running() < limits_.sequences, "more requests than may run");
+  leave(id);
   const int64_t cached = sequence.cached;
   release(id);
   set_cached(id, 0);
@@ -147,8 +154,9 @@ void State::swap_in(Id id) {
 
 void State::decode_on_gpu() {
   require(decision_.decodes == 0, "a pass decodes once");
-  decision_.decodes = group_.count();
+  require(group_.growth(1) <= free(Home::gpu), "no room for the next tokens");
   take(Home::gpu, group_.growth(1));
+  decision_.decodes = group_.count();
   Work& work = load_.half[0];
   work.tokens += group_.count(), work.outputs += group_.count();
   work.gpu_requests += group_.count(), work.gpu_kv += group_.kv() + group_.count();
@@ -156,7 +164,13 @@ void State::decode_on_gpu() {
 
 void State::prompt(Id id, int64_t count, Home home) {
   Sequence& sequence = sequences_[id];
-  if (sequence.status == Status::waiting) {
+  const bool begins = sequence.status == Status::waiting;
+  require(begins || (sequence.status == Status::prompting && sequence.home == home), "prompts stay where they began");
+  require(!used(id), "a request goes on once in a pass");
+  require(count > 0 && count <= prompt_left(id, home), "no more of a prompt than there is");
+  require(prompt_blocks(id, count, home) <= free(home), "no room for a prompt");
+  if (begins) {
+    require(kept_at(home), "no cache of the policy's");
     require(running() < limits_.sequences, "more requests than may run");
     waiting_.erase(rank(id));
     sequence.status = Status::prompting, sequence.home = home;
@@ -165,10 +179,9 @@ void State::prompt(Id id, int64_t count, Home home) {
                       id);
     if (home == Home::gpu) reuse(id);
   }
-  require(sequence.status == Status::prompting && sequence.home == home, "prompts stay where they began");
   const int64_t past = sequence.cached;
-  require(count > 0 && past + count <= sequence.prompt, "no more of a prompt than there is");
   take(home, limits_.blocks(past + count) - limits_.blocks(past));
+  sequence.pass = pass_;
   decision_.prompts.push_back({id, count, past, home});
   Work& work = load_.half[0];
   work.prompt(count, past, past + count == sequence.prompt);
@@ -187,6 +200,9 @@ void State::reuse(Id id) {
 void State::decode_on_cpu(Id id, int half) {
   Sequence& sequence = sequences_[id];
   require(sequence.status == Status::on_cpu, "only what is at the host decodes there");
+  require(!used(id), "a request goes on once in a pass");
+  require(cpu_decode_blocks(id) <= free(Home::cpu), "no room for the next token");
+  sequence.pass = pass_;
   if (sequence.cohort > 0) {
     load_.at(cohorts_[sequence.cohort].layers).decode_on_cpu(sequence.cached);
     leave_cohort(id);

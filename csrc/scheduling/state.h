@@ -92,7 +92,7 @@ class State {
   int64_t cpu_decode_blocks(Id id) const;
   int64_t moved_blocks(Id id) const { return limits_.blocks(cached(id)); }
 
-  // ---- Making a pass. std::logic_error where a policy asks for what cannot be.
+  // ---- Making a pass. std::logic_error where a policy asks for what cannot be, and then nothing has changed.
   void begin(double now);
   // Gives up its cache: `id`, in any state but waiting, waits to be computed again.
   void preempt(Id id);
@@ -146,6 +146,8 @@ class State {
   // Gives up some of the prefix blocks that nobody holds; there must be one.
   void evict();
   void take(Home home, int64_t count);
+  bool kept_at(Home home) const { return home == Home::gpu ? homes_.gpu : homes_.cpu; }
+  bool used(Id id) const { return sequences_[id].pass == pass_; }
   // Changes what `id`, not on_gpu, has cached.
   void set_cached(Id id, int64_t cached);
   void leave_gpu(Id id);
@@ -183,6 +185,7 @@ class State {
   bool ranked_ = false;
   int64_t newest_priority_ = 0;
   double now_ = 0;
+  int64_t pass_ = 0;  // the number of this one
   Decision decision_;
   Load load_;
   Outcome outcome_;

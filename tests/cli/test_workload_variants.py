@@ -83,9 +83,9 @@ def test_a_written_table_of_a_variant_plans_the_same(few, tmp_path):
     ],
 )
 def test_what_makes_no_sense_is_refused(options, says):
-    question = {**OPT, **{name: options.pop(name) for name in FIELDS if name in options}}
+    question = {**OPT, **{name: value for name, value in options.items() if name in FIELDS}}
     with pytest.raises(HelmError) as refusal:
-        decided(question, **options)
+        decided(question, **{name: value for name, value in options.items() if name not in FIELDS})
     assert says in f"{refusal.value} {refusal.value.field} {refusal.value.remedy}"
 
 

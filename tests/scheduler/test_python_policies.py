@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -22,6 +21,9 @@ from helmsman.schemas.errors import UsageError
 
 GPU: Home = "gpu"
 CPU: Home = "cpu"
+
+Asked = Callable[[ReplicaState], list[Callable[[], object]]] | None
+"""What is asked of a state."""
 
 
 class Batching:
@@ -141,12 +143,100 @@ class Arbitrary:
         self.random.choice(asked)()
 
 
+ENDS = ("leaves requests waiting", "none of them goes on", "have not ended")
+"""What may be said of a policy that asks for anything; that sums do not hold may not."""
+
+
 def test_whatever_it_asks_for_is_done_or_refused() -> None:
-    made = [Arbitrary(seed) for seed in range(60)]
+    made = [Arbitrary(seed) for seed in range(120)]
     for seed, policy in enumerate(made):
-        with suppress(RuntimeError):  # it left requests waiting, or made no pass while some ran
+        try:
             served(replace(random_case(seed, "neo", most=8), replicas=1), partial(returned, policy), (GPU, CPU))
+        except RuntimeError as error:
+            assert any(words in str(error) for words in ENDS), (seed, str(error))
     assert sum(policy.refused for policy in made) > 60 and all(policy.asked for policy in made)
+
+
+class Refused(Batching):
+    """Does what Batching does; before that, `first`, and after it, `last` have to be refused, where they apply."""
+
+    def __init__(self, first: Asked = None, last: Asked = None) -> None:
+        self.first, self.last, self.times = first, last, 0
+
+    def refuse(self, asked: Asked, state: ReplicaState) -> None:
+        for wanted in () if asked is None else asked(state):
+            self.times += 1
+            with pytest.raises(RuntimeError):
+                wanted()
+
+    def decide(self, state: ReplicaState) -> None:
+        self.refuse(self.first, state)
+        super().decide(state)
+        self.refuse(self.last, state)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        (lambda state: [partial(state.preempt, request) for request in state.waiting], None),
+        (lambda state: [partial(state.swap_in, request) for request in [*state.waiting, *state.on_gpu]], None),
+        (lambda state: [partial(state.swap_out, request, pause=False) for request in state.on_gpu], None),
+        (lambda state: [partial(state.prompt, request, 0, GPU) for request in state.waiting], None),
+        (lambda state: [partial(state.prompt, request, 1, CPU) for request in state.waiting], None),
+        (lambda state: [partial(state.prompt, request, 10**6, GPU) for request in state.prompting], None),
+        (lambda state: [partial(state.decode_on_cpu, request, 0) for request in state.on_gpu], None),
+        (None, lambda state: [partial(state.prompt, request, 1, GPU) for request in state.prompting if state.tokens]),
+        (None, lambda state: [partial(state.preempt, request) for request in state.on_gpu]),
+        (None, lambda state: [state.decode_on_gpu] if state.on_gpu else []),
+    ],
+)
+def test_what_is_refused_changes_nothing(first: Asked, last: Asked) -> None:
+    """What a policy asks for at the wrong time is refused, and the passes are those without it."""
+    times = 0
+    for seed in range(6):
+        case, made = replace(of_one_priority(seed), replicas=1), Refused(first, last)
+        own, native = served(case, partial(returned, made)), replace(case).run(reference=True)
+        for name, column in native.items():
+            np.testing.assert_array_equal(own[name], column, err_msg=name)
+        times += made.times
+    assert times
+
+
+def test_a_policy_that_fails_takes_no_room_with_it() -> None:
+    case = of_one_priority(4)
+
+    class Failing(Batching):
+        def decide(self, state: ReplicaState) -> None:
+            super().decide(state)
+            if state.on_gpu:
+                raise LookupError
+
+    scheduler = Scheduler(case.cost, replace(case.limits, block=1), PolicyMaker(Failing, (GPU,)), {})
+    free = scheduler.free()
+    scheduler.add(0, prompt=5, output=9)
+    assert scheduler.decide() is not None
+    scheduler.commit(1.0)
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            scheduler.decide()
+    scheduler.reset()
+    assert scheduler.free() == free
+    scheduler.check()
+
+
+def test_who_runs_goes_on() -> None:
+    class Idle(Batching):
+        def decide(self, state: ReplicaState) -> None:
+            if not state.on_gpu:
+                super().decide(state)
+
+    with pytest.raises(RuntimeError, match="none of them goes on"):
+        served(of_one_priority(4), Idle)
+
+
+def test_caches_have_a_home() -> None:
+    with pytest.raises(ValueError, match="home"):
+        served(of_one_priority(4), Batching, ())
 
 
 def test_a_state_is_over_with_its_pass() -> None:
@@ -202,6 +292,9 @@ POLICY = PolicyOptions("one request after the other", {"most": WholeNumber(512, 
 """
 
 
+WITHOUT_A_TUPLE = TOY.replace('("gpu",)', '("gpu")')
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Returns what installs a module's text as the policy `alone` of another package."""
@@ -229,7 +322,9 @@ def test_another_package_adds_a_policy(installed: Callable[[str], None]) -> None
     assert refusal.value.remedy is not None and "alone" in refusal.value.remedy
 
 
-@pytest.mark.parametrize("text", ["POLICY = 3", "import nothing_of_that_name", "raise RuntimeError"])
+@pytest.mark.parametrize(
+    "text", ["POLICY = 3", "import nothing_of_that_name", "raise RuntimeError", TOY.replace('("gpu",)', '("gpu")')]
+)
 def test_a_package_that_names_no_policy_is_refused(installed: Callable[[str], None], text: str) -> None:
     installed(text)
     with pytest.raises(UsageError) as refusal:

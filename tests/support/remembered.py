@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from helmsman.analysis import ask_serving
 from helmsman.planner import iteration_cost
 from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.planner.replica import ReplicaOptions
@@ -24,5 +25,6 @@ def remembered_replicas() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(iteration_cost, "replica_cost", remember)
+        for module in (iteration_cost, ask_serving):
+            patch.setattr(module, "replica_cost", remember)
         yield

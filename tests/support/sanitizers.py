@@ -195,7 +195,7 @@ THREAD = Sanitizer(
         # Probes of memory take minutes; and traffic beside what is measured writes where that does, on purpose.
         AT_A_DEPTH,
         "tests/executor/test_graphs.py::test_helm_run_through_graphs",
-        *(f"tests/executor/test_{name}.py" for name in ("probe", "profile", "profile_table")),
+        *(f"tests/executor/test_{name}.py" for name in ("probe", "profile", "profile_run", "profile_table")),
         *BOUNDED,
     ),
 )
