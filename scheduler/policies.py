@@ -245,11 +245,16 @@ def _loaded(point: "EntryPoint") -> PolicyOptions:
         result = point.load()
     except Exception as error:  # whatever another package does wrong
         raise UsageError(f"cannot be loaded: {error!r}", field="policy", value=point.name, remedy=remedy) from error
-    homes = result.homes if isinstance(result, PolicyOptions) else None
-    if not isinstance(homes, tuple) or not {*homes} or not {*homes} <= {"gpu", "cpu"} or not callable(result.make):
+    if not isinstance(result, PolicyOptions) or not _makes(result):
         problem = "is no PolicyOptions whose `make` makes a policy, with caches in `homes` gpu, cpu or both"
         raise UsageError(problem, field="policy", value=point.name, remedy=remedy)
     return result
+
+
+def _makes(policy: PolicyOptions) -> bool:
+    """Whether it makes a policy in Python, with a home for caches."""
+    homes: object = policy.homes
+    return callable(policy.make) and isinstance(homes, tuple) and bool(homes) and {*homes} <= {"gpu", "cpu"}
 
 
 @cache
