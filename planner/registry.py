@@ -3,11 +3,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
-from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from helmsman.planner.options import all_known
+from helmsman.schemas.entry_points import added, loaded, refusal
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.near_names import did_you_mean
 
@@ -74,32 +74,28 @@ def method(name: str) -> Method[Any]:
     name = FORMER.get(name, name)
     if name in _FILES:
         return _imported(_FILES[name])
-    if name in _added():
-        return _loaded(_added()[name])
+    if name in added(GROUP):
+        return _loaded(added(GROUP)[name])
     remedy = did_you_mean(name, (RECOMMENDED, *names()))
     raise UsageError("no such strategy", field="strategy", value=name, remedy=remedy)
 
 
 def names() -> tuple[str, ...]:
     """Names of the strategies that are methods by themselves, Helm's own first."""
-    return (*OWN, *(name for name in _added() if name not in OWN))
+    return (*OWN, *(name for name in added(GROUP) if name not in OWN))
 
 
 def known(name: str) -> bool:
     """Whether there is a strategy of that name."""
-    return name == RECOMMENDED or name in OWN or name in FORMER or name in _added()
+    return name == RECOMMENDED or name in OWN or name in FORMER or name in added(GROUP)
 
 
 def _loaded(point: "EntryPoint") -> Method[Any]:
     """The strategy of another package. Raises UsageError where its entry point leads to none."""
-    remedy = f"mend or remove the package that names {point.value} as a strategy"
-    try:
-        result = point.load()
-    except Exception as error:  # whatever another package does wrong
-        raise UsageError(f"cannot be loaded: {error!r}", field="strategy", value=point.name, remedy=remedy) from error
+    result = loaded(point, "strategy")
     if not isinstance(result, Method) or not is_dataclass(result.options) or not all_known(result.options):
         problem = "is no Method whose options are fields made by planner.options.option"
-        raise UsageError(problem, field="strategy", value=point.name, remedy=remedy)
+        raise refusal(point, "strategy", problem)
     return result
 
 
@@ -107,11 +103,3 @@ def _imported(module: str) -> Method[Any]:
     result: Any = import_module(module).STRATEGY
     assert isinstance(result, Method), module
     return result
-
-
-@cache
-def _added() -> "dict[str, EntryPoint]":
-    """Strategies of other packages that are installed."""
-    from importlib.metadata import entry_points  # takes 20 ms
-
-    return {point.name: point for point in entry_points(group=GROUP)}

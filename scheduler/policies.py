@@ -5,12 +5,13 @@ policies in Python by an entry point of the group `helmsman.policies` that names
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from helmsman.scheduler.decision import Home
 from helmsman.scheduler.limits import HOST_ORDERS
+from helmsman.schemas.entry_points import added, loaded, refusal
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ class PolicyOptions:
 
 
 class PolicyMaker(NamedTuple):
-    """What native code makes a replica's policy in Python with."""
+    """The description of a Python policy for native code: `make` is called once for each replica, `homes` are the
+    memories where its requests keep their caches."""
 
     make: Callable[[], PythonPolicy]
     homes: tuple[Home, ...]
@@ -207,7 +209,7 @@ POLICIES: Mapping[str, PolicyOptions] = {
 def policies() -> Iterator[tuple[str, PolicyOptions]]:
     """Yield names and options of all policies, Helm's own first."""
     yield from POLICIES.items()
-    yield from ((name, policy_options(name)) for name in _added() if name not in POLICIES)
+    yield from ((name, policy_options(name)) for name in added(GROUP) if name not in POLICIES)
 
 
 def policy_maker(policy: str, options: Mapping[str, Value]) -> str | PolicyMaker:
@@ -232,22 +234,18 @@ def policy_options(policy: str) -> PolicyOptions:
     """Return a policy's options. Raises UsageError for one that there is not."""
     if policy in POLICIES:
         return POLICIES[policy]
-    if policy in _added():
-        return _loaded(_added()[policy])
-    names = ", ".join((*POLICIES, *_added()))
+    if policy in added(GROUP):
+        return _loaded(added(GROUP)[policy])
+    names = ", ".join((*POLICIES, *added(GROUP)))
     raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {names}")
 
 
 def _loaded(point: "EntryPoint") -> PolicyOptions:
     """The policy of another package. Raises UsageError where its entry point leads to none."""
-    remedy = f"mend or remove the package that names {point.value} as a policy"
-    try:
-        result = point.load()
-    except Exception as error:  # whatever another package does wrong
-        raise UsageError(f"cannot be loaded: {error!r}", field="policy", value=point.name, remedy=remedy) from error
+    result = loaded(point, "policy")
     if not isinstance(result, PolicyOptions) or not _makes(result):
         problem = "is no PolicyOptions whose `make` makes a policy, with caches in `homes` gpu, cpu or both"
-        raise UsageError(problem, field="policy", value=point.name, remedy=remedy)
+        raise refusal(point, "policy", problem)
     return result
 
 
@@ -255,14 +253,6 @@ def _makes(policy: PolicyOptions) -> bool:
     """Whether it makes a policy in Python, with a home for caches."""
     homes: object = policy.homes
     return callable(policy.make) and isinstance(homes, tuple) and bool(homes) and {*homes} <= {"gpu", "cpu"}
-
-
-@cache
-def _added() -> "dict[str, EntryPoint]":
-    """Policies of other packages that are installed."""
-    from importlib.metadata import entry_points  # takes 20 ms
-
-    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _value(name: str, option: Option, text: str | None) -> Value:

@@ -13,8 +13,8 @@ MACHINE = ("--hw", "rtx4060-laptop", "--strategy", "layer-split")
 
 def test_the_title_names_the_formats_and_the_plan_simulates(capsys, tmp_path):
     plan = tmp_path / "plan.json"
-    asked = ["--model", "Qwen3-8B", *MACHINE, "--format", "q4_k", "--kv-format", "q8_0", "-o", str(plan)]
-    assert main(asked) == 0
+    arguments = ["--model", "Qwen3-8B", *MACHINE, "--format", "q4_k", "--kv-format", "q8_0", "-o", str(plan)]
+    assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("q4_k weights, q8_0 KV")
     assert simulate([str(plan), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)
@@ -49,8 +49,8 @@ def test_what_cannot_be_is_refused(capsys, argv, said):
 @pytest.mark.parametrize("strategy", ["op-split", "all-cpu", "optimal"])
 def test_every_way_to_stream_takes_them(capsys, tmp_path, strategy):
     model = fewer_blocks(tmp_path, "Qwen3-8B", 6)
-    asked = ["--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "1GB", "--strategy", strategy]
-    assert main([*asked, "--format", "q4_0", "--json"]) == 0
+    arguments = ["--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "1GB", "--strategy", strategy]
+    assert main([*arguments, "--format", "q4_0", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert {rule["format"] for rule in plan["residence"]} == {"q4_0"}
     assert plan["predicted"]["tokens_per_second"]["mid"] > 3

@@ -65,7 +65,7 @@ def test_printed_prices_are_of_percentages_alone():
 @pytest.mark.parametrize(("strategy", "options"), [("flexgen", {"percent": "0,80,20"}), ("weights-on-host", {})])
 def test_printed_bandwidths_are_not_capped_by_the_link(strategy, options):
     """E-GUPTA-10: CXL-ASIC's 28 GB/s are more than host memory sends over the same lanes, 24.89 GB/s."""
-    asked = {"model": "opt-30b", "hardware": "a100-cxl-asic", "strategy": strategy}
-    plans = [helmsman.plan({**asked, "options": {"home": "cxl", **options, **more}}).plan for more in ({}, PAPER)]
+    question = {"model": "opt-30b", "hardware": "a100-cxl-asic", "strategy": strategy}
+    plans = [helmsman.plan({**question, "options": {"home": "cxl", **options, **more}}).plan for more in ({}, PAPER)]
     steps = [accept(plan).predicted.decode.seconds.mid for plan in plans]
     assert steps[0] / steps[1] == pytest.approx(28 / 24.89, rel=0.01)

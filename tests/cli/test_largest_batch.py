@@ -32,13 +32,13 @@ def test_doubling_finds_the_last_that_fits_and_asks_little_beyond(limit):
 
 @pytest.mark.parametrize("strategy", ["layer-split", "flexgen", "all-cpu", "vllm", "accelerate"])
 def test_the_next_larger_batch_does_not_fit(capsys, tmp_path, strategy):
-    asked = ("--model", fewer_blocks(tmp_path, "Qwen3-0.6B", 4), *ASKED, *MEMORY, "--strategy", strategy)
-    code, plan = run(capsys, *asked, "--batch", "max")
+    arguments = ("--model", fewer_blocks(tmp_path, "Qwen3-0.6B", 4), *ASKED, *MEMORY, "--strategy", strategy)
+    code, plan = run(capsys, *arguments, "--batch", "max")
     batch = plan["workload"]["batch"]
     assert code == 0 and batch > 1
-    code, same = run(capsys, *asked, "--batch", str(batch))
+    code, same = run(capsys, *arguments, "--batch", str(batch))
     assert code == 0 and same == plan
-    code, answer = run(capsys, *asked, "--batch", str(batch + 1))
+    code, answer = run(capsys, *arguments, "--batch", str(batch + 1))
     assert code == 3 and answer["error"]["code"] == "infeasible"
 
 

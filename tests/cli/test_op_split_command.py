@@ -52,8 +52,9 @@ def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
     """K and V of this model have two KV heads, of four panels of rows each; the FFN has 16 parts."""
     shape = {"layers": 1, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 256}
     (tmp_path / "model.json").write_text(load_model("Qwen2.5-0.5B").model_copy(update=shape).to_json())
-    asked = ("--hw", "rtx4060-laptop", "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "16")
-    assert planned(capsys, *asked)["strategy"]["options"]["chunks"] == "16"
+    machine = ("--hw", "rtx4060-laptop", "--model", tmp_path / "model.json")
+    plan = planned(capsys, *machine, "--strategy", "op-split", "--chunks", "16")
+    assert plan["strategy"]["options"]["chunks"] == "16"
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,9 @@ def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
     ],
 )
 def test_the_printed_equations_know_neither_waiting_nor_batches(strategy, options, batch, field):
-    asked = {"model": "opt-6.7b", "hardware": "a4000-7950x", "strategy": strategy, "batch": batch}
+    question = {"model": "opt-6.7b", "hardware": "a4000-7950x", "strategy": strategy, "batch": batch}
     with pytest.raises(UsageError) as refusal:
-        helmsman.plan({**asked, "options": {**options, "paper": True}})
+        helmsman.plan({**question, "options": {**options, "paper": True}})
     assert refusal.value.field == field
 
 
@@ -164,8 +165,8 @@ def test_ablations_are_recorded_and_their_plans_replayed(small, capsys, tmp_path
 def test_plans_whose_caches_are_turned_are_replayed(capsys, tmp_path):
     """Commands have no flag for it."""
     model = fewer_blocks(tmp_path, "opt-125m", 4)
-    asked = {"model": model, "hardware": "a4000-7950x", "strategy": "op-split", "output_tokens": 4}
-    plan = helmsman.plan({**asked, "options": {"reshape": True}}).plan
+    question = {"model": model, "hardware": "a4000-7950x", "strategy": "op-split", "output_tokens": 4}
+    plan = helmsman.plan({**question, "options": {"reshape": True}}).plan
     assert plan.strategy.options["reshape"] is True and plan.schedule.reshape
     (tmp_path / "plan.json").write_text(plan.to_json())
     assert simulate([str(tmp_path / "plan.json"), "--json"]) == 0

@@ -24,8 +24,8 @@ def split(capsys, *argv):
 
 def studied(**question):
     """The best layer split of the running example under options that commands do not have."""
-    asked = {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": "layer-split", **question}
-    return json.loads(helmsman.plan(asked).plan.to_json())
+    example = {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}
+    return json.loads(helmsman.plan({**example, **question}).plan.to_json())
 
 
 @pytest.mark.parametrize(
@@ -172,11 +172,11 @@ def test_a_simpler_plan_says_what_it_was_preferred_to(capsys, tmp_path):
 
 
 def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
-    asked = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "250MB")
-    early, late = (planned(capsys, *asked, "--effort", effort)["certificate"] for effort in (1, 500))
+    arguments = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "250MB")
+    early, late = (planned(capsys, *arguments, "--effort", effort)["certificate"] for effort in (1, 500))
     assert early["lower_bound"] <= late["seconds"] * (1 + 1e-9) and late["lower_bound"] <= early["seconds"] * (1 + 1e-9)
     assert min(early["gap"], late["gap"]) >= 0.0
-    assert run(capsys, *asked, "--effort", "0")[0] == 2
+    assert run(capsys, *arguments, "--effort", "0")[0] == 2
 
 
 def test_limits_that_are_loosened_as_told_are_kept(capsys, tmp_path):

@@ -219,7 +219,8 @@ def spread(rng: np.random.Generator, *shape: int) -> Floats:
 
 
 def coded_bound(q: Floats, k: Floats, v: Floats) -> NDArray[np.float64]:
-    """What decode over q8_0 rows may be off by (csrc/kernels/kernels.h), for q (heads, dim), k and v (context, dim)."""
+    """Return the largest error that csrc/kernels/kernels.h allows decode over q8_0 rows, for q (heads, dim), k and v
+    (context, dim)."""
     dim, (exact_q, exact_k) = q.shape[1], (x.astype(np.float64) for x in (q, k))
     scores, total = exact_q @ exact_k.T / np.sqrt(dim), np.abs(exact_q) @ np.abs(exact_k).T
     word = np.abs(q).max(1, keepdims=True) / 65534 * np.abs(exact_k).sum(1) + 2.0**-18 * total

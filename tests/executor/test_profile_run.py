@@ -31,7 +31,8 @@ NARROW = synthetic_stage.MODEL.model_copy(update={"hidden": 256, "heads": 2, "kv
 FEW_BLOCKS = between_passes._SMALL.model_copy(update={"layers": 4, "vocab": 8192})
 """The model whose passes are run, with few blocks and tokens to choose from: what is between passes is there alike."""
 UNWATCHED = Watch(now=lambda: Moment(time.monotonic()))
-"""A system that does not tell what others do: nothing is waited for, nothing measured again."""
+"""The watch of a system that tells nothing of other processes: the profile neither waits for quiet nor measures again,
+whatever the time; no assertion reads it."""
 
 
 def few_blocks(monkeypatch):

@@ -303,7 +303,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (tmp_path / "toy_policy.py").write_text(text)
         sys.modules.pop("toy_policy", None)
         point = EntryPoint("alone", "toy_policy:POLICY", policies.GROUP)
-        monkeypatch.setattr(policies, "_added", lambda: {"alone": point})
+        monkeypatch.setattr(policies, "added", lambda _: {"alone": point})
 
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # three texts within a second

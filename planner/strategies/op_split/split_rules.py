@@ -6,7 +6,7 @@ from typing import Literal
 from helmsman.schemas.plan import Path
 
 Compression = Literal["none", "weights", "kv", "all", "best"]
-"""What is streamed in 4-bit groups; `best`: the search decides."""
+"""The transfers that carry 4-bit groups: of weights, of caches, of both; `best`: the search chooses among these."""
 
 
 @dataclass(frozen=True)
