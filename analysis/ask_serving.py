@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from helmsman.planner.iteration_cost import replica_cost
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan

@@ -7,8 +7,8 @@ from typing import Any
 
 from helmsman.analysis.comparison import Answer, answer, misused, ranked
 from helmsman.analysis.front import Found, batches, points
+from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.decision import Decision
-from helmsman.planner.format_check import check_formats
 from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.options import offered, read_options
 from helmsman.planner.registry import method

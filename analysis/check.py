@@ -18,8 +18,8 @@ from helmsman.analysis.rows import Key, Sample, TermRow, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.hwdb.percentiles import ENDS
-from helmsman.planner.costs import CostModel
-from helmsman.planner.predict import pass_interval
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.prediction.predict import pass_interval
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
@@ -39,8 +39,8 @@ class CheckResult:
     """The terms, the totals, and the verdict on those that are judged: |scaled error| <= tolerance.
 
     `others`: the largest share of processor time that other processes took during a run, if it was recorded;
-    `disturbance`: the median over the runs of the share of the time that others took (`executor.interference`), 0 where
-    nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `step_interval`,
+    `disturbance`: the median over the runs of the share of the time that others took (`executor.system.interference`),
+    0 where nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `step_interval`,
     `ttft_interval`: seconds at the speeds of the runs, 5th percentile, median and 95th; `machine`: the one that ran, if
     the Trace says which."""
 

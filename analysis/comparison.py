@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import why_unused
-from helmsman.planner.speed import planned, seconds
+from helmsman.planner.prediction.speed import planned, seconds
 from helmsman.schemas.comparison import Limit, Planned, Row
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.objective import Objective

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from helmsman.planner.between_terms import SUBMISSION
+from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.cost.table_prices import tables_behind
 from helmsman.planner.disturbances import (
     BANDWIDTH,
     BETWEEN_PASSES,
@@ -13,9 +14,8 @@ from helmsman.planner.disturbances import (
     disturbed_figures,
     undisturbed,
 )
-from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.predict import predict
-from helmsman.planner.table_prices import tables_behind
+from helmsman.planner.prediction.between_terms import SUBMISSION
+from helmsman.planner.prediction.predict import predict
 from helmsman.schemas.figures import DISTURBED, Figure
 from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, lane_owner
 from helmsman.schemas.plan import Evidence, Interval, Plan

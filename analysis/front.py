@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from helmsman.analysis.comparison import missed
-from helmsman.planner.speed import planned
+from helmsman.planner.prediction.speed import planned
 from helmsman.schemas.comparison import Limit, Planned, Point
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan

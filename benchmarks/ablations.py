@@ -26,11 +26,11 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor._kernels import isa, select_isa, supported_isas
-from helmsman.executor.bench import BenchRunner, Test
 from helmsman.executor.engine import Engine
 from helmsman.executor.graph.loading import load_graphs
-from helmsman.executor.growing_cache import GROWTH
-from helmsman.executor.machine import Machine
+from helmsman.executor.measuring.bench import BenchRunner, Test
+from helmsman.executor.programs.growing_cache import GROWTH
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
 

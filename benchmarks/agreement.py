@@ -27,8 +27,8 @@ from benchmarks.machine import print_machine
 from benchmarks.oracle import Logits, divergences, keep_in, load_oracle, mean_kl, oracle_logits
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Tokens
-from helmsman.executor.machine import Machine
+from helmsman.executor.passes.generation import Tokens
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.formats import KV_FORMATS, PRECISIONS, STORED_FORMATS, StoredFormat
 from helmsman.schemas.plan import Plan

@@ -29,9 +29,9 @@ from helmsman.analysis.check import check
 from helmsman.analysis.rows import TermRow
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Measured, Request, measure, trace
-from helmsman.planner.plan_costs import cost_model
+from helmsman.executor.measuring.measure import Measured, Request, measure, trace
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan

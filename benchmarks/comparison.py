@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.executor.interference import cpu_times, others_share
+from helmsman.executor.system.interference import cpu_times, others_share
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.op_split.split_rules import Compression, SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place

@@ -49,9 +49,9 @@ from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_PASSED_OVER
 from helmsman.planner.decide import decide as decide_request
 from helmsman.planner.decision import Decision
-from helmsman.planner.objective import objective_seconds
+from helmsman.planner.prediction.objective import objective_seconds
+from helmsman.planner.prediction.speed import speed
 from helmsman.planner.registry import RECOMMENDED
-from helmsman.planner.speed import speed
 from helmsman.schemas.plan import Interval, Plan
 
 CASES = 300
@@ -61,7 +61,7 @@ ROUNDING = 1e-6
 
 TOLERANCE = 1e-3
 """The share by which a plan may be slower than that of a narrower question. The search does not look for compositions
-better by less (`planner.strategies.optimal.compositions.SLACK`), as predictions are wrong by far more."""
+better by less (`planner.strategies.optimal.search.compositions.SLACK`), as predictions are wrong by far more."""
 
 MARGIN = 0.03
 """So much longer than the best of simple plans the default may take."""

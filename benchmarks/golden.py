@@ -27,10 +27,10 @@ from tempfile import TemporaryDirectory
 from benchmarks.asking import ask
 from benchmarks.random_questions import drawn
 from helmsman.cli.sim import main as sim_command
-from helmsman.executor.machine import Machine
-from helmsman.executor.profile.host import facts_here
+from helmsman.executor.measuring.host_facts import facts_here
+from helmsman.executor.system.machine import Machine
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.objective import objective_seconds
+from helmsman.planner.prediction.objective import objective_seconds
 from helmsman.planner.registry import OWN, RECOMMENDED
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import HelmError

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.accelerate import Accelerate
 from helmsman.planner.strategies.engines.question import EngineQuestion, EngineRules

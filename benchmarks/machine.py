@@ -1,7 +1,7 @@
 """What figures of real time begin with: the machine they are of."""
 
-from helmsman.executor.machine import Machine
-from helmsman.executor.profile.host import facts_here
+from helmsman.executor.measuring.host_facts import facts_here
+from helmsman.executor.system.machine import Machine
 
 
 def print_machine() -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from benchmarks.machine import print_machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, layer_table
 from helmsman.planner.strategies.op_split.options import SearchOptions

@@ -27,16 +27,16 @@ from helmsman.analysis.check import check
 from helmsman.analysis.rows import TermRow
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Request, measure, trace
+from helmsman.executor.measuring.measure import Request, measure, trace
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decision import plan_document
 from helmsman.planner.machine import roles
-from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.predict import predict
+from helmsman.planner.prediction.predict import predict
 from helmsman.planner.strategies.op_split.search import Split
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit

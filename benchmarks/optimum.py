@@ -30,15 +30,15 @@ from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.footprint import at_footprint
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decide import decide
-from helmsman.planner.footprint import at_footprint
 from helmsman.planner.options import offered
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import OWN, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.optimal.aims import aim_of
-from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.objective import Objective

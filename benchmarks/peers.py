@@ -25,9 +25,9 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import open_bench
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
-from helmsman.executor.bench import BenchRunner, Test, longest_prompt, tests_of
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
+from helmsman.executor.measuring.bench import BenchRunner, Test, longest_prompt, tests_of
+from helmsman.executor.system.machine import Machine
 from helmsman.lowering.lower import lower
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan

@@ -8,10 +8,10 @@ import numpy as np
 from helmsman.hwdb.compose import compose
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import replica_cost
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.policies import checked_options

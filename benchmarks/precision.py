@@ -23,8 +23,8 @@ from benchmarks.asking import ask
 from benchmarks.machine import print_machine
 from benchmarks.oracle import Logits, divergences
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Tokens
-from helmsman.executor.machine import Machine
+from helmsman.executor.passes.generation import Tokens
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.formats import Precision, StoredFormat, is_plain
 from helmsman.schemas.plan import Plan
 

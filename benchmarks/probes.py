@@ -22,12 +22,12 @@ from helmsman.cli.isa import select_from_environment
 from helmsman.executor._kernels import Buffer, Pool
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.loading import open_store
-from helmsman.executor.machine import Machine, beyond_caches
-from helmsman.executor.passes import passes_of
-from helmsman.executor.probe import dealt, joint_read_rate, noise_pieces, weights_rate
-from helmsman.executor.prober import computed_format, sharing, weight_pieces
-from helmsman.executor.storage import open_storage
+from helmsman.executor.devices.probe import dealt, joint_read_rate, noise_pieces, weights_rate
+from helmsman.executor.homes.storage import open_storage
+from helmsman.executor.measuring.prober import computed_format, sharing, weight_pieces
+from helmsman.executor.passes.phase_pass import passes_of
+from helmsman.executor.programs.loading import open_store
+from helmsman.executor.system.machine import Machine, beyond_caches
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.plan import Plan

@@ -13,7 +13,7 @@ from helmsman.executor.checkpoint.gguf_write import write_outline
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.tensors import parameters
-from helmsman.planner.format_check import cache_misfit, weights_misfit
+from helmsman.planner.checks.format_check import cache_misfit, weights_misfit
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.hardware import Hardware

@@ -28,8 +28,8 @@ from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
 from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_setup import setting_of
-from helmsman.executor.passes import passes_of
-from helmsman.executor.prober import middle
+from helmsman.executor.measuring.prober import middle
+from helmsman.executor.passes.phase_pass import passes_of
 from helmsman.executor.serving.places import places_of
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest

@@ -17,7 +17,7 @@ import numpy as np
 from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.plan import Plan
 
 TOLERANCE = 1e-4

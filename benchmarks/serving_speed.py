@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.machine import print_machine
 from benchmarks.papers.sites import A10G, replica, replica_on
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests

@@ -18,11 +18,11 @@ import numpy as np
 from benchmarks.machine import print_machine
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
-from helmsman.executor.interference import cpu_times, others_share
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds
+from helmsman.executor.system.interference import cpu_times, others_share
+from helmsman.executor.system.machine import Machine
 from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.plan import Plan

@@ -16,19 +16,19 @@ from benchmarks.machine import print_machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.divisible import (
+from helmsman.planner.strategies.optimal.explain.divisible import (
     DivisibleQuestion,
     NearbyQuestion,
     OneSide,
     divisible_blocks,
     on_machine,
 )
-from helmsman.planner.strategies.optimal.explanation import near_to
-from helmsman.planner.strategies.optimal.quantities import Quantity, quantities
-from helmsman.planner.strategies.optimal.shadow_prices import Slope, priced
+from helmsman.planner.strategies.optimal.explain.explanation import near_to
+from helmsman.planner.strategies.optimal.explain.quantities import Quantity, quantities
+from helmsman.planner.strategies.optimal.explain.shadow_prices import Slope, priced
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question

@@ -11,9 +11,9 @@ from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import open_devices
-from helmsman.executor.machine import Machine
-from helmsman.executor.probe import PRODUCT_TOKENS, random_matrix
-from helmsman.executor.prober import Prober, computed_format
+from helmsman.executor.devices.probe import PRODUCT_TOKENS, random_matrix
+from helmsman.executor.measuring.prober import Prober, computed_format
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
 

@@ -19,9 +19,9 @@ from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch, WeightMove
+from helmsman.executor.devices.moves import Move
 from helmsman.executor.devices.parts import KvSpan, Region
 from helmsman.executor.devices.specs import StageSpec
-from helmsman.executor.moves import Move
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, Precision, StoredFormat
 from helmsman.schemas.rounding import FloatPrecision
 

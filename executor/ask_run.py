@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Measured, Request, Told, measure, run_once, trace
-from helmsman.executor.plan_check import check_executed
-from helmsman.executor.prompt import as_batch, check_tokens
-from helmsman.executor.report import document
-from helmsman.executor.sampling import GREEDY, Sampling
-from helmsman.executor.text import Text, open_text
+from helmsman.executor.measuring.measure import Measured, Request, Told, measure, run_once, trace
+from helmsman.executor.measuring.report import document
+from helmsman.executor.passes.plan_check import check_executed
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.prompt import as_batch, check_tokens
+from helmsman.executor.text.sampling import GREEDY, Sampling
+from helmsman.executor.text.tokenizer import Text, open_text
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Trace

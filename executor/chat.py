@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.chat_template import PLAIN_STOPS, Message
 from helmsman.executor.engine import Engine
-from helmsman.executor.sampling import Sampling, chooser
-from helmsman.executor.stopping import StoppedStream
-from helmsman.executor.template_process import Renderer
-from helmsman.executor.text import Text
+from helmsman.executor.text.chat_template import PLAIN_STOPS, Message
+from helmsman.executor.text.sampling import Sampling, chooser
+from helmsman.executor.text.stopping import StoppedStream
+from helmsman.executor.text.template_process import Renderer
+from helmsman.executor.text.tokenizer import Text
 
 Ending = Literal["done", "length", "context"]
 """Why a reply ended: by itself, after as many tokens as it may have, or at the end of the context."""

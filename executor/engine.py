@@ -10,20 +10,20 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.depth import assume
+from helmsman.executor.cache.depth import assume
+from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
-from helmsman.executor.growing_cache import GrowingCaches, check_grows, rounded, with_context
-from helmsman.executor.kv import Caches
-from helmsman.executor.loading import LoadedPlan, open_store, prepare
-from helmsman.executor.machine import Machine
-from helmsman.executor.pass_times import PassTimes
-from helmsman.executor.passes import page_links, passes_of
-from helmsman.executor.phase_program import PhaseProgram
-from helmsman.executor.plan_check import check_executed, check_native, check_passes
-from helmsman.executor.program import Lanes
-from helmsman.executor.prompt import check_context, check_tokens
-from helmsman.executor.storage import Storage, open_storage
+from helmsman.executor.homes.storage import Storage, open_storage
+from helmsman.executor.passes.generation import Choose, Generation, OnToken, Progress, Tokens
+from helmsman.executor.passes.pass_times import PassTimes
+from helmsman.executor.passes.phase_pass import page_links, passes_of
+from helmsman.executor.passes.phase_program import PhaseProgram
+from helmsman.executor.passes.plan_check import check_executed, check_native, check_passes
+from helmsman.executor.programs.growing_cache import GrowingCaches, check_grows, rounded, with_context
+from helmsman.executor.programs.loading import LoadedPlan, open_store, prepare
+from helmsman.executor.programs.program import Lanes
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.prompt import check_context, check_tokens
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
 from helmsman.scheduler.iteration import Iteration
@@ -61,7 +61,7 @@ class Engine:
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
-        caches grow as tokens come (`executor.growing_cache`), instead of being allocated in full. Raises
+        caches grow as tokens come (`executor.programs.growing_cache`), instead of being allocated in full. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
         plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Literal
 
 from helmsman.hwdb.percentiles import mean_of
-from helmsman.planner.complexity import Complexity, complexity
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.footprint import at_footprint
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision
-from helmsman.planner.footprint import at_footprint
-from helmsman.planner.sensitivity import Sensitivity, gain, regrets, sensitivity
-from helmsman.planner.table_prices import table_prices
+from helmsman.planner.prediction.complexity import Complexity, complexity
+from helmsman.planner.prediction.sensitivity import Sensitivity, gain, regrets, sensitivity
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.plan import Interval
 
@@ -32,7 +32,8 @@ MOST_PASSED_OVER = 1.1
 fastest one's, however uncertain their difference is. Of margins of at least a tenth that were predicted and run, most
 were realised by 70 per cent or more: 15 of 16 and 21 of 22 as measured in the last sittings on two kinds of processors,
 14 of the 22 at the speeds of the profile (docs/measurements.md). Expected seconds, not medians: what nobody measured is
-assumed in upper ends alone (`planner.assumed_figures`), and a plan that crosses a hundred times is to answer for it."""
+assumed in upper ends alone (`planner.cost.assumed_figures`), and a plan that crosses a hundred times is to answer for
+it."""
 
 NEVER_TOLD_APART = 1.03
 """Within this factor the simpler plan is recommended, however sure the figures are: runs of one plan on one machine

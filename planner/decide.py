@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.decision import Decision
-from helmsman.planner.format_check import check_formats
 from helmsman.planner.registry import Method, method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import InfeasibleError, UsageError
@@ -30,7 +30,7 @@ def decide(request: PlanRequest[Any]) -> Decision:
 def _decided(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:
     if request.batch is None and request.batches is None and not request.formats:
         return chosen.decide(request)
-    from helmsman.planner.batch_choice import check_choice, decide_batches
+    from helmsman.planner.batches.batch_choice import check_choice, decide_batches
     from helmsman.planner.mixed_formats import decide_mixed
 
     check_choice(request)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from helmsman.lowering.tensors import parameters
-from helmsman.planner.format_check import check_formats
-from helmsman.planner.largest import most
+from helmsman.planner.batches.largest import most
+from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest

@@ -7,15 +7,15 @@ from typing import Any
 
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostModel
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decision import Decision
-from helmsman.planner.objective import objective_seconds
-from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.predict import predict
+from helmsman.planner.prediction.objective import objective_seconds
+from helmsman.planner.prediction.predict import predict
+from helmsman.planner.prediction.speed import planned, seconds
 from helmsman.planner.registry import RECOMMENDED
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.speed import planned, seconds
 from helmsman.planner.tensor_formats import Formats, exceptions
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
 from helmsman.schemas.formats import StoredFormat

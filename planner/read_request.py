@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from helmsman.hwdb.compose import compose, override
 from helmsman.hwdb.load_hardware import THIS, load_hardware
 from helmsman.hwdb.load_model import check_context, load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.options import read_options
 from helmsman.planner.registry import FORMER, method
 from helmsman.planner.request import PlanRequest, Tell, say_nothing
-from helmsman.planner.rounding import with_rounding
 from helmsman.schemas.base import MAX_COUNT
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware

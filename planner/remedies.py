@@ -8,9 +8,9 @@ from typing import Any
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.fits import longest_context, would_fit
 from helmsman.planner.machine import roles
-from helmsman.planner.plan_words import SMALLER
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.words.plan_words import SMALLER
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.options import Recorded, recorded
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.formats import KvFormat, StoredFormat

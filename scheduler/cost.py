@@ -1,6 +1,6 @@
 """IterationCost: what the stages of one pass take on one replica, as policies, simulator and executor read it.
 
-Times are seconds of one layer. Filled in by `planner.iteration_cost`, or from what an executor has measured."""
+Times are seconds of one layer. Filled in by `planner.serving.iteration_cost`, or from what an executor has measured."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace

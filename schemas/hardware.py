@@ -64,7 +64,7 @@ class Efficiency(Frozen):
     `at` = tokens; all of them on every device that has a part of its rows, before its FLOPs.
     `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written. `rounding`: where it was
     measured with activations of one precision, that; a plan keeps the curves of the one it is made for, and all of
-    attention (`planner.rounding`)."""
+    attention (`planner.cost.rounding`)."""
 
     bound: Literal["memory", "compute", "inputs"]
     op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"

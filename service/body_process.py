@@ -17,8 +17,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from helmsman.executor.helper_process import HelperProcess
-from helmsman.executor.text import Text
+from helmsman.executor.system.helper_process import HelperProcess
+from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.read import parse_document

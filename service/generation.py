@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from helmsman.executor.sampling import GREEDY, Sampling
+from helmsman.executor.text.sampling import GREEDY, Sampling
 
 Ended = Literal["stop", "length", "cancelled", "refused", "failed"]
 """Why no more tokens come: an end-of-sequence token (which came, as the last), as many as were asked for, a

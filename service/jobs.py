@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from helmsman.executor.chat_template import PLAIN_STOPS
-from helmsman.executor.template_process import Renderer
-from helmsman.executor.text import Text
+from helmsman.executor.text.chat_template import PLAIN_STOPS
+from helmsman.executor.text.template_process import Renderer
+from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.errors import BadInputError
 from helmsman.service.body_process import BodyProcess
 from helmsman.service.generation import EngineCapacity, Job

@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from helmsman.analysis.ask_serving import setup_of
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
-from helmsman.planner.native_room import fitted, native_device
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.serving.native_room import fitted, native_device
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
 from helmsman.scheduler.policies import policy_maker, policy_options

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from helmsman.executor.sampling import Sampling
+from helmsman.executor.text.sampling import Sampling
 from helmsman.schemas.base import Count, Document, Frozen, Index, mistake
 
 _Stop = Annotated[str, Field(min_length=1, max_length=1000)]

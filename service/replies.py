@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from helmsman.executor.stopping import StoppedStream
-from helmsman.executor.text import Text
+from helmsman.executor.text.stopping import StoppedStream
+from helmsman.executor.text.tokenizer import Text
 from helmsman.service.generation import Ended
 
 Finish = Literal["stop", "length"]

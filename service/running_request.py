@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator
 
-from helmsman.executor.text import Text
+from helmsman.executor.text.tokenizer import Text
 from helmsman.service.answers import Usage
 from helmsman.service.delivery import Delivery, Mailbox, TimedTokens
 from helmsman.service.generation import Generator

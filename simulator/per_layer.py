@@ -10,7 +10,7 @@ from helmsman.lowering.graph import CACHED
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.stages import stage_of
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan

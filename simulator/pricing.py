@@ -1,6 +1,6 @@
 """The prices of a plan's tasks in virtual time: medians of the cost model that the plan was made with."""
 
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price
 from helmsman.simulator.stream import remembering

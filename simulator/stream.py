@@ -7,8 +7,8 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.paging import Passes, passes_of
 from helmsman.lowering.placement import Placed
-from helmsman.planner.costs import work_of
-from helmsman.planner.prompt_passes import weighted_passes
+from helmsman.planner.cost.model import work_of
+from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
@@ -85,8 +85,8 @@ def simulate(
 
     Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
     in the context: the cost grows with the graph, not with the number of tokens. Of a prompt in many passes those of
-    `planner.prompt_passes` are. `between`: the time between tasks and passes under the plan's cost model; `progress`
-    sees every step go by; `slowed` is that of `replay`."""
+    `planner.prediction.prompt_passes` are. `between`: the time between tasks and passes under the plan's cost model;
+    `progress` sees every step go by; `slowed` is that of `replay`."""
     workload, passes = plan.workload, passes_of(plan)
     steps, together = chosen_steps(workload.decode_steps, workload.prompt_tokens), passes.batches
     prompt = _prompt(plan, passes, price, between, slowed)

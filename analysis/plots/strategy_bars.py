@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from helmsman.analysis.comparison_table import BY, question_line, short_label, why_not
 from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, new_figure
-from helmsman.planner.speed import interval
+from helmsman.planner.prediction.speed import interval
 from helmsman.schemas.comparison import Comparison, Row
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.units import format_seconds

@@ -11,7 +11,7 @@ from benchmarks.papers.gupta_runs import ALLOCATORS, MEMORIES, Asked, Method, Ru
 from benchmarks.papers.published import GUPTA
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.footprint import with_kept
+from helmsman.planner.cost.footprint import with_kept
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
 
 GB = 1e9

@@ -6,9 +6,9 @@ from typing import Literal
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.machine import roles
-from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping

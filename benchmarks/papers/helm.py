@@ -12,9 +12,9 @@ from benchmarks.papers.figure import Axis, Drawing, Fact, Figure, Found, Series,
 from benchmarks.papers.published import HELM
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostModel
-from helmsman.planner.launches import driven
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
+from helmsman.planner.prediction.launches import driven
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.workload import Workload

@@ -3,7 +3,7 @@
 from benchmarks.papers.figure import Drawing, Found, Series, Traces
 from benchmarks.papers.sites import APEX_A10, replica, replica_on
 from helmsman.hwdb.compose import compose
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving.replica import ReplicaOptions
 
 TOKENS = tuple(2**power for power in range(13))
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.papers.loads import SEED, at_rate
 from benchmarks.papers.sites import Site, replica
-from helmsman.planner.iteration_cost import ReplicaCost
+from helmsman.planner.serving.iteration_cost import ReplicaCost
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
 from helmsman.schemas.served_table import ServedInfo

@@ -5,10 +5,10 @@ from functools import lru_cache
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.cost import Line
 from helmsman.schemas.hardware import Hardware

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from benchmarks.park_egger.question import Method, Question, strategy
 from helmsman.lowering.lower import lower_tasks
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.scheduler.iteration import Iteration, decode, prefill

@@ -17,10 +17,10 @@ from benchmarks.park_egger.answer import Row
 from benchmarks.park_egger.study import Study
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion

@@ -12,12 +12,12 @@ from time import perf_counter
 from benchmarks.park_egger.answer import Row
 from benchmarks.park_egger.question import CHUNKS, MODELS, OUTPUTS, PROMPT, Question, op_split
 from benchmarks.park_egger.study import Found, Study
-from helmsman.executor.machine import Machine
 from helmsman.executor.profile import question as layers
 from helmsman.executor.profile.run import profile
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import measure_table
 from helmsman.executor.profile.table_place import TablePlace
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.strategies.op_split.entry import search_parts
 from helmsman.planner.strategies.op_split.strategy import OpSplit

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from benchmarks.park_egger.tables import with_link
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.split_rules import SplitRules

@@ -11,7 +11,7 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.plan_check import NATIVE, check_native
+from helmsman.executor.passes.plan_check import NATIVE, check_native
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.formats import Format

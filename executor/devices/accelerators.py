@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, PageLocked
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
 from helmsman.schemas.hardware import Hardware, Link
@@ -60,8 +60,8 @@ def _open_torch(hardware: Hardware, record: DeviceRecord, machine: Machine) -> A
         )
     import torch
 
-    from helmsman.executor.torch_device.buffers import TorchMemory
-    from helmsman.executor.torch_device.device import TorchDevice
+    from helmsman.executor.devices.torch.buffers import TorchMemory
+    from helmsman.executor.devices.torch.device import TorchDevice
 
     memory = hardware.memory(record.memory)
     return TorchDevice(record.name, TorchMemory(memory.name, memory.available, torch.device(there[number])))

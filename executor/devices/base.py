@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.iterations import Driver
+from helmsman.executor.devices.moves import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.moves import ExpansionMove, Signals, Submit, Turn
-from helmsman.executor.rates import per_second
+from helmsman.executor.system.rates import per_second
 from helmsman.schemas.formats import Precision, StoredFormat
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Arena, Buffer, packed_size
 from helmsman.executor.devices.parts import Buffer as AnyBuffer
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.room import RESERVE, check_room
+from helmsman.executor.system.room import RESERVE, check_room
 from helmsman.executor.weights.conversion import Rows, pack_rows
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import StoredFormat

@@ -9,9 +9,9 @@ from helmsman.executor.devices.accelerators import Accelerators, open_accelerato
 from helmsman.executor.devices.base import DeviceMemory, ExecutorDevice, Lane, LinkSample
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory, Ram
-from helmsman.executor.machine import Machine
-from helmsman.executor.probe import copy_buffers, link_sample
-from helmsman.executor.room import RESERVE
+from helmsman.executor.devices.probe import copy_buffers, link_sample
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.system.room import RESERVE
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, Link, activation_lane, lane_owner
 from helmsman.schemas.hardware import Device as DeviceRecord

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import torch
 
-from helmsman.executor.passes import MOVES, PhasePass
-from helmsman.executor.torch_device.buffers import DTYPES
+from helmsman.executor.devices.torch.buffers import DTYPES
+from helmsman.executor.passes.phase_pass import MOVES, PhasePass
 from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.graph import Task
 from helmsman.lowering.paging import windows

@@ -19,13 +19,13 @@ from helmsman.executor.graph.program import GraphProgram, PreparedPass
 from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.graph.timeline import Timeline
 from helmsman.executor.graph.weights import DecoderWeights
-from helmsman.executor.loading import LoadedPlan
-from helmsman.executor.machine import Machine
-from helmsman.executor.passes import PhasePass, passes_of
-from helmsman.executor.phase_program import PhaseProgram
-from helmsman.executor.plan_check import check_executed
-from helmsman.executor.prompt import check_context
-from helmsman.executor.storage import open_storage
+from helmsman.executor.homes.storage import open_storage
+from helmsman.executor.passes.phase_pass import PhasePass, passes_of
+from helmsman.executor.passes.phase_program import PhaseProgram
+from helmsman.executor.passes.plan_check import check_executed
+from helmsman.executor.programs.loading import LoadedPlan
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.prompt import check_context
 from helmsman.executor.weights.checkpoint import check_config
 from helmsman.hwdb.gguf_files import is_gguf
 from helmsman.scheduler.iteration import Phase

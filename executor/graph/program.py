@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.pass_times import NOT_MOVED, PassTimes
-from helmsman.executor.passes import PhasePass
+from helmsman.executor.passes.pass_times import NOT_MOVED, PassTimes
+from helmsman.executor.passes.phase_pass import PhasePass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import DeviceMemory, ExecutorDevice
 from helmsman.executor.devices.parts import Buffer, CopyEngine
-from helmsman.executor.torch_device.buffers import TorchMemory, bytes_of
+from helmsman.executor.devices.torch.buffers import TorchMemory, bytes_of
 
 
 class DeviceTensors:

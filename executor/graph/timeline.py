@@ -17,7 +17,7 @@ from helmsman.executor.graph.operations import Names
 from helmsman.executor.graph.partition import GraphStage
 from helmsman.executor.graph.program import ActivationMove, PreparedPass, StageWork, TaskTime
 from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
-from helmsman.executor.passes import PhasePass
+from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.tensors import linears
 from helmsman.schemas.errors import BadInputError

@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import TypeVar
 
 from helmsman.executor._kernels import Buffer, Pool, time_linear
-from helmsman.executor.probe import READ_PIECE, JointProductProbe, joint_read_rate, probe_pieces, read_rate
+from helmsman.executor.devices.probe import READ_PIECE, JointProductProbe, joint_read_rate, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import ReadRegions
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -16,7 +16,7 @@ JOINT_PARTS = 4
 """The number of these parts that reads by all pools at once take."""
 JOINT_PRODUCTS = 16
 """Products by all pools at once that a profile takes at a time; a probe beside a run, of which there are fewer, takes
-more (`executor.probe.JOINT_REPEATS`)."""
+more (`executor.devices.probe.JOINT_REPEATS`)."""
 Run = Callable[[int], list[float]]
 """Repeats something so many times, and returns the seconds of each."""
 Walked = TypeVar("Walked")

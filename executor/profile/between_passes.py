@@ -12,16 +12,16 @@ import numpy as np
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Generation
-from helmsman.executor.machine import Machine, beyond_caches
+from helmsman.executor.passes.generation import Generation
 from helmsman.executor.profile.gpu_steps import gpu_steps
 from helmsman.executor.profile.samples import BetweenPassesSamples, GpuSteps
+from helmsman.executor.system.machine import Machine, beyond_caches
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.decision import plan_document
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.predict import mean_step, predict
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.memory import ScalarT, arena_beside, view
-from helmsman.executor.machine import beyond_caches
+from helmsman.executor.system.machine import beyond_caches
 from helmsman.schemas.formats import Format, StoredFormat, is_plain
 
 _LINE = 64

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 
 from helmsman.executor._kernels import CopyEngine
-from helmsman.executor.probe import COPY_BYTES, copy_buffers, link_sample
+from helmsman.executor.devices.probe import COPY_BYTES, copy_buffers, link_sample
 from helmsman.executor.profile.processor import PAIRS
 from helmsman.executor.profile.samples import LinkSamples
 

@@ -25,7 +25,7 @@ from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 if TYPE_CHECKING:
     import torch
 
-    from helmsman.executor.torch_device.weights import Weight
+    from helmsman.executor.devices.torch.weights import Weight
 
 ROTATED = 512 << 20
 """Bytes of matrices, or of caches, that together exceed any L2."""
@@ -49,7 +49,7 @@ def measure_cuda() -> CudaSamples:
     devices that nothing uses. `CUDA_VISIBLE_DEVICES` selects another."""
     import torch
 
-    from helmsman.executor.torch_device.probe import copy_times
+    from helmsman.executor.devices.torch.probe import copy_times
 
     device = torch.device("cuda", 0)
     free, capacity = torch.cuda.mem_get_info(0)
@@ -63,7 +63,7 @@ def measure_cuda() -> CudaSamples:
 
 def measure_processor(device: "torch.device", samples: ProcessorSamples, read_bytes: int | None = None) -> None:
     """Reads, products and attention of a device that PyTorch drives; `read_bytes`: as probes beside runs read."""
-    from helmsman.executor.torch_device.probe import READ_BYTES, read_times
+    from helmsman.executor.devices.torch.probe import READ_BYTES, read_times
 
     read_bytes = read_bytes or READ_BYTES
     samples.read_bytes = read_bytes
@@ -84,7 +84,7 @@ def _measure_products(
     shapes: Sequence[tuple[int, int]],
     many: Sequence[int],
 ) -> None:
-    from helmsman.executor.torch_device.probe import product_times
+    from helmsman.executor.devices.torch.probe import product_times
 
     read = quantile(samples.read, 0.5)
     for rows, columns in shapes:
@@ -98,7 +98,7 @@ def _measure_products(
 
 
 def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":
-    from helmsman.executor.torch_device.probe import random_weight
+    from helmsman.executor.devices.torch.probe import random_weight
 
     count = min(MAX_MATRICES, max(2, ROTATED // size_of(rows * columns, fmt)))
     return [random_weight(device, fmt, rows, columns) for _ in range(count)]
@@ -108,10 +108,10 @@ def _measure_attention(device: "torch.device", samples: ProcessorSamples, fmt: F
     """Of one token over whole buckets of positions, as decode steps read them."""
     import torch
 
-    from helmsman.executor.torch_device.attention import attend_at_once
-    from helmsman.executor.torch_device.buffers import dtype_of
-    from helmsman.executor.torch_device.positions import BUCKET
-    from helmsman.executor.torch_device.probe import times
+    from helmsman.executor.devices.torch.attention import attend_at_once
+    from helmsman.executor.devices.torch.buffers import dtype_of
+    from helmsman.executor.devices.torch.positions import BUCKET
+    from helmsman.executor.devices.torch.probe import times
 
     read, kind = quantile(samples.read, 0.5), dtype_of(fmt)
     query = torch.randn(1, 1, HEADS, HEAD_DIM, device=device)
@@ -141,7 +141,7 @@ def _ways(device: "torch.device") -> dict[str, tuple["torch.device", "torch.devi
 
 def _links(device: "torch.device") -> Iterator[tuple[str, LinkSamples]]:
     """Copies of page-locked memory both ways."""
-    from helmsman.executor.torch_device.probe import copy_times
+    from helmsman.executor.devices.torch.probe import copy_times
 
     for name, ends in _ways(device).items():
         link_samples = LinkSamples()

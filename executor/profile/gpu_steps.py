@@ -6,11 +6,11 @@ The executor runs a model of small matrices all on the GPU, and with single oper
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
-from helmsman.executor.generation import Generation
-from helmsman.executor.measure import timed_passes
+from helmsman.executor.measuring.measure import timed_passes
+from helmsman.executor.passes.generation import Generation
 from helmsman.executor.profile.samples import GpuSteps
 from helmsman.lowering.graph import Task
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.hardware import Hardware, OverheadKind, lane_owner
 from helmsman.schemas.plan import Plan
 

@@ -8,12 +8,12 @@ import numpy as np
 from helmsman.executor._kernels import Buffer, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
-from helmsman.executor.dimensions import dimensions
-from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.machine import beyond_caches
+from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.profile.buffers import filled_as, filled_weights
 from helmsman.executor.profile.question import LayerQuestion
-from helmsman.executor.rope import rope_tables
+from helmsman.executor.stages.dimensions import dimensions
+from helmsman.executor.stages.rope import rope_tables
+from helmsman.executor.system.machine import beyond_caches
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.storage import BLOCK, in_blocks

@@ -12,7 +12,7 @@ import numpy as np
 from helmsman.executor._kernels import Buffer, DiskFile, Queue
 from helmsman.executor.profile.layer import Layers, Seconds, matrices
 from helmsman.executor.profile.layer_traffic import LayerTraffic
-from helmsman.planner.balance import BalancedShares, balance
+from helmsman.planner.cost.balance import BalancedShares, balance
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
 from helmsman.schemas.storage import BLOCK, in_blocks
 from helmsman.schemas.units import format_bytes

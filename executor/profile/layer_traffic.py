@@ -10,7 +10,7 @@ from typing import Literal
 
 from helmsman.executor._kernels import CopyEngine, packed_size
 from helmsman.executor.devices.memory import arena_beside
-from helmsman.executor.formats import F32_BYTES
+from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.layer import Layers, Seconds, matrices, matrix_shape, vectors
 from helmsman.schemas.formats import StoredFormat, is_plain, rows_size, size_of

@@ -9,11 +9,11 @@ from statistics import harmonic_mean, median
 from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size
-from helmsman.executor.probe import PRODUCT
+from helmsman.executor.devices.probe import PRODUCT
 from helmsman.executor.profile.bench import MeasurementBuffers, linear_run
 from helmsman.executor.profile.quality import VISITS, MeasuredPoint
 from helmsman.executor.profile.samples import ProcessorSamples
-from helmsman.planner.device_rates import input_bytes
+from helmsman.planner.cost.device_rates import input_bytes
 from helmsman.schemas.formats import Precision, StoredFormat
 
 GEMM_SHAPE = PRODUCT

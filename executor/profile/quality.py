@@ -1,10 +1,10 @@
 """The quality of a profile: every point is measured in a quiet spell if there is one, and again while it was disturbed.
 
 A point is the smallest thing that is measured at once: one size of one format, one stage, one link. How much others
-took while it was measured is kept with it (`executor.interference.disturbance`). Others on the same memory outside this
-machine take no processor time that it sees: what they do shows in how far the samples of a point lie apart, and such a
-point is measured again as well; whatever stays so has figures as wide as its samples lie apart. Times of a few
-microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign.
+took while it was measured is kept with it (`executor.system.interference.disturbance`). Others on the same memory
+outside this machine take no processor time that it sees: what they do shows in how far the samples of a point lie
+apart, and such a point is measured again as well; whatever stays so has figures as wide as its samples lie apart. Times
+of a few microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign.
 
 A machine may also be slow for seconds, steadily, and nobody to be seen: rates that are not measured against one taken
 beside them are measured in several visits, apart in time, so that no such spell is most of them. Clock, readings of the
@@ -17,8 +17,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
-from helmsman.executor.interference import Moment, disturbance, moment
 from helmsman.executor.profile.samples import UnsettledPoints
+from helmsman.executor.system.interference import Moment, disturbance, moment
 from helmsman.schemas.figures import DISTURBED
 
 BUDGET_S = 90.0

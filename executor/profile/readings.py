@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from helmsman.executor.probe import PRODUCT_TOKENS
+from helmsman.executor.devices.probe import PRODUCT_TOKENS
 from helmsman.executor.profile.samples import (
     BusySamples,
     HandoverSamples,

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage
-from helmsman.executor.attention_block import attending_block
 from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.devices.specs import Block, UniformSpec
-from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.buffers import filled_as
 from helmsman.executor.profile.synthetic_stage import KV_FORMAT, MODEL
+from helmsman.executor.stages.attention_block import attending_block
+from helmsman.executor.stages.dimensions import dimensions
 from helmsman.schemas.formats import size_of
 
 ATTENDED = MODEL.model_copy(update={"layers": 1, "heads": 16, "kv_heads": 8, "qk_norm": False})

@@ -7,8 +7,7 @@ from itertools import cycle
 from operator import attrgetter
 
 from helmsman.executor._kernels import CopyEngine, Pool
-from helmsman.executor.interference import cpu_times, others_share
-from helmsman.executor.machine import Machine, beyond_caches
+from helmsman.executor.measuring.host_facts import host_facts
 from helmsman.executor.profile import processor
 from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.between_passes import measure_between_passes
@@ -16,7 +15,6 @@ from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda
 from helmsman.executor.profile.disturbance import marked
 from helmsman.executor.profile.handovers import measure_handovers
-from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import measure, read_point
 from helmsman.executor.profile.prompts import Step
@@ -38,6 +36,8 @@ from helmsman.executor.profile.samples import (
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.spread_samples import SpreadSamples
 from helmsman.executor.profile.synthetic_stage import measure_stage
+from helmsman.executor.system.interference import cpu_times, others_share
+from helmsman.executor.system.machine import Machine, beyond_caches
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware

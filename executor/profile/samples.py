@@ -42,7 +42,7 @@ class ProcessorSamples:
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
     disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
-    """Share of the time that others took (`executor.interference.disturbance`) while `linear`, `gemm ROUNDING`,
+    """Share of the time that others took (`executor.system.interference.disturbance`) while `linear`, `gemm ROUNDING`,
     `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
     reads_disturbed: list[float] = field(default_factory=list)
     """Share of the time that others took from every one of `read`."""

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from helmsman.executor.interference import disturbance
 from helmsman.executor.profile.quality import Watch
+from helmsman.executor.system.interference import disturbance
 from helmsman.schemas.figures import DISTURBED
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
-from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.samples import StageSamples
+from helmsman.executor.stages.dimensions import dimensions
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration

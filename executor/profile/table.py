@@ -10,8 +10,6 @@ from statistics import fmean
 from typing import Any, Protocol, TypeVar
 
 from helmsman.executor._kernels import CopyEngine, Pool
-from helmsman.executor.interference import cpu_times, others_share
-from helmsman.executor.machine import Machine
 from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.layer import Layers, Seconds, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_expansion import ExpansionTimes, measure_expansion
@@ -23,6 +21,8 @@ from helmsman.executor.profile.quality import MeasuredPoint, Session, Watch
 from helmsman.executor.profile.question import LayerQuestion, MeasuredDevice
 from helmsman.executor.profile.samples import UnsettledPoints
 from helmsman.executor.profile.table_place import TablePlace
+from helmsman.executor.system.interference import cpu_times, others_share
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.units import format_bytes
 

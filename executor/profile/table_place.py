@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from helmsman.executor.devices.opening import assign_cpus
-from helmsman.executor.machine import Machine
-from helmsman.executor.profile.host import host_facts
+from helmsman.executor.measuring.host_facts import host_facts
 from helmsman.executor.profile.question import LayerQuestion, MeasuredDevice, profile_key
+from helmsman.executor.system.machine import Machine
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Device, Hardware, Link

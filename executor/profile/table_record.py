@@ -10,7 +10,7 @@ from helmsman.executor.profile.table import TableSamples
 from helmsman.executor.profile.table_devices import NOW, informed
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.hwdb.fit import figure
-from helmsman.planner.table_prices import shape_of
+from helmsman.planner.cost.table_prices import shape_of
 from helmsman.schemas.figures import DISTURBED, Figure, Source
 from helmsman.schemas.hardware import OTHERS, TABLE, Device, Hardware, Link, Memory, Reading
 from helmsman.schemas.operation_table import OperationRow, OperationTable, table_name

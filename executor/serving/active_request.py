@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from helmsman.executor.sampling import Logits, Sampler
 from helmsman.executor.serving.blocks import BlockTable
 from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.text.sampling import Logits, Sampler
 from helmsman.scheduler.decision import Home
 
 

@@ -9,14 +9,13 @@ from typing import Self
 
 import numpy as np
 
-from helmsman.executor.depth import fill
+from helmsman.executor.cache.depth import fill
 from helmsman.executor.devices.iterations import Lanes, LayerCopies, ServingPass, SubBatch
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.loading import open_store
-from helmsman.executor.machine import Machine
-from helmsman.executor.passes import passes_of
-from helmsman.executor.plan_check import check_executed, check_native, check_passes
-from helmsman.executor.prompt import check_context, check_request
+from helmsman.executor.homes.storage import open_storage
+from helmsman.executor.passes.phase_pass import passes_of
+from helmsman.executor.passes.plan_check import check_executed, check_native, check_passes
+from helmsman.executor.programs.loading import open_store
 from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
@@ -26,7 +25,8 @@ from helmsman.executor.serving.places import open_places, open_serving_lanes, pl
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating, seat
-from helmsman.executor.storage import open_storage
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.prompt import check_context, check_request
 from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes import MOVES, PhasePass
+from helmsman.executor.passes.phase_pass import MOVES, PhasePass
 from helmsman.lowering.dataflow import TOKEN
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError

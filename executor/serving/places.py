@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.machine import Machine
-from helmsman.executor.passes import PhasePass
+from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.serving.move_check import check_moves
-from helmsman.planner.native_room import host_beside
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.serving.native_room import host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, activation_lane
 from helmsman.schemas.plan import Plan

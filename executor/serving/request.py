@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-from helmsman.executor.sampling import GREEDY, Sampling
+from helmsman.executor.text.sampling import GREEDY, Sampling
 
 OnToken = Callable[[int], None]
 """Given every token in order, by the loop's thread. It must not block."""

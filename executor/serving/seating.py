@@ -3,22 +3,22 @@ and one for each cohort."""
 
 from dataclasses import dataclass
 
-from helmsman.executor.attention_block import attending_block
+from helmsman.executor.cache.kv import Caches, Heads, LayerCache, Part, kv_format
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import RaggedSpec
-from helmsman.executor.dimensions import dimensions
-from helmsman.executor.kv import Caches, Heads, LayerCache, Part, kv_format
-from helmsman.executor.passes import PhasePass
-from helmsman.executor.rope import rope_tables
+from helmsman.executor.homes.staging import Staging, stage_weights
+from helmsman.executor.homes.store import WeightLoader
+from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.streams import TokenTable, streamed_weights, table_of
-from helmsman.executor.stage import StageBuilder
-from helmsman.executor.staging import Staging, stage_weights
-from helmsman.executor.weights.store import WeightLoader
+from helmsman.executor.stages.attention_block import attending_block
+from helmsman.executor.stages.dimensions import dimensions
+from helmsman.executor.stages.rope import rope_tables
+from helmsman.executor.stages.stage import StageBuilder
 from helmsman.lowering.rules import Cached
-from helmsman.planner.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
+from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.plan import Plan
 

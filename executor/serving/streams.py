@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 
 from helmsman.executor._kernels import StreamedWeights
-from helmsman.executor.chains import Stops
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.iterations import WeightMove
+from helmsman.executor.devices.moves import Move, Read
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import Linear
-from helmsman.executor.moves import Move, Read
-from helmsman.executor.passes import DeviceUse, PhasePass
-from helmsman.executor.staging import Staging
-from helmsman.executor.storage import Storage
-from helmsman.executor.weight_moves import WeightMoves
-from helmsman.executor.weights.store import WeightLoader
+from helmsman.executor.homes.staging import Staging
+from helmsman.executor.homes.storage import Storage
+from helmsman.executor.homes.store import WeightLoader
+from helmsman.executor.moves.weight_moves import WeightMoves
+from helmsman.executor.passes.chains import Stops
+from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan
 

@@ -9,7 +9,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option

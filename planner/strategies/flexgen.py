@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Literal
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from math import ceil, inf
 from pathlib import Path
 
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.options import option
 from helmsman.planner.registry import Method

@@ -13,11 +13,11 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import linears
-from helmsman.planner.costs import CostModel
+from helmsman.planner.batches.largest import most
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.decision import Decision
-from helmsman.planner.largest import most
-from helmsman.planner.objective import phase_weights
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.objective import phase_weights
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import TableOptions

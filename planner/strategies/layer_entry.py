@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.decision import Decision
-from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.options import option
+from helmsman.planner.prediction.launches import driven
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import paper_option

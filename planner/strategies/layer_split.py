@@ -14,14 +14,14 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
-from helmsman.planner.cache_bytes import kv_block_bytes
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.page_locking import page_locks, pinned_extra
-from helmsman.planner.predict import mean_step, pass_seconds, predict
-from helmsman.planner.prompt_passes import weighted_passes
+from helmsman.planner.memory.cache_bytes import kv_block_bytes
+from helmsman.planner.memory.page_locking import page_locks, pinned_extra
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.prediction.predict import mean_step, pass_seconds, predict
+from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill

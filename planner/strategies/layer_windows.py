@@ -7,8 +7,8 @@ from math import ceil
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import Placement
-from helmsman.planner.cache_bytes import page_bytes
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.cache_bytes import page_bytes
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Schedule
 

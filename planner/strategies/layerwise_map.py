@@ -6,7 +6,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Literal
 
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.decision import Decision
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest

@@ -15,7 +15,7 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.choice import Choice, Contender, Risk
-    from helmsman.planner.costs import CostOptions
+    from helmsman.planner.cost.model import CostOptions
     from helmsman.planner.decision import Decision
     from helmsman.planner.request import PlanRequest
     from helmsman.schemas.hardware import Hardware
@@ -144,7 +144,7 @@ def _contender(request: "PlanRequest[RecommendedOptions]", decision: "Decision",
     a limit."""
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.choice import Contender
-    from helmsman.planner.objective import weighted_interval, weights_of_all
+    from helmsman.planner.prediction.objective import weighted_interval, weights_of_all
     from helmsman.planner.slo import limits_of
 
     options, objective = request.prices, request.objective
@@ -176,11 +176,11 @@ def _at_same_prices(decision: "Decision", options: "CostOptions", objective: "Ob
     """The decision of a simple strategy as the search prices plans: by the operation table that fits. Candidates that
     were compared at other prices have no place beside it."""
     from helmsman.lowering.placement import batches_together
-    from helmsman.planner.costs import CostModel
-    from helmsman.planner.footprint import at_footprint
-    from helmsman.planner.objective import objective_seconds
-    from helmsman.planner.predict import predict
-    from helmsman.planner.table_prices import table_prices
+    from helmsman.planner.cost.footprint import at_footprint
+    from helmsman.planner.cost.model import CostModel
+    from helmsman.planner.cost.table_prices import table_prices
+    from helmsman.planner.prediction.objective import objective_seconds
+    from helmsman.planner.prediction.predict import predict
 
     plan = decision.plan
     costs = CostModel(at_footprint(plan), options, table_prices(plan))
@@ -231,7 +231,7 @@ def _proof(objective: "Objective", plan: "Plan", searched: "Plan") -> "Certifica
     """The proof of the search for another plan than its own: none that it could have made takes less than its bound.
     No proof where the plan, being none of those, takes less: the bound says nothing about it."""
     from helmsman.lowering.placement import batches_together
-    from helmsman.planner.objective import weighted_interval, weights_of_all
+    from helmsman.planner.prediction.objective import weighted_interval, weights_of_all
     from helmsman.schemas.plan import Certificate
 
     if searched.certificate is None:

@@ -13,9 +13,9 @@ from itertools import islice
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.planner.decision import Decision
-from helmsman.planner.memory import memory_use
-from helmsman.planner.objective import phase_weights, weighted_seconds
-from helmsman.planner.predict import mean_step
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.objective import phase_weights, weighted_seconds
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.ends import End

@@ -11,7 +11,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest

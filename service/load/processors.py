@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from helmsman.executor.interference import CpuTimes, others_share
+from helmsman.executor.system.interference import CpuTimes, others_share
 
 OTHERS = "others_cpu_share"
 """Note of a table of served requests: the share of the machine's processor time that others used."""

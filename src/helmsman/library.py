@@ -27,7 +27,7 @@ from helmsman.schemas.serving_question import ServingQuestion
 
 if TYPE_CHECKING:
     from helmsman.executor.ask_run import Execution
-    from helmsman.executor.sampling import Sampling
+    from helmsman.executor.text.sampling import Sampling
     from helmsman.schemas.trace import Trace
 
 Asked = PlanRequest[Any] | PlanQuestion | Mapping[str, object]
@@ -118,7 +118,7 @@ def simulate(plan: Plan | Decision) -> dict[str, Any]:
     >>> simulate(plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}))["ttft_s"] > 0
     True
     """
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document
     from helmsman.simulator.stream import simulate as replayed
@@ -170,9 +170,9 @@ def profile(loopback: str | None = None) -> Hardware:
     """
     from datetime import UTC, datetime
 
-    from helmsman.executor.machine import Machine
     from helmsman.executor.profile.run import profile as measured
     from helmsman.executor.profile.settings import Loopback
+    from helmsman.executor.system.machine import Machine
 
     settings = None if loopback is None else Loopback.parse(loopback) if loopback else Loopback()
     return measured(Machine.this(), settings, f"{datetime.now(UTC):%Y-%m-%d}")
@@ -214,7 +214,7 @@ def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float
     """
     from helmsman.analysis.check import check as checked
     from helmsman.analysis.report import document
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.schemas.trace import Trace
 
     if not isinstance(tolerance, int | float) or not 0.0 < tolerance <= MOST_TOLERANCE:

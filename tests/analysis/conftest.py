@@ -4,7 +4,7 @@ import pytest
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion

@@ -10,9 +10,9 @@ from helmsman.analysis.rows import TermRow
 from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel
-from helmsman.planner.device_rates import product_rate
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.device_rates import product_rate
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Figure, Hardware

@@ -9,12 +9,12 @@ from helmsman.analysis.comparison import Answer, answer, misused, nearest, ranke
 from helmsman.analysis.comparison_table import short_label, table, why_not
 from helmsman.analysis.front import batches, front, points
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
-from helmsman.planner.speed import speed
+from helmsman.planner.prediction.speed import speed
 from helmsman.planner.strategies.layer_search import decide as decide_split
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
-from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError

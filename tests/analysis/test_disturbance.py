@@ -17,10 +17,10 @@ from helmsman.cli import serve as helm_serve
 from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.fit import exact
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decision import evidence
 from helmsman.planner.disturbances import disturbed_figures, undisturbed
-from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.predict import predict
+from helmsman.planner.prediction.predict import predict
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure, disturbed_figure
 from helmsman.schemas.hardware import LEFT, OTHERS, Efficiency, Hardware, Interrupts, Reading

@@ -11,7 +11,7 @@ from helmsman.analysis.expected_pass import expect
 from helmsman.analysis.passes import MeasuredPass, passes_of
 from helmsman.analysis.scaling import Scaling
 from helmsman.cli.plan import main
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document

@@ -19,7 +19,7 @@ from helmsman.analysis.plots.strategy_bars import draw_strategies
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.speed import planned
+from helmsman.planner.prediction.speed import planned
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, Interval, KvRule, LayerRange, Plan, Residence, Seconds, Select

@@ -12,9 +12,9 @@ from helmsman.analysis.probed_hardware import at_probed_rates
 from helmsman.hwdb.fit import figure
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel
-from helmsman.planner.plan_costs import cost_model
-from helmsman.planner.predict import mean_step, pass_interval, pass_seconds
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.prediction.predict import mean_step, pass_interval, pass_seconds
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency, Hardware

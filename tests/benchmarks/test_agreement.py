@@ -8,7 +8,7 @@ from plans import make_hardware, make_plan
 from shapes import small_model
 
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.planner.rounding import with_rounding
+from helmsman.planner.cost.rounding import with_rounding
 from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, KvFormat, Precision, StoredFormat
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.workload import Workload

@@ -17,7 +17,7 @@ from layer_machines import loopback_record, two_cpus
 from helmsman.analysis.plots.picture import image
 from helmsman.executor.profile import layer_times
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.schemas.errors import BadInputError
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.stream import simulate

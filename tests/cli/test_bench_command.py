@@ -16,10 +16,10 @@ from two_cpus import TWO_CPUS
 
 from helmsman.cli.bench import main
 from helmsman.executor._kernels import isa
-from helmsman.executor.bench import BenchRunner
-from helmsman.executor.bench import tests_of as combined
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
+from helmsman.executor.measuring.bench import BenchRunner
+from helmsman.executor.measuring.bench import tests_of as combined
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.bench import Bench
 from helmsman.schemas.plan import Plan

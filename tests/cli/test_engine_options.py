@@ -5,7 +5,7 @@ import json
 import pytest
 
 from helmsman.cli.plan import main
-from helmsman.planner.accept import accept
+from helmsman.planner.checks.accept import accept
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 

@@ -6,7 +6,7 @@ import pytest
 
 import helmsman
 from helmsman.cli.plan import main
-from helmsman.planner.accept import accept
+from helmsman.planner.checks.accept import accept
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document

@@ -6,7 +6,7 @@ import pytest
 from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
-from helmsman.planner.largest import doubling
+from helmsman.planner.batches.largest import doubling
 
 ASKED = ("--hw", "rtx3060-5600x", "--prompt-tokens", "512", "--output-tokens", "32")
 MEMORY = ("--vram-avail", "1.5GB", "--ram-avail", "3GB")
@@ -47,7 +47,7 @@ def test_the_next_larger_batch_does_not_fit(capsys, tmp_path, strategy):
     [
         ("hetegen", "helmsman.planner.strategies.hetegen"),
         ("flexgen-lp", "helmsman.planner.strategies.offload.policy_prices"),
-        ("optimal", "helmsman.planner.strategies.optimal.blocks"),
+        ("optimal", "helmsman.planner.strategies.optimal.pricing.blocks"),
     ],
 )
 def test_far_too_many_batches_are_refused_before_they_are_lowered(capsys, monkeypatch, strategy, module):

@@ -11,7 +11,7 @@ from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.accept import accept
+from helmsman.planner.checks.accept import accept
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document

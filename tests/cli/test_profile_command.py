@@ -11,7 +11,6 @@ from layer_machines import loopback_record, two_cpus
 from helmsman.cli import output
 from helmsman.cli.plan import main as plan
 from helmsman.cli.profile import build_parser, main
-from helmsman.executor.machine import Machine
 from helmsman.executor.profile import run as profiler
 from helmsman.executor.profile import table
 from helmsman.executor.profile.layer_expansion import ExpansionTimes
@@ -20,8 +19,9 @@ from helmsman.executor.profile.layer_storage import DiskTimes, StorageTimes
 from helmsman.executor.profile.layer_times import DeviceTimes
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import TableSamples
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.balance import BalancedShares
+from helmsman.planner.cost.balance import BalancedShares
 from helmsman.schemas.hardware import LEFT, OTHERS, Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.write import whole_file

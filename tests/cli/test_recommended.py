@@ -13,10 +13,10 @@ from helmsman.cli.plan import main
 from helmsman.planner import choice
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE, Contender, choose
 from helmsman.planner.decision import Decision
-from helmsman.planner.explain import explain
-from helmsman.planner.speed import interval
-from helmsman.planner.speed import planned as plan_compared
+from helmsman.planner.prediction.speed import interval
+from helmsman.planner.prediction.speed import planned as plan_compared
 from helmsman.planner.strategies.recommended import _proof
+from helmsman.planner.words.explain import explain
 from helmsman.schemas.objective import OBJECTIVES, Objective
 from helmsman.schemas.plan import Interval, PassedOver, Plan
 from helmsman.schemas.read import parse_document, read_document

@@ -18,8 +18,8 @@ from helmsman.cli.run import main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.file_formats import file_formats
 from helmsman.planner.mixed_formats import with_formats
 from helmsman.planner.strategies.streaming.place import place as put

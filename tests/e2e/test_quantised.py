@@ -19,9 +19,9 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.planner.accept import accept
-from helmsman.planner.memory import memory_use
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.place import place
 from helmsman.schemas.errors import UsageError

@@ -20,10 +20,11 @@ from splits import with_storage
 from two_cpus import TWO_CPUS
 
 from helmsman.cli.run import main
-from helmsman.executor import measure, prober, storage
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
+from helmsman.executor.homes import storage
+from helmsman.executor.measuring import measure, prober
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -381,13 +382,13 @@ def test_what_is_read_is_not_written(run: Run, tokens: Any, capsys: pytest.Captu
     assert Path(prompt).read_text() == "1 2 3"
 
 
-_INTERRUPT = "import os, signal, sys; from helmsman.cli.run import main; from helmsman.executor import {module} as m; "
+_INTERRUPT = "import os, signal, sys; from helmsman.cli.run import main; import helmsman.executor.{module} as m; "
 _INTERRUPT += "signal.signal(signal.SIGINT, signal.default_int_handler); "  # background jobs of shells ignore it
 _INTERRUPT += "f = {place}; {place} = lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), f(*a, **k))[1]; "
 _INTERRUPT += "sys.exit(main())"
 INTERRUPTED = {
     "first token": _INTERRUPT.format(module="engine", place="m.Engine._chosen"),
-    "loading": _INTERRUPT.format(module="storage", place="m.Storage.write"),
+    "loading": _INTERRUPT.format(module="homes.storage", place="m.Storage.write"),
 }
 """The signal arrives in the middle: before what a pass chose is known, or as a weight is about to be stored."""
 

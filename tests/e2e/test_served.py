@@ -75,7 +75,7 @@ def test_together_as_alone(policy: str, checkpoint: Path) -> None:
 
 def test_a_pytorch_device_serves(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan says which device it is; processors stand for the GPU."""
-    monkeypatch.setattr("helmsman.executor.machine._accelerators", lambda: {"cuda": ("cpu",)})
+    monkeypatch.setattr("helmsman.executor.system.machine._accelerators", lambda: {"cuda": ("cpu",)})
     check(on_torch(PLAN), "neo", checkpoint)
 
 

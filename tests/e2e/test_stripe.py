@@ -14,8 +14,8 @@ from helmsman.cli.plan import main as plan
 from helmsman.cli.profile import main as profile
 from helmsman.cli.run import main as run
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.executor.machine import Machine
 from helmsman.executor.profile import layer_expansion, layer_storage, layer_times, quality
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.read import read_document

@@ -13,18 +13,18 @@ from plans import make_plan
 from shapes import small_model
 from splits import make_frame
 
-from helmsman.executor import loading
 from helmsman.executor._kernels import Arena, Pool, compress_rows, q4_row_size, turn_rows
+from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.memory import view
 from helmsman.executor.engine import Engine
-from helmsman.executor.kv import Caches
-from helmsman.executor.measure import spans_of
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.executor.programs import loading
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import Cached
-from helmsman.planner.strategies.optimal.block_ways import Division, block_ways
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.block_ways import Division, block_ways
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import KvRule, LayerRange, Part, Plan, Schedule, Select

@@ -15,13 +15,13 @@ from shapes import small_model
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.chat import Chat, ChatReply, ReplyOptions
-from helmsman.executor.chat_template import ChatTemplate, open_template
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.sampling import Sampler, Sampling
-from helmsman.executor.template_process import Renderer
-from helmsman.executor.text import Text, open_text
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.chat_template import ChatTemplate, open_template
+from helmsman.executor.text.sampling import Sampler, Sampling
+from helmsman.executor.text.template_process import Renderer
+from helmsman.executor.text.tokenizer import Text, open_text
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan

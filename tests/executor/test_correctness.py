@@ -17,7 +17,7 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights import checkpoint as checkpoint_module
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model

@@ -12,9 +12,9 @@ from helmsman.executor._kernels import CopyEngine
 from helmsman.executor.devices.base import ATTEMPTS, LinkSample
 from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.devices.opening import assign_cpus, open_devices
-from helmsman.executor.interference import CpuTimes, others_share
-from helmsman.executor.machine import Machine
-from helmsman.executor.room import RESERVE
+from helmsman.executor.system.interference import CpuTimes, others_share
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.system.room import RESERVE
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, InfeasibleError
 
 FOUR = Machine(cpus=(2, 3, 6, 7), memory=1 << 30, cache_bytes=1 << 20)

@@ -16,14 +16,14 @@ from shapes import small_model
 from splits import make_frame
 
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Generation
-from helmsman.executor.measure import spans_of
-from helmsman.executor.passes import PhasePass, passes_of
-from helmsman.executor.stage import divides
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.executor.passes.generation import Generation
+from helmsman.executor.passes.phase_pass import PhasePass, passes_of
+from helmsman.executor.stages.stage import divides
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import FFN_OPS
-from helmsman.planner.costs import CostOptions
-from helmsman.planner.memory import memory_use
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError

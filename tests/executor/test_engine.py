@@ -15,12 +15,12 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Measured, Request, measure, spans_of, trace
+from helmsman.executor.measuring.measure import Measured, Request, measure, spans_of, trace
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.machine_line import facts_in
 from helmsman.lowering.lower import lower
 from helmsman.lowering.tensors import parameters
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.usage import memory_use
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
 from helmsman.schemas.read import digest

@@ -13,11 +13,11 @@ from gguf_bytes import gguf, u32
 from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.homes.store import as_f32
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
 from helmsman.executor.weights.opening import Weights, open_weights
-from helmsman.executor.weights.store import as_f32
 from helmsman.hwdb.gguf_header import Header, read_header
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.stored_names import gguf_name, stored_tensors

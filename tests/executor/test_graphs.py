@@ -30,8 +30,8 @@ from helmsman.executor.graph.ir import HelmGraph, Node, mistakes
 from helmsman.executor.graph.names import operations_of
 from helmsman.executor.graph.operations import costs
 from helmsman.executor.graph.partition import cut
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import spans_of
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import Formats, operations

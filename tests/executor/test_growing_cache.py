@@ -11,10 +11,10 @@ from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from shapes import small_model
 
-from helmsman.executor import growing_cache
 from helmsman.executor.engine import Engine
-from helmsman.executor.measure import spans_of
-from helmsman.planner.memory import memory_use
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.executor.programs import growing_cache
+from helmsman.planner.memory.usage import memory_use
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload
 

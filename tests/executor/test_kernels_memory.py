@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, Pool, pack, packed_size, time_read
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.formats import Format
 
 

@@ -21,11 +21,11 @@ from splits import make_frame, with_storage
 
 from helmsman.analysis.check import check as compare
 from helmsman.executor.engine import Engine
-from helmsman.executor.measure import Request, measure, spans_of, trace
+from helmsman.executor.measuring.measure import Request, measure, spans_of, trace
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostOptions
-from helmsman.planner.memory import memory_use
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.accelerate import Accelerate
 from helmsman.planner.strategies.engines.question import EngineQuestion
 from helmsman.planner.strategies.engines.question import EngineRules as Software

@@ -16,12 +16,12 @@ from shapes import small_model
 from splits import make_frame, with_storage
 
 from helmsman.executor.engine import Engine
-from helmsman.executor.measure import spans_of
-from helmsman.planner.costs import CostOptions
-from helmsman.planner.strategies.optimal.block_ways import BlockWay
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.offered_ways import offered
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.configurations.offered_ways import offered
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.store import store_of

@@ -20,7 +20,7 @@ from splits import make_frame
 from helmsman.executor import _kernels as kernels
 from helmsman.executor.devices import memory
 from helmsman.executor.engine import Engine
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan

@@ -20,13 +20,13 @@ from helmsman.analysis.check import check
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Generation
-from helmsman.executor.measure import Request, measure, spans_of, trace
+from helmsman.executor.measuring.measure import Request, measure, spans_of, trace
+from helmsman.executor.passes.generation import Generation
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.planner.accept import accept
-from helmsman.planner.memory import memory_use
-from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.memory.usage import memory_use
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import Plan, Residence, Select

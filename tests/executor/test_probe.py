@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from helmsman.executor import probe
 from helmsman.executor._kernels import Arena, Pool
+from helmsman.executor.devices import probe
 from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 
 SIZE, TOGETHER, ALONE = 1000, 2.0, 1.0

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from plans import make_hardware
 
-from helmsman.executor import prober as prober_module
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.machine import Machine
-from helmsman.executor.probe import panel_bytes
-from helmsman.executor.prober import Prober, middle
+from helmsman.executor.devices.probe import panel_bytes
+from helmsman.executor.measuring import prober as prober_module
+from helmsman.executor.measuring.prober import Prober, middle
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 from helmsman.schemas.trace import Probe
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from virtual_link import VirtualLink
 
-from helmsman.executor import probe
-from helmsman.executor.machine import Machine
+from helmsman.executor.devices import probe
 from helmsman.executor.profile import copies, synthetic_stage
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.record import record
@@ -24,10 +23,11 @@ from helmsman.executor.profile.samples import (
     StageSamples,
 )
 from helmsman.executor.profile.settings import Loopback
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.fit import Z90, figure, quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.serving_names import HOST_ATTENTION
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.hardware import Hardware, Host

@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from helmsman.executor import machine as this_machine
-from helmsman.executor.machine import beyond_caches
-from helmsman.executor.probe import READ_PIECE, probe_pieces
+from helmsman.executor.devices.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers
+from helmsman.executor.system import machine as this_machine
+from helmsman.executor.system.machine import beyond_caches
 
 
 @pytest.mark.parametrize("size", [4096, 1 << 20, 9 << 20])

@@ -6,7 +6,6 @@ from statistics import median
 import pytest
 from test_profile import found, synthetic_profile
 
-from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbance import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.prompts import FEW_ROWS, GEMM_SHAPE, Round, rates_of
@@ -19,6 +18,7 @@ from helmsman.executor.profile.samples import (
     StageSamples,
     UnsettledPoints,
 )
+from helmsman.executor.system.interference import CpuTimes, Moment, disturbance
 from helmsman.schemas.figures import SHARES, SLOWINGS, Figure, disturbed_figure, undisturbed_figure
 from helmsman.schemas.hardware import LEFT, Hardware
 from helmsman.schemas.read import parse_document

@@ -4,10 +4,7 @@ import time
 
 from test_profile import found, synthetic_gpu, synthetic_record
 
-from helmsman.executor import machine as this_machine
-from helmsman.executor import probe
-from helmsman.executor.interference import Moment
-from helmsman.executor.machine import Machine
+from helmsman.executor.devices import probe
 from helmsman.executor.profile import (
     bench,
     between_passes,
@@ -25,6 +22,9 @@ from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.run import profile, steps
 from helmsman.executor.profile.settings import Loopback
+from helmsman.executor.system import machine as this_machine
+from helmsman.executor.system.interference import Moment
+from helmsman.executor.system.machine import Machine
 
 NARROW = synthetic_stage.MODEL.model_copy(update={"hidden": 256, "heads": 2, "kv_heads": 1, "ffn": 512, "vocab": 1024})
 """The synthetic stage's model, with as many blocks."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.spread_samples import SpreadSamples
+from helmsman.executor.system.interference import CpuTimes, Moment
 
 
 def watch(shares: list[float]) -> Watch:

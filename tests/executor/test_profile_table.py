@@ -14,8 +14,6 @@ from layer_machines import LATENCY, LAYER, OPT_LAYER, RATE, loopback_record, two
 
 from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
 from helmsman.executor.devices.memory import view
-from helmsman.executor.interference import CpuTimes, Moment
-from helmsman.executor.machine import Machine
 from helmsman.executor.profile import (
     layer_expansion,
     layer_reshape,
@@ -35,10 +33,12 @@ from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
 from helmsman.executor.profile.table_devices import with_turning
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.executor.profile.table_record import PART, SWEEP, TOOK, extended
+from helmsman.executor.system.interference import CpuTimes, Moment
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.disturbances import disturbed_figures
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.split_rules import SplitRules

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from helmsman.executor.generation import Progress
+from helmsman.executor.passes.generation import Progress
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.workload import Workload
 

@@ -11,11 +11,11 @@ from shapes import small_model
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.storage import Storage
+from helmsman.executor.homes.storage import Storage
+from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.weights.checkpoint import Checkpoint
-from helmsman.executor.weights.store import WeightLoader
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.usage import memory_use
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.workload import Workload

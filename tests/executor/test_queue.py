@@ -21,8 +21,8 @@ from helmsman.executor._kernels import (
     pack,
     packed_size,
 )
-from helmsman.executor.machine import Machine
-from helmsman.executor.moves import Move, Pieces
+from helmsman.executor.devices.moves import Move, Pieces
+from helmsman.executor.system.machine import Machine
 
 SIZE = 8192
 CPU = Machine.this().cpus[0]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from helmsman.executor import probe
+from helmsman.executor.devices import probe
 from helmsman.executor.devices.base import LinkSample
-from helmsman.executor.rates import per_second
+from helmsman.executor.system.rates import per_second
 from helmsman.schemas.errors import DisturbedError
 
 PIECE: Any = SimpleNamespace(size=1 << 20, part=lambda start, stop: None)

@@ -18,8 +18,8 @@ from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.engine import ServingEngine
+from helmsman.executor.system.machine import Machine
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 

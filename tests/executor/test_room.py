@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from control_groups import limited_group
 
-from helmsman.executor.machine import Machine
-from helmsman.executor.room import RESERVE, ControlGroup, System, capacity, check_room, limits, room
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.system.room import RESERVE, ControlGroup, System, capacity, check_room, limits, room
 from helmsman.schemas.errors import HardwareUnavailableError
 
 GIB = 2**30
@@ -80,7 +80,7 @@ def test_this_machine_has_room() -> None:
 def test_the_address_space_is_a_limit_too() -> None:
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32));"
-        "from helmsman.executor.room import capacity, room; print(capacity(), room())"
+        "from helmsman.executor.system.room import capacity, room; print(capacity(), room())"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     whole, left = map(int, done.stdout.split())
@@ -90,7 +90,7 @@ def test_the_address_space_is_a_limit_too() -> None:
 def test_a_real_control_group_is_seen() -> None:
     script = (
         "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
-        "from helmsman.executor.room import capacity, room; print(capacity(), room())"
+        "from helmsman.executor.system.room import capacity, room; print(capacity(), room())"
     )
     with limited_group(GIB // 2) as group:
         asked = [sys.executable, "-c", script, str(group)]

@@ -10,7 +10,7 @@ from family_models import family_model
 from transformers import AutoConfig
 
 from helmsman.executor.checkpoint.config import hf_config
-from helmsman.executor.rope import rope_tables
+from helmsman.executor.stages.rope import rope_tables
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.schemas.model import LinearScaling, LongRope, Model, Rope
 

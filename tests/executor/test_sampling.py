@@ -23,11 +23,11 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.tokenizer import byte_ids, tokenizer_json
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Request, run_once
-from helmsman.executor.sampling import Sampler, Sampling, chooser, distribution
-from helmsman.executor.stopping import StoppedStream, before_stop
-from helmsman.executor.text import Text, TextStream
+from helmsman.executor.measuring.measure import Request, run_once
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.sampling import Sampler, Sampling, chooser, distribution
+from helmsman.executor.text.stopping import StoppedStream, before_stop
+from helmsman.executor.text.tokenizer import Text, TextStream
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 

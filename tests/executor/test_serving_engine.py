@@ -15,14 +15,14 @@ from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Arena, CopyEngine, DiskFile, Event
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.sampling import Sampling
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
-from helmsman.planner.kv_budget import limits_of
-from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.executor.system.machine import Machine
+from helmsman.executor.text.sampling import Sampling
+from helmsman.planner.serving.kv_budget import limits_of
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.decision import Chunk, Home, Kind, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError

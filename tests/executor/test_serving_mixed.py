@@ -22,11 +22,11 @@ from tests.support.virtual_serving import Clock, landed, real_seconds, virtual_s
 from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import DiskFile
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import StepResult
+from helmsman.executor.system.machine import Machine
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import SchedulingDecision
 from helmsman.scheduler.limits import HOST_ORDERS

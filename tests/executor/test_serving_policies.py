@@ -10,11 +10,11 @@ from test_serving_engine import CONTEXT, OUTPUT, Alone, plan_of, prompts_of
 from tests.support.virtual_serving import VirtualTime
 from two_cpus import TWO_CPUS
 
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import RequestEnd, RequestOptions
+from helmsman.executor.system.machine import Machine
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits

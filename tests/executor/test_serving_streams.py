@@ -14,12 +14,12 @@ from test_serving_engine import CONTEXT, LIMITS, OUTPUT, Alone, Checkpoints, che
 from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Arena, DiskFile, StreamedWeights
-from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.planner.kv_budget import limits_of
-from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.serving.kv_budget import limits_of
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.decision import Chunk, Home, Kind, SchedulingDecision
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat

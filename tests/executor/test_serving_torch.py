@@ -32,15 +32,15 @@ from two_cpus import TWO_CPUS
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.machine import Machine
+from helmsman.executor.devices.torch.cohort import TorchCohort
+from helmsman.executor.devices.torch.copies import CopyLane
+from helmsman.executor.devices.torch.ragged_rows import RaggedRows
+from helmsman.executor.devices.torch.ragged_stage import RaggedStage
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
-from helmsman.executor.torch_device.cohort import TorchCohort
-from helmsman.executor.torch_device.copies import CopyLane
-from helmsman.executor.torch_device.ragged_rows import RaggedRows
-from helmsman.executor.torch_device.ragged_stage import RaggedStage
-from helmsman.planner.native_room import fitted
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.serving.native_room import fitted
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.scheduler.limits import Limits

@@ -13,7 +13,7 @@ from shapes import small_model
 from splits import make_frame
 
 from helmsman.executor.engine import Engine
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import UsageError

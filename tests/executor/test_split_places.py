@@ -17,14 +17,14 @@ from quantised import write_quantised
 from shapes import small_model
 from splits import with_storage
 
-from helmsman.executor import storage
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.measure import spans_of
-from helmsman.executor.plan_check import check_executed
+from helmsman.executor.homes import storage
+from helmsman.executor.measuring.measure import spans_of
+from helmsman.executor.passes.plan_check import check_executed
 from helmsman.lowering.lower import lower
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware

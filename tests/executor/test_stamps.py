@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from helmsman.executor.stamps import TaskStamps
+from helmsman.executor.passes.stamps import TaskStamps
 
 
 def test_a_task_done_once_has_its_own_stamps():

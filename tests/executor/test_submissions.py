@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from helmsman.executor.submissions import JointTasks, hazards, returning, steps_of, submissions
+from helmsman.executor.programs.submissions import JointTasks, hazards, returning, steps_of, submissions
 
 
 def together(lanes, deps, groups=()):

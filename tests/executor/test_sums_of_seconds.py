@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from helmsman.executor import probe
 from helmsman.executor._kernels import Pool
-from helmsman.executor.probe import COLUMNS, READ_PIECE, panel_bytes, random_matrix, read_rate, weights_rate
+from helmsman.executor.devices import probe
+from helmsman.executor.devices.probe import COLUMNS, READ_PIECE, panel_bytes, random_matrix, read_rate, weights_rate
 from helmsman.executor.profile.processor import _shares
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.lowering.ops import PANEL

@@ -3,8 +3,8 @@
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from helmsman.executor.chat_template import ChatTemplate
-from helmsman.executor.template_process import Renderer, RenderLimits
+from helmsman.executor.text.chat_template import ChatTemplate
+from helmsman.executor.text.template_process import Renderer, RenderLimits
 from helmsman.schemas.errors import BadInputError
 
 CHATML = """{%- for message in messages %}

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.tokenizer import byte_symbols, tokenizer_json
-from helmsman.executor.text import Text, open_text
+from helmsman.executor.text.tokenizer import Text, open_text
 from helmsman.schemas.errors import BadInputError
 
 MODEL = family_model("qwen3")

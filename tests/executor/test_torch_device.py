@@ -22,20 +22,20 @@ from splits import make_frame
 
 from helmsman.executor._kernels import Arena, Pool, Stage
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.executor.dimensions import dimensions
+from helmsman.executor.devices.torch.attention import attend_part, merge
+from helmsman.executor.devices.torch.buffers import TorchMemory
+from helmsman.executor.devices.torch.caches import cache_of
+from helmsman.executor.devices.torch.lane import TorchLane
+from helmsman.executor.devices.torch.pinning import page_ranges
+from helmsman.executor.devices.torch.regions import regions_of
+from helmsman.executor.devices.torch.row_formats import RowFormat
+from helmsman.executor.devices.torch.stage import TorchStage
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
-from helmsman.executor.measure import Request, measure, trace
-from helmsman.executor.torch_device.attention import attend_part, merge
-from helmsman.executor.torch_device.buffers import TorchMemory
-from helmsman.executor.torch_device.caches import cache_of
-from helmsman.executor.torch_device.lane import TorchLane
-from helmsman.executor.torch_device.pinning import page_ranges
-from helmsman.executor.torch_device.regions import regions_of
-from helmsman.executor.torch_device.row_formats import RowFormat
-from helmsman.executor.torch_device.stage import TorchStage
+from helmsman.executor.measuring.measure import Request, measure, trace
+from helmsman.executor.stages.dimensions import dimensions
+from helmsman.executor.system.machine import Machine
 from helmsman.lowering.buffers import cache_expansion_bytes
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
@@ -324,6 +324,6 @@ def test_a_lane_without_its_device_fails_once(monkeypatch: pytest.MonkeyPatch) -
     def refuse(device: torch.device) -> None:
         raise RuntimeError("no driver")
 
-    monkeypatch.setattr("helmsman.executor.torch_device.lane._stream", refuse)
+    monkeypatch.setattr("helmsman.executor.devices.torch.lane._stream", refuse)
     with pytest.raises(RuntimeError, match="no driver"):
         TorchLane(torch.device("cuda"))

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from helmsman.executor.torch_device import marks
-from helmsman.executor.torch_device.attention import attend_at_once
-from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
-from helmsman.executor.torch_device.marks import Mark
-from helmsman.executor.torch_device.operation_times import PASSES, OperationTimes
-from helmsman.executor.torch_device.positions import Positions
-from helmsman.executor.torch_device.rotation import angles_at, rotate
-from helmsman.executor.torch_device.weights import TorchLinear, weight_of
+from helmsman.executor.devices.torch import marks
+from helmsman.executor.devices.torch.attention import attend_at_once
+from helmsman.executor.devices.torch.buffers import TorchBuffer, dtype_of
+from helmsman.executor.devices.torch.marks import Mark
+from helmsman.executor.devices.torch.operation_times import PASSES, OperationTimes
+from helmsman.executor.devices.torch.positions import Positions
+from helmsman.executor.devices.torch.rotation import angles_at, rotate
+from helmsman.executor.devices.torch.weights import TorchLinear, weight_of
 from helmsman.schemas.formats import Format
 
 CPU = torch.device("cpu")

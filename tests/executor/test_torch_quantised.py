@@ -20,14 +20,14 @@ from helmsman.executor._kernels import (
     q4_row_size,
     unpack,
 )
-from helmsman.executor.moves import ExpansionMove
-from helmsman.executor.torch_device import probe
-from helmsman.executor.torch_device.buffers import TorchBuffer
-from helmsman.executor.torch_device.codes import pack_codes, unpack_codes
-from helmsman.executor.torch_device.expansion import expand
-from helmsman.executor.torch_device.groups import pack_groups, unpack_groups
-from helmsman.executor.torch_device.quantised import expand_panels, expand_rows
-from helmsman.executor.torch_device.weights import QuantisedWeight, weight_of
+from helmsman.executor.devices.moves import ExpansionMove
+from helmsman.executor.devices.torch import probe
+from helmsman.executor.devices.torch.buffers import TorchBuffer
+from helmsman.executor.devices.torch.codes import pack_codes, unpack_codes
+from helmsman.executor.devices.torch.expansion import expand
+from helmsman.executor.devices.torch.groups import pack_groups, unpack_groups
+from helmsman.executor.devices.torch.quantised import expand_panels, expand_rows
+from helmsman.executor.devices.torch.weights import QuantisedWeight, weight_of
 from helmsman.lowering.buffers import EXPANDED_VALUES, expanded_values
 from helmsman.schemas.formats import StoredFormat
 

@@ -61,8 +61,8 @@ def _either(data: bytes, chance: Random) -> bytes:
 
 def _simulated(data: bytes) -> None:
     """A plan that is accepted is simulated, too."""
-    from helmsman.planner.accept import accept
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.checks.accept import accept
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.stream import simulate
 
@@ -128,8 +128,8 @@ def _prepare_executed(folder: Path) -> Case:
     """Plans that are accepted make the tokens that processors alone make, or are refused before they run."""
     from helmsman.executor.checkpoint.write import write_checkpoint
     from helmsman.executor.engine import Engine
-    from helmsman.executor.machine import Machine
-    from helmsman.planner.accept import accept
+    from helmsman.executor.system.machine import Machine
+    from helmsman.planner.checks.accept import accept
 
     checkpoint, machine = folder / "checkpoint", Machine.this()
     write_checkpoint(MODEL, checkpoint, seed=1, fmt="f32")
@@ -195,7 +195,7 @@ def _gguf(folder: Path) -> Sequence[bytes]:
 
 
 def _read_gguf(path: Path) -> None:
-    from helmsman.executor.text import open_text
+    from helmsman.executor.text.tokenizer import open_text
     from helmsman.executor.weights.opening import open_weights
     from helmsman.hwdb.load_model import load_model
     from helmsman.lowering.tensors import tensors
@@ -230,7 +230,7 @@ def _tokenizers(folder: Path) -> Sequence[bytes]:
 
 
 def _read_tokenizer(path: Path) -> None:
-    from helmsman.executor.text import open_text
+    from helmsman.executor.text.tokenizer import open_text
 
     found = open_text(path.parent, MODEL.vocab)
     if found is not None:
@@ -240,7 +240,7 @@ def _read_tokenizer(path: Path) -> None:
 def _traces(folder: Path) -> Sequence[bytes]:
     from io import BytesIO
 
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.schemas.trace import Trace, TraceInfo, write_trace
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.stream import timeline

@@ -19,7 +19,7 @@ from helmsman.cli import comparison
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as sim
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.executor.measure import Measured
+from helmsman.executor.measuring.measure import Measured
 from helmsman.executor.profile import run
 from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import request_from

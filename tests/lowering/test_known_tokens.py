@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.executor.plan_check import check_executed
+from helmsman.executor.passes.plan_check import check_executed
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import plan_document
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import predict
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import predict
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
@@ -102,7 +102,7 @@ def test_a_block_attends_once_its_known_tokens_are_there():
 
 
 def test_decode_steps_know_of_no_store():
-    from helmsman.planner.predict import mean_step
+    from helmsman.planner.prediction.predict import mean_step
 
     with_store, without = (lower(flexgen(store), mean_step(frame().workload)).tasks for store in ("dram", None))
     assert with_store == without

@@ -108,8 +108,8 @@ def test_the_host_s_blocks_have_no_pages() -> None:
 
 @pytest.mark.parametrize("latency", [0.0, 1e-3])
 def test_a_step_takes_at_least_its_pages_over_the_link(latency: float) -> None:
-    from helmsman.planner.costs import CostModel
-    from helmsman.planner.predict import pass_seconds
+    from helmsman.planner.cost.model import CostModel
+    from helmsman.planner.prediction.predict import pass_seconds
     from helmsman.simulator.replay import replay
 
     rate = 1e6

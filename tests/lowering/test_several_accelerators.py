@@ -8,9 +8,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step, predict
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select

@@ -4,7 +4,7 @@ import pytest
 from questions import asked
 
 from helmsman.lowering.lower import lower
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.whole_blocks import place
 
 

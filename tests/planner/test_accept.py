@@ -7,7 +7,7 @@ from random_cases import random_split
 
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.accept import accept
+from helmsman.planner.checks.accept import accept
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.schemas.errors import BadInputError, InfeasibleError
@@ -108,7 +108,7 @@ def test_a_context_beyond_the_sliding_window_is_refused(plan):
 
 def test_streamed_weights_need_room_where_they_are_used(plan):
     """All weights at home, all work on the accelerator: its memory must hold what streams in."""
-    from helmsman.planner.memory import memory_use
+    from helmsman.planner.memory.usage import memory_use
 
     streamed = plan.model_copy(
         update={

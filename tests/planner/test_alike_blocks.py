@@ -10,10 +10,10 @@ from helmsman.lowering.ops import BLOCK_OPS, op_extent
 from helmsman.lowering.placement import batches_together, known
 from helmsman.lowering.rules import homes, kv_homes, places
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.alike_blocks import alike
-from helmsman.planner.costs import CostModel, work_of
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.cost.model import CostModel, work_of
+from helmsman.planner.memory.alike_blocks import alike
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.scheduler.iteration import PHASES, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure

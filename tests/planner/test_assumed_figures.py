@@ -8,7 +8,7 @@ from shapes import small_model
 
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.hwdb.percentiles import STRETCH, End, duration_at, rate_at
-from helmsman.planner.assumed_figures import (
+from helmsman.planner.cost.assumed_figures import (
     GPU_HANDOVER_S,
     INTERRUPTED,
     JOINT_SHARE,
@@ -17,9 +17,9 @@ from helmsman.planner.assumed_figures import (
     PASS_S,
     with_assumed,
 )
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.predict import predict
-from helmsman.planner.sensitivity import HANDOVERS, sensitivity
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.prediction.predict import predict
+from helmsman.planner.prediction.sensitivity import HANDOVERS, sensitivity
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware

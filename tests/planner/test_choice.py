@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE, MOST_PASSED_OVER, choose
-from helmsman.planner.complexity import Complexity
-from helmsman.planner.sensitivity import Sensitivity
+from helmsman.planner.prediction.complexity import Complexity
+from helmsman.planner.prediction.sensitivity import Sensitivity
 from helmsman.schemas.plan import Interval
 
 

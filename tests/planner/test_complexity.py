@@ -5,7 +5,7 @@ from plans import make_plan
 from shapes import small_model
 from splits import split_placement
 
-from helmsman.planner.complexity import Complexity, complexity
+from helmsman.planner.prediction.complexity import Complexity, complexity
 from helmsman.schemas.plan import ComputeRule, Part, Residence, Select
 
 MODEL = small_model("qwen3")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from seeds import seeds
 
-from helmsman.planner.strategies.optimal.compose import ComposeResult, compose
-from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
-from helmsman.planner.strategies.optimal.simple_compositions import simple
-from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
+from helmsman.planner.strategies.optimal.program.compose import ComposeResult, compose
+from helmsman.planner.strategies.optimal.program.relaxation import dual, relaxation
+from helmsman.planner.strategies.optimal.program.ways import Room, Ways, undominated
+from helmsman.planner.strategies.optimal.search.simple_compositions import simple
 
 TIMED, SMALL = 40, 500
 

@@ -7,7 +7,7 @@ from lowered import at, busy, graphs, median, pooled, question, ranges
 from plain_clock import makespan
 
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import predict_phase
+from helmsman.planner.prediction.predict import predict_phase
 from helmsman.simulator.replay import replay
 from helmsman.timing.pools import Pools
 

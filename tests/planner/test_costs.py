@@ -14,13 +14,13 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import Formats, block_ops
-from helmsman.planner.between_terms import HANDOVER, JOIN, SUBMISSION
-from helmsman.planner.bound import bytes_bound
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.curves import interpolate
-from helmsman.planner.device_rates import blended, product_rate
+from helmsman.planner.cost.curves import interpolate
+from helmsman.planner.cost.device_rates import blended, product_rate
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.prediction.between_terms import HANDOVER, JOIN, SUBMISSION
+from helmsman.planner.prediction.bound import bytes_bound
+from helmsman.planner.prediction.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Source

@@ -7,12 +7,12 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.tensors import block_tensors, output_tensors, parameters
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.launches import driven, floor
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.launches import driven, floor
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.accelerate import Accelerate, modules_kept
 from helmsman.planner.strategies.engines.overrides import overrides_of
 from helmsman.planner.strategies.engines.question import EngineQuestion

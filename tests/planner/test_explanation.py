@@ -3,10 +3,10 @@
 import pytest
 from questions import asked
 
-from helmsman.planner.strategies.optimal.ablation import undone
-from helmsman.planner.strategies.optimal.active_rules import rules
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.explanation import explanation
+from helmsman.planner.strategies.optimal.explain.ablation import undone
+from helmsman.planner.strategies.optimal.explain.active_rules import rules
+from helmsman.planner.strategies.optimal.explain.explanation import explanation
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.read import digest, parse_document

@@ -7,14 +7,14 @@ import pytest
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.optimal.ablation import undone
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
-from helmsman.planner.strategies.optimal.divisible import DivisibleQuestion, divisible_blocks, on_machine
-from helmsman.planner.strategies.optimal.explanation import explanation, near_to, own
-from helmsman.planner.strategies.optimal.quantities import quantities
-from helmsman.planner.strategies.optimal.shadow_prices import priced
+from helmsman.planner.strategies.optimal.explain.ablation import undone
+from helmsman.planner.strategies.optimal.explain.divisible import DivisibleQuestion, divisible_blocks, on_machine
+from helmsman.planner.strategies.optimal.explain.explanation import explanation, near_to, own
+from helmsman.planner.strategies.optimal.explain.quantities import quantities
+from helmsman.planner.strategies.optimal.explain.shadow_prices import priced
+from helmsman.planner.strategies.optimal.search.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question

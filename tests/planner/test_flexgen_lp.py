@@ -8,10 +8,10 @@ from questions import LAPTOP, limited
 from seeds import seeds
 
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import shortages
+from helmsman.planner.memory.usage import shortages
 from helmsman.planner.strategies.flexgen_lp import FlexGenLp, divisions
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.linear_program import best_shares

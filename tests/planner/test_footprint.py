@@ -6,10 +6,10 @@ import pytest
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.footprint import hit_rate, with_kept
+from helmsman.planner.cost.footprint import hit_rate, with_kept
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.machine import roles
-from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.streaming.place import Frame

@@ -9,8 +9,8 @@ from seeds import seeds
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import PANEL, op_extent
-from helmsman.planner.accept import accept
-from helmsman.planner.predict import mean_step
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.hetegen import HeteGen, shared_matrices
 from helmsman.planner.strategies.streaming.divided_rows import Division, place
 from helmsman.planner.strategies.streaming.shared_rows import RowCost, Shared

@@ -10,9 +10,9 @@ from served_plans import NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import replica_cost
-from helmsman.planner.predict import pass_seconds
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.prediction.predict import pass_seconds
+from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch

@@ -10,7 +10,7 @@ from helmsman.hwdb.percentiles import STRETCH
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from helmsman.planner.knots import KnotTable, straight
+from helmsman.planner.serving.knots import KnotTable, straight
 
 MOST = 3000
 

@@ -7,9 +7,9 @@ from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.kv_budget import activation_bytes, limits_of
-from helmsman.planner.memory import memory_use
-from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.serving.kv_budget import activation_bytes, limits_of
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import LayerRange, Residence, Schedule, Select

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import pytest
 from questions import asked
 
-from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.finalist import Finalist
-from helmsman.planner.strategies.optimal.label import contents, label, told_apart
-from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.configurations.block_ways import on_accelerator, on_host
+from helmsman.planner.strategies.optimal.configurations.label import contents, label, told_apart
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment
+from helmsman.planner.strategies.optimal.search.compositions import Aim
+from helmsman.planner.strategies.optimal.search.finalist import Finalist
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
 STEP = Aim("decode step", {"decode": 1.0})

@@ -11,12 +11,12 @@ from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.complexity import Complexity, complexity
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.launches import ceiling, driven, floor
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step
-from helmsman.planner.sensitivity import HANDOVERS, LAUNCH, sensitivity
+from helmsman.planner.prediction.complexity import Complexity, complexity
+from helmsman.planner.prediction.launches import ceiling, driven, floor
+from helmsman.planner.prediction.predict import mean_step
+from helmsman.planner.prediction.sensitivity import HANDOVERS, LAUNCH, sensitivity
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload

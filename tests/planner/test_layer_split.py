@@ -12,11 +12,11 @@ from seeds import seeds
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.predict import mean_step, phase_seconds
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.prediction.predict import mean_step, phase_seconds
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion

@@ -13,12 +13,12 @@ from questions import asked
 from helmsman.cli.plan import main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.mixed_formats import with_formats
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.mixed_bound import MixedBound
-from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment
+from helmsman.planner.strategies.optimal.search.compositions import Aim
+from helmsman.planner.strategies.optimal.search.finalist import predicted
+from helmsman.planner.strategies.optimal.search.mixed_bound import MixedBound
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
 AIMS = [

@@ -12,10 +12,10 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE
 from helmsman.planner.decide import decide
-from helmsman.planner.explain import explain
-from helmsman.planner.objective import objective_seconds, phase_weights
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights
 from helmsman.planner.registry import OWN, method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.words.explain import explain
 from helmsman.schemas.objective import OBJECTIVES
 from helmsman.schemas.units import format_seconds
 from helmsman.schemas.workload import Workload

@@ -10,12 +10,12 @@ from questions import limited
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.rules import kv_homes
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.caches import divisions, interleaved, least_away
 from helmsman.planner.strategies.offload.place import Keeping

@@ -11,8 +11,8 @@ from helmsman.lowering.buffers import kept_bytes
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import FFN_OPS
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
-from helmsman.planner.buffers import staging_bytes
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.buffers import staging_bytes
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping, place
 from helmsman.planner.strategies.percentages import FlexGenPercentages

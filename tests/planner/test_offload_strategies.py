@@ -9,11 +9,11 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.stages import stage_of
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap, best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping

@@ -8,8 +8,8 @@ import pytest
 from plans import figure, make_hardware
 from splits import with_storage
 
-from helmsman.planner.balance import balance, spread
-from helmsman.planner.stripes import parallel, stripes, together
+from helmsman.planner.cost.balance import balance, spread
+from helmsman.planner.cost.stripes import parallel, stripes, together
 from helmsman.schemas.errors import BadInputError
 
 RATES = (2.0, 1.0, 1.0, 1.0)

@@ -7,7 +7,7 @@ import pytest
 from lowered import SMALL, at, crossing, graphs, period, pooled, question, ranges, without_streams
 from op_tables import try_one
 
-from helmsman.planner.predict import predict_phase
+from helmsman.planner.prediction.predict import predict_phase
 from helmsman.planner.strategies.op_split.options import SearchOptions
 from helmsman.planner.strategies.op_split.steady import crossings
 from helmsman.planner.strategies.op_split.strategy import OpSplit

@@ -12,8 +12,8 @@ from seeds import seeds
 from shapes import small_model
 from splits import make_frame, with_storage
 
-from helmsman.planner.costs import CostOptions
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.strategies.op_split.feasible import ENDS, SplitRoom
 from helmsman.planner.strategies.op_split.search import search
 from helmsman.planner.strategies.op_split.split_rules import SplitRules

@@ -9,9 +9,9 @@ from plans import figure
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.prediction.predict import mean_step, predict
 from helmsman.planner.strategies.op_split.interference import BesideLinks, delayed
 from helmsman.planner.strategies.op_split.pipeline import Section
 from helmsman.planner.strategies.op_split.split_rules import SplitRules

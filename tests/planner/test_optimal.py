@@ -12,19 +12,19 @@ from questions import asked, simulated
 from shapes import small_model
 from splits import make_frame
 
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.layer_search import decide as decide_split
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
-from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.pricing.blocks import Blocks
+from helmsman.planner.strategies.optimal.search.compositions import Aim
+from helmsman.planner.strategies.optimal.search.finalist import predicted
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.twinpilots import TwinPilots

@@ -8,17 +8,17 @@ import pytest
 from plans import figure
 from questions import asked
 
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.block_ways import on_host
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
-from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.interplay import Interplay
-from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.stored_blocks import fullest
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.strategies.optimal.configurations.block_ways import on_host
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.stored_blocks import fullest
+from helmsman.planner.strategies.optimal.pricing.interplay import Interplay
+from helmsman.planner.strategies.optimal.search.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.search.finalist import predicted
+from helmsman.planner.strategies.optimal.search.tracks import Tracks
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.schemas.hardware import JointProducts
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})

@@ -8,9 +8,9 @@ import pytest
 from paces import random_pace
 from seeds import seeds
 
-from helmsman.planner.strategies.optimal.flow import flow_seconds
-from helmsman.planner.strategies.optimal.order import arranged_each, exchanged, lined_up, seconds, timed
-from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track, paced
+from helmsman.planner.strategies.optimal.order.flow import flow_seconds
+from helmsman.planner.strategies.optimal.order.order import arranged_each, exchanged, lined_up, seconds, timed
+from helmsman.planner.strategies.optimal.order.pace import HOST, Pace, Track, paced
 
 
 def test_blocks_for_which_nothing_comes_follow_each_other():

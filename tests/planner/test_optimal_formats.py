@@ -8,8 +8,8 @@ import pytest
 from pairs import least_of_pairs
 from questions import SERVER, asked, simulated
 
-from helmsman.planner.accept import accept
-from helmsman.planner.memory import memory_use
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.layerwise_map import best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
@@ -17,10 +17,10 @@ from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_host
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.finalists import Finalists
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, block_ways, on_host
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.search.compositions import Aim
+from helmsman.planner.strategies.optimal.search.finalists import Finalists
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.weights_on_host import WeightsOnHost
@@ -106,7 +106,7 @@ def test_groups_where_they_are_faster():
 def test_finalists_with_less_in_groups_are_of_the_question_that_was_asked(monkeypatch):
     """A finalist's question tells the explanation, the proof and the rules of its plan which search it is of."""
     monkeypatch.setattr(
-        "helmsman.planner.strategies.optimal.finalists._GOOD_GAP", -1.0
+        "helmsman.planner.strategies.optimal.search.finalists._GOOD_GAP", -1.0
     )  # narrower questions are all asked
     whole = question(*ALL, vram=700, model="Qwen3-8B", layers=4)
     search, narrow = Finalists(whole, STEP), Finalists(whole, STEP, fewer=False)

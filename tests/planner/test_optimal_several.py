@@ -10,19 +10,19 @@ from questions import simulated
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
-from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.order import arranged_each, lined_up, seconds
-from helmsman.planner.strategies.optimal.pace import HOST, Track, paced
-from helmsman.planner.strategies.optimal.resident import resident
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.strategies.optimal.configurations.block_ways import on_accelerator, on_host
+from helmsman.planner.strategies.optimal.configurations.resident import resident
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.order.order import arranged_each, lined_up, seconds
+from helmsman.planner.strategies.optimal.order.pace import HOST, Track, paced
+from helmsman.planner.strategies.optimal.search.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.search.finalist import predicted
+from helmsman.planner.strategies.optimal.search.symmetry import SymmetricWays
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.symmetry import SymmetricWays
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import InfeasibleError

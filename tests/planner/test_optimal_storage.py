@@ -11,19 +11,19 @@ from questions import asked, simulated
 from splits import with_storage
 
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.accept import accept
-from helmsman.planner.buffers import STOPS
+from helmsman.planner.checks.accept import accept
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.buffers import STOPS
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.flexgen_lp import FlexGenLp
 from helmsman.planner.strategies.offload.place import Keeping
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, from_storage, on_host
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.explanation import near_to
-from helmsman.planner.strategies.optimal.quantities import quantities
-from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.shadow_prices import priced
-from helmsman.planner.strategies.optimal.stored_blocks import needs_store
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, block_ways, from_storage, on_host
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.stored_blocks import needs_store
+from helmsman.planner.strategies.optimal.explain.explanation import near_to
+from helmsman.planner.strategies.optimal.explain.quantities import quantities
+from helmsman.planner.strategies.optimal.explain.shadow_prices import priced
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.store import WeightStore, store_of

@@ -8,14 +8,14 @@ from plain_clock import makespan
 from questions import asked, simulated
 
 from helmsman.lowering.lower import lower
-from helmsman.planner.predict import pass_seconds
-from helmsman.planner.strategies.optimal.block_ways import on_accelerator
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.order import seconds
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.prediction.predict import pass_seconds
+from helmsman.planner.strategies.optimal.configurations.block_ways import on_accelerator
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.order.order import seconds
+from helmsman.planner.strategies.optimal.search.compositions import Aim
+from helmsman.planner.strategies.optimal.search.tracks import Tracks
+from helmsman.planner.strategies.optimal.search.turn_stages import TurnStages
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.tracks import Tracks
-from helmsman.planner.strategies.optimal.turn_stages import TurnStages
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.store import WeightStore
 

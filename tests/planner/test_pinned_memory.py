@@ -6,11 +6,11 @@ from splits import make_layout
 from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
-from helmsman.planner.largest import largest_batch
+from helmsman.planner.batches.largest import largest_batch
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.page_locking import pinned_bytes
+from helmsman.planner.memory.page_locking import pinned_bytes
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.schemas.errors import InfeasibleError

@@ -7,9 +7,9 @@ import pytest
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.predict import mean_step, predict_phase
+from helmsman.planner.prediction.predict import mean_step, predict_phase
 from helmsman.planner.strategies.op_split.search import Split
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit

@@ -11,10 +11,10 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.iteration_cost import replica_cost
-from helmsman.planner.memory import memory_use
-from helmsman.planner.pipeline_parallel import elsewhere_bytes, in_rounds, stage_layers
-from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.pipeline_parallel import elsewhere_bytes, in_rounds, stage_layers
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload

@@ -5,8 +5,8 @@ import re
 import pytest
 
 import helmsman
-from helmsman.planner.explain import explain
-from helmsman.planner.plan_picture import picture
+from helmsman.planner.words.explain import explain
+from helmsman.planner.words.plan_picture import picture
 from helmsman.schemas.plan import Plan
 
 LENGTHS = {"prompt_tokens": 64, "output_tokens": 16}

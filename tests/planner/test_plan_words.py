@@ -5,7 +5,7 @@ import re
 import pytest
 
 import helmsman
-from helmsman.planner.plan_words import in_words
+from helmsman.planner.words.plan_words import in_words
 
 LENGTHS = {"prompt_tokens": 64, "output_tokens": 16}
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from questions import asked
 
-from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.slo import limits_of
-from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.store import store_of

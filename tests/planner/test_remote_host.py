@@ -8,7 +8,7 @@ import pytest
 from served_plans import layer_split
 
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
+from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
 from helmsman.scheduler._scheduling import simulate
 from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.figures import Figure

@@ -6,9 +6,9 @@ import pytest
 
 from helmsman.cli.plan import main as plan
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.device_rates import efficiency_curve
-from helmsman.planner.rounding import Wanted, rounding_of, with_rounding
-from helmsman.planner.rounding_loss import MEASURED, loss_of
+from helmsman.planner.cost.device_rates import efficiency_curve
+from helmsman.planner.cost.rounding import Wanted, rounding_of, with_rounding
+from helmsman.planner.cost.rounding_loss import MEASURED, loss_of
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, Precision, StoredFormat
 from helmsman.schemas.hardware import Device, Efficiency, Hardware

@@ -14,10 +14,10 @@ from helmsman.cli.plan import build_parser, plan_request
 from helmsman.cli.sim import main as simulate_main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decide import decide
-from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
+from helmsman.planner.prediction.launches import driven
 from helmsman.planner.strategies.op_split.finalists import layer_seconds
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit

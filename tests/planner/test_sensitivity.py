@@ -4,9 +4,9 @@ import pytest
 from plans import figure, make_hardware, make_plan
 from shapes import small_model
 
-from helmsman.planner.costs import CostModel
-from helmsman.planner.predict import predict
-from helmsman.planner.sensitivity import HANDOVERS, Sensitivity, gain, regrets, sensitivity
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.prediction.predict import predict
+from helmsman.planner.prediction.sensitivity import HANDOVERS, Sensitivity, gain, regrets, sensitivity
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 

@@ -8,24 +8,24 @@ import pytest
 from questions import asked
 
 from helmsman.lowering.ops import op_extent
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.divisible import (
+from helmsman.planner.strategies.optimal.configurations.block_ways import on_accelerator, on_host
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment
+from helmsman.planner.strategies.optimal.explain.divisible import (
     DivisibleQuestion,
     OneSide,
     beside,
     divisible_blocks,
     on_machine,
 )
-from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.quantities import Quantity, quantities
-from helmsman.planner.strategies.optimal.relaxation import relaxation
-from helmsman.planner.strategies.optimal.rules import Assignment
-from helmsman.planner.strategies.optimal.shadow_prices import priced
+from helmsman.planner.strategies.optimal.explain.quantities import Quantity, quantities
+from helmsman.planner.strategies.optimal.explain.shadow_prices import priced
+from helmsman.planner.strategies.optimal.pricing.fractional import Border, divided
+from helmsman.planner.strategies.optimal.program.relaxation import relaxation
+from helmsman.planner.strategies.optimal.program.ways import Room, Ways
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.ways import Room, Ways
 from helmsman.planner.strategies.streaming.question import Question
 
 STEP = Aim("decode step", {"decode": 1.0})

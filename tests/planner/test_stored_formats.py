@@ -11,12 +11,12 @@ from splits import WORK, make_frame, split_placement
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.format_check import cache_misfit, weights_misfit
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.checks.format_check import cache_misfit, weights_misfit
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import decode

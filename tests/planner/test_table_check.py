@@ -9,7 +9,7 @@ from fewer_blocks import fewer_blocks
 from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit

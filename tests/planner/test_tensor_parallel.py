@@ -7,11 +7,11 @@ from helmsman.hwdb.compose import compose
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import block_tensors, parameters
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import replica_cost
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
-from helmsman.planner.replica import ReplicaOptions, replica_of
-from helmsman.planner.tensor_parallel import Exchange, equal_accelerators, part_of
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
+from helmsman.planner.serving.tensor_parallel import Exchange, equal_accelerators, part_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 

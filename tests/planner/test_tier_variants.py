@@ -5,15 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.executor.plan_check import check_executed
+from helmsman.executor.passes.plan_check import check_executed
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.accept import accept
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading

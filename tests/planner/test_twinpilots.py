@@ -6,8 +6,8 @@ import pytest
 from questions import LAPTOP, SERVER, asked, simulated
 
 from helmsman.lowering.lower import lower
-from helmsman.planner.accept import accept
-from helmsman.planner.memory import memory_use
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.streaming.whole_blocks import place, runs
 from helmsman.planner.strategies.twinpilots import RoleCounts, TwinPilots, spread
 from helmsman.scheduler.iteration import prefill

@@ -11,13 +11,13 @@ from shapes import small_model
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.planner.accept import accept
-from helmsman.planner.between_terms import HANDOVER, JOIN, SUBMISSION
-from helmsman.planner.costs import CostModel
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, pass_seconds, predict
-from helmsman.planner.prompt_passes import weighted_passes
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.between_terms import HANDOVER, JOIN, SUBMISSION
+from helmsman.planner.prediction.predict import mean_step, pass_seconds, predict
+from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.layer_windows import Window

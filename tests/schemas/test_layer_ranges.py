@@ -6,7 +6,7 @@ import pytest
 from plans import make_plan
 from shapes import small_model
 
-from helmsman.planner.accept import accept
+from helmsman.planner.checks.accept import accept
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document

@@ -10,7 +10,7 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 
-from helmsman.executor.text import Text
+from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import parse_document
 from helmsman.service import body_process

@@ -7,9 +7,9 @@ import pytest
 from benchmarks.virtual_engine import VirtualEngine, tokens_of
 from http_service import MODEL, Site, byte_text, on_site
 
-from helmsman.executor.chat_template import ChatTemplate
-from helmsman.executor.sampling import Sampling
-from helmsman.executor.template_process import Renderer, RenderLimits
+from helmsman.executor.text.chat_template import ChatTemplate
+from helmsman.executor.text.sampling import Sampling
+from helmsman.executor.text.template_process import Renderer, RenderLimits
 from helmsman.service.generation import Job
 
 

@@ -9,8 +9,8 @@ from plain_clock import scheduled
 from seeds import seeds
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.between_terms import SUBMISSION, between_terms
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.prediction.between_terms import SUBMISSION, between_terms
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay, replay_stream

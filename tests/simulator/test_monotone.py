@@ -9,7 +9,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.split_rules import SplitRules

@@ -19,10 +19,10 @@ from serving import work_of
 
 from helmsman.hwdb.compose import compose
 from helmsman.lowering.graph import Task
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import replica_cost
-from helmsman.planner.pipeline_parallel import stage_layers
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.pipeline_parallel import stage_layers
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.serving_iteration import Cohort, Overlap, PromptChunk, ServingIteration, SubBatch

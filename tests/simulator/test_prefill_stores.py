@@ -10,7 +10,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place

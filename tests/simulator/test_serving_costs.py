@@ -15,8 +15,8 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import replica_cost
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select

@@ -9,7 +9,7 @@ from splits import make_frame
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.place import Layout, place
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay

@@ -15,10 +15,10 @@ from benchmarks.virtual_engine import VirtualEngine
 from shapes import small_model
 from tokenizers import Tokenizer
 
-from helmsman.executor.chat_template import ChatTemplate
 from helmsman.executor.checkpoint.tokenizer import tokenizer_json
-from helmsman.executor.template_process import Renderer
-from helmsman.executor.text import Text
+from helmsman.executor.text.chat_template import ChatTemplate
+from helmsman.executor.text.template_process import Renderer
+from helmsman.executor.text.tokenizer import Text
 from helmsman.service.admission import Bounds
 from helmsman.service.jobs import ServedModel
 from helmsman.service.server import address, listen, serving

@@ -1,7 +1,7 @@
 """A record of the machine at hand with a loopback accelerator, as a profile makes it, and a layer to ask about."""
 
-from helmsman.executor.machine import Machine
-from helmsman.executor.profile.host import host_facts
+from helmsman.executor.measuring.host_facts import host_facts
+from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.fit import exact, figure
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from helmsman.planner.strategies.optimal.pace import HOST, Pace
+from helmsman.planner.strategies.optimal.order.pace import HOST, Pace
 
 
 def random_pace(chance: Random, shortest: float = 0.0, most_lost: float = 0.95) -> Pace:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from math import inf
 
-from helmsman.planner.strategies.optimal.block_ways import BlockWay
-from helmsman.planner.strategies.optimal.finalist import predicted
-from helmsman.planner.strategies.optimal.rules import Assignment, Side
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, Side
+from helmsman.planner.strategies.optimal.search.finalist import predicted
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
 EVERYWHERE = tuple(product(("host", "accelerator"), repeat=2))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from helmsman.executor import probe, prober
+from helmsman.executor.devices import probe
+from helmsman.executor.measuring import prober
 
 
 def quick_probes(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.between_passes import BetweenPasses

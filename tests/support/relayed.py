@@ -15,9 +15,17 @@ from helmsman.executor.devices import parts
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, LinkSample, PageLocked
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.moves import (
+    UNLIMITED,
+    ExpansionMove,
+    Signals,
+    Submit,
+    Turn,
+    submit_expansion,
+    submit_turn,
+)
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.machine import Machine
-from helmsman.executor.moves import UNLIMITED, ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
+from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights.conversion import Rows
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware import Device as DeviceRecord

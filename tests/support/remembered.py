@@ -6,9 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from helmsman.analysis import ask_serving
-from helmsman.planner import iteration_cost
-from helmsman.planner.iteration_cost import ReplicaCost
-from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.serving import iteration_cost
+from helmsman.planner.serving.iteration_cost import ReplicaCost
+from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 

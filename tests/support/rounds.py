@@ -7,8 +7,8 @@ from lowered_serving import lower_serving
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
-from helmsman.planner.pipeline_parallel import stage_layers
-from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.planner.serving.pipeline_parallel import stage_layers
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.serving_iteration import ServingIteration
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
 

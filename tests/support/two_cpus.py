@@ -2,6 +2,6 @@
 
 import pytest
 
-from helmsman.executor.machine import Machine
+from helmsman.executor.system.machine import Machine
 
 TWO_CPUS = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a CPU of their own")

@@ -11,9 +11,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.ops import Formats, block_ops
 from helmsman.lowering.tensors import Tensor, block_tensors, parameters
-from helmsman.planner.cache_bytes import kv_block_bytes
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
+from helmsman.planner.memory.cache_bytes import kv_block_bytes
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import Iteration
@@ -150,7 +150,7 @@ def _softmax() -> dict[str, Answer]:
     """Table 4.2, a token at a time, merged as PyTorch devices merge parts: m, s, o with weights e^(score - m)."""
     import torch
 
-    from helmsman.executor.torch_device.attention import attend_part, merge
+    from helmsman.executor.devices.torch.attention import attend_part, merge
 
     scores, values = (2.0, 4.0, 1.0, 0.0, 1.0, 2.0), (10.0, 30.0, 5.0, 2.0, 8.0, 12.0)
     query, seen, most, found = torch.ones(1, 1, 1, 1), None, -math.inf, list[float]()

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
-from helmsman.planner.launches import launched
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.launches import launched
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.framing import with_doubts

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
-from helmsman.planner.largest import most
+from helmsman.planner.batches.largest import most
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Select

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import memory_named

@@ -10,18 +10,18 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.lowering.streams import hops
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
-from helmsman.planner.cache_bytes import kv_block_bytes
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.footprint import at_footprint
-from helmsman.planner.memory import memory_use
-from helmsman.planner.predict import mean_step
+from helmsman.planner.cost.footprint import at_footprint
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.table_prices import table_prices
+from helmsman.planner.memory.cache_bytes import kv_block_bytes
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
 from helmsman.planner.strategies.offload.policy import SHARES, Form, Kind, Policies, PolicyRoom, form
 from helmsman.planner.strategies.offload.sublayers import sublayers
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Link

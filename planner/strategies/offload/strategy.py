@@ -5,11 +5,11 @@ from functools import cached_property
 from typing import Protocol
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import weighted_seconds
-from helmsman.planner.predict import phase_seconds
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.objective import weighted_seconds
+from helmsman.planner.prediction.predict import phase_seconds
 from helmsman.planner.strategies.offload.caches import cache_label, least_away
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
 from helmsman.planner.strategies.streaming.place import Frame

@@ -10,7 +10,7 @@ from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.graph import TaskKind
 from helmsman.lowering.ops import Formats
 from helmsman.lowering.variants import reorders, varied_ops
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.hardware import Link

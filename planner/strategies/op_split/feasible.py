@@ -12,10 +12,10 @@ import numpy as np
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes, held_together, kept_bytes
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.buffers import STOPS
-from helmsman.planner.cache_bytes import kv_block_bytes
-from helmsman.planner.devices_used import devices_used
-from helmsman.planner.memory import memory_use
+from helmsman.planner.memory.buffers import STOPS
+from helmsman.planner.memory.cache_bytes import kv_block_bytes
+from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.op_split.op_bytes import CACHES, ChunkedOperation, OpBytes
 from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.pipeline import Indices

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from helmsman.lowering.graph import Task
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.strategies.op_split.layer_table import LayerTable
 from helmsman.planner.strategies.op_split.pipeline import Seconds, Section
 from helmsman.planner.strategies.streaming.work import LayerWork

@@ -8,9 +8,9 @@ import numpy as np
 
 from helmsman.lowering.tensors import linears
 from helmsman.lowering.variants import cached_elements
-from helmsman.planner.cache_bytes import kv_block_bytes
-from helmsman.planner.page_locking import page_locks, pinned_extra
-from helmsman.planner.partial_keys import partial_keys
+from helmsman.planner.memory.cache_bytes import kv_block_bytes
+from helmsman.planner.memory.page_locking import page_locks, pinned_extra
+from helmsman.planner.memory.partial_keys import partial_keys
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place

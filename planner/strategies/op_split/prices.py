@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from helmsman.lowering.graph import Task, TaskKind
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.stripes import parallel
 from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked, divided
@@ -16,7 +17,6 @@ from helmsman.planner.strategies.op_split.layer_table import layer_table as of_o
 from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.work import LayerWork
-from helmsman.planner.stripes import parallel
 from helmsman.schemas.hardware import Hardware
 
 Price = Callable[[Task], float]

@@ -9,13 +9,15 @@ from typing import Literal
 import numpy as np
 
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.batches.largest import largest_batch
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.stripes import stripes
+from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
-from helmsman.planner.largest import largest_batch
 from helmsman.planner.machine import check_separate
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.predict import phase_seconds, predict
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.prediction.predict import phase_seconds, predict
 from helmsman.planner.strategies.op_split.allowed_ranges import attention_together, leaving_one_part
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import SplitRoom
@@ -40,8 +42,6 @@ from helmsman.planner.strategies.op_split.split_rules import Compression, SplitR
 from helmsman.planner.strategies.streaming.division import DivisionPiece, joined
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.strategies.streaming.work import LayerWork, layer_work
-from helmsman.planner.stripes import stripes
-from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain

@@ -22,9 +22,9 @@ from dataclasses import dataclass, replace
 from helmsman.lowering.ops import DIVIDED, LINEAR_OPS, Formats, Operation
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, check_cache_use, varied_ops
-from helmsman.planner.expansion import line
+from helmsman.planner.cost.expansion import line
+from helmsman.planner.cost.table_prices import shape_of
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.table_prices import shape_of
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from helmsman.planner.objective import phase_weights
-from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.prediction.objective import phase_weights
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.workload import Workload

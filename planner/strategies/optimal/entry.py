@@ -9,7 +9,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.slo import limits_of
 from helmsman.planner.strategies.common_options import OptimalOptions, memory_named
 from helmsman.planner.strategies.optimal.aims import aim_of, tokens_of
-from helmsman.planner.strategies.optimal.compositions import EFFORT
+from helmsman.planner.strategies.optimal.search.compositions import EFFORT
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -50,7 +50,7 @@ def _search_of(request: PlanRequest[OptimalOptions]) -> Optimal:
 
 def _explanation(optimal: Optimal, plan: Plan) -> Explanation:
     """Why the plan is best; what that needs is imported where it is asked for."""
-    from helmsman.planner.strategies.optimal.explanation import explanation
+    from helmsman.planner.strategies.optimal.explain.explanation import explanation
 
     return explanation(optimal, plan, tokens_of(optimal.question.objective, plan.workload))
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.one_side import sides
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.one_side import sides
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError

@@ -7,17 +7,17 @@ from functools import cached_property
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.decision import Decision
-from helmsman.planner.predict import pass_seconds
+from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.strategies.optimal.aims import aim_of
-from helmsman.planner.strategies.optimal.all_blocks import AllBlocks
-from helmsman.planner.strategies.optimal.block_ways import BlockWay
-from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim
-from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
-from helmsman.planner.strategies.optimal.finalists import Finalists
-from helmsman.planner.strategies.optimal.label import contents, label, told_apart
+from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.configurations.label import contents, label, told_apart
+from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.too_large import too_large
+from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.refusal import infeasible
-from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.too_large import too_large
+from helmsman.planner.strategies.optimal.search.compositions import EFFORT, Aim
+from helmsman.planner.strategies.optimal.search.finalist import Finalist, predicted
+from helmsman.planner.strategies.optimal.search.finalists import Finalists
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import Certificate

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from helmsman.planner.decision import Decision
-from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
+from helmsman.planner.prediction.launches import driven
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.place import Frame

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from helmsman.lowering.placement import Placed, Placement, batches_together, known
-from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.batches.largest import largest_batch
+from helmsman.planner.cost.footprint import at_footprint
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision, plan_document
-from helmsman.planner.footprint import at_footprint
-from helmsman.planner.largest import largest_batch
 from helmsman.planner.machine import check_separate
-from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.predict import phase_seconds, predict
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.prediction.predict import phase_seconds, predict
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective

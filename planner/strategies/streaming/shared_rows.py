@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import PANEL
-from helmsman.planner.costs import CostModel
+from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.hardware import lane_owner
 from helmsman.timing.interference import speed
 

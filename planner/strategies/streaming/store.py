@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from helmsman.planner.cost.stripes import stripes
 from helmsman.planner.machine import Roles
-from helmsman.planner.stripes import stripes
 from helmsman.schemas.plan import Path
 from helmsman.schemas.storage import STORAGE
 

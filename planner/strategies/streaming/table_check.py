@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from math import log10
 from statistics import median
 
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.predict import mean_step
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.table_prices import shape_of
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.tabulate import cells
-from helmsman.planner.table_prices import shape_of
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import same_size

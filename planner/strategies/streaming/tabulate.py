@@ -6,12 +6,12 @@ from dataclasses import replace
 from helmsman.hwdb.percentiles import STRETCH
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS
-from helmsman.planner.costs import CostModel, Estimate
-from helmsman.planner.predict import mean_step
+from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.table_prices import TablePrices, prices, shape_of
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout
 from helmsman.planner.strategies.streaming.work import layer_tasks
-from helmsman.planner.table_prices import TablePrices, prices, shape_of
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import is_plain
 from helmsman.schemas.operation_table import COLUMNS, OperationName, OperationRow, OperationTable

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.plan import Path

@@ -14,7 +14,7 @@ from helmsman.cli.strategies import add_strategy_arguments, request_of, strategy
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from helmsman.executor.bench import Test
+    from helmsman.executor.measuring.bench import Test
     from helmsman.schemas.plan import Plan
 
 _MOST = 2**20
@@ -53,12 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Plan or read the plan, load it, run the tests, print."""
     from helmsman.cli.isa import select_from_environment
-    from helmsman.executor.bench import check_tests, longest_prompt, run_tests, tests_of
-    from helmsman.executor.bench_report import bench_document, table
     from helmsman.executor.engine import Engine
-    from helmsman.executor.machine import Machine
-    from helmsman.executor.passes import caches_native, caches_stay, passes_of
-    from helmsman.executor.profile.host import facts_here
+    from helmsman.executor.measuring.bench import check_tests, longest_prompt, run_tests, tests_of
+    from helmsman.executor.measuring.bench_report import bench_document, table
+    from helmsman.executor.measuring.host_facts import facts_here
+    from helmsman.executor.passes.phase_pass import caches_native, caches_stay, passes_of
+    from helmsman.executor.system.machine import Machine
 
     select_from_environment()
     tests = tests_of(args.n_prompt, args.n_gen, args.n_depth)

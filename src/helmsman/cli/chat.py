@@ -9,8 +9,8 @@ from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.executor.chat import Chat, ChatReply, ReplyOptions
-    from helmsman.executor.template_process import Renderer
-    from helmsman.executor.text import Text
+    from helmsman.executor.text.template_process import Renderer
+    from helmsman.executor.text.tokenizer import Text
     from helmsman.schemas.plan import Plan
 
 
@@ -45,8 +45,8 @@ def speaking(args: argparse.Namespace, plan: "Plan") -> "ReplyOptions":
 
 def template_of(args: argparse.Namespace, text: "Text | None") -> "Renderer":
     """Return the checkpoint's chat template, to be closed. Raises BadInputError where there is no tokenizer."""
-    from helmsman.executor.chat_template import open_template
-    from helmsman.executor.template_process import Renderer
+    from helmsman.executor.text.chat_template import open_template
+    from helmsman.executor.text.template_process import Renderer
 
     if text is None:
         remedy = "use a checkpoint that has one"

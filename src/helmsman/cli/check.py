@@ -92,7 +92,7 @@ def _measured(args: argparse.Namespace) -> int:
     from helmsman.analysis.check import check
     from helmsman.analysis.report import document, table, verdict
     from helmsman.cli.documents import plan_of
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.schemas.trace import read_trace
 
     plan = plan_of(args)

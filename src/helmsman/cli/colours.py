@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from helmsman.planner.plan_picture import Paint
+    from helmsman.planner.words.plan_picture import Paint
 
 _CODES = {
     "gpu": "34",

@@ -24,7 +24,7 @@ def check_depth(args: argparse.Namespace, plan: "Plan") -> None:
 
 def _reason(args: argparse.Namespace, plan: "Plan") -> str | None:
     """Why this plan needs a prompt to fill its caches."""
-    from helmsman.executor.passes import caches_native, caches_stay, page_links, passes_of
+    from helmsman.executor.passes.phase_pass import caches_native, caches_stay, page_links, passes_of
 
     if args.chat:
         return "a conversation begins with what is said in it"

@@ -28,7 +28,7 @@ def read_plan(path: Path) -> "Plan":
     """Return the Plan at `path`, its invariants checked.
 
     Raises BadInputError or InfeasibleError naming the file."""
-    from helmsman.planner.accept import accept
+    from helmsman.planner.checks.accept import accept
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.read import read_document
 

@@ -31,7 +31,7 @@ def add_machine_arguments(parser: Parser) -> None:
 def machine(args: argparse.Namespace) -> "Hardware":
     """Return the machine that the arguments name, overrides applied."""
     from helmsman.hwdb.compose import override
-    from helmsman.planner.rounding import with_rounding
+    from helmsman.planner.cost.rounding import with_rounding
     from helmsman.schemas.units import parse_bytes
 
     vram = None if args.vram_avail is None else parse_bytes(args.vram_avail, "--vram-avail")

@@ -221,7 +221,7 @@ def _add_workload(parser: Parser) -> None:
 
 def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mapping[str, float]) -> str:
     """Return the decision; with `verbose` also what it cost, part by part (PARK-50)."""
-    from helmsman.planner.explain import explain
+    from helmsman.planner.words.explain import explain
 
     cost = f"\n\nsearch       {decision.evaluated} candidates priced, {seconds:.2f} s in all" if verbose else ""
     if verbose and parts:

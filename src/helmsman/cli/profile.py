@@ -68,10 +68,10 @@ def _execute_table(
     is none."""
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.profile_table import known_elsewhere, measured, newest
-    from helmsman.executor.machine import Machine
     from helmsman.executor.profile.report import summary, table_summary
     from helmsman.executor.profile.table import check_room
     from helmsman.executor.profile.table_place import TablePlace
+    from helmsman.executor.system.machine import Machine
 
     select_from_environment()
     machine, told = Machine.this(), []
@@ -127,8 +127,8 @@ def _kept(name: str) -> Path:
 def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.progress import progress
-    from helmsman.executor.machine import Machine
     from helmsman.executor.profile.run import profile, steps
+    from helmsman.executor.system.machine import Machine
 
     select_from_environment()
     with progress(steps(loopback), quiet) as tell:

@@ -45,7 +45,7 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
         return None
     from helmsman.executor.profile.question import CONTEXT, LayerQuestion
     from helmsman.hwdb.load_model import check_context, load_model
-    from helmsman.planner.format_check import check_blocks
+    from helmsman.planner.checks.format_check import check_blocks
 
     model = load_model(args.model)
     context = min(CONTEXT, model.longest_context) if args.context is None else args.context
@@ -81,7 +81,7 @@ def newest() -> "Hardware | None":
 def measured(table_place: "TablePlace", layer_question: "LayerQuestion", date: str, quiet: bool) -> "Hardware":
     """Return the record with the table that was asked for."""
     from helmsman.cli.progress import progress
-    from helmsman.executor.profile.host import host_facts
+    from helmsman.executor.measuring.host_facts import host_facts
     from helmsman.executor.profile.run import TOOL
     from helmsman.executor.profile.table import STEPS, measure_table
     from helmsman.executor.profile.table_record import extended

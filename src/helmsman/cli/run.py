@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from helmsman.executor.engine import Engine
-    from helmsman.executor.machine import Machine
-    from helmsman.executor.measure import Measured, Request
-    from helmsman.executor.text import Text
+    from helmsman.executor.measuring.measure import Measured, Request
+    from helmsman.executor.system.machine import Machine
+    from helmsman.executor.text.tokenizer import Text
     from helmsman.schemas.plan import Plan
 
 
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
     from helmsman.executor.ask_run import execute as execute_request
-    from helmsman.executor.machine import Machine
+    from helmsman.executor.system.machine import Machine
 
     plan = _accepted(args)
     check_depth(args, plan)
@@ -100,7 +100,7 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
     """Hold a conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
     from helmsman.cli.chat import check_chat, converse, speaking, template_of
     from helmsman.executor.chat import Chat
-    from helmsman.executor.passes import caches_stay, passes_of
+    from helmsman.executor.passes.phase_pass import caches_stay, passes_of
 
     check_chat(args, plan)
     how = speaking(args, plan)
@@ -117,7 +117,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     """Return the plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
-    from helmsman.executor.plan_check import check_executed
+    from helmsman.executor.passes.plan_check import check_executed
 
     select_from_environment()
     plan = plan_of(args)
@@ -131,7 +131,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
 def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
     """Return the checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest
     loads."""
-    from helmsman.executor.text import open_text
+    from helmsman.executor.text.tokenizer import open_text
 
     tokenizer, warnings = None, tuple[str, ...]()
     try:
@@ -146,8 +146,8 @@ def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[s
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
-    from helmsman.executor.measure import Request
-    from helmsman.executor.prompt import as_batch, check_tokens
+    from helmsman.executor.measuring.measure import Request
+    from helmsman.executor.text.prompt import as_batch, check_tokens
 
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
     output = args.output_tokens or plan.workload.output_tokens
@@ -186,8 +186,8 @@ def _loader(backend: str) -> "Callable[..., Engine]":
 
 def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "Text | None", streamed: bool) -> None:
     """The trace and the report, to files and to people."""
-    from helmsman.executor.measure import trace
-    from helmsman.executor.report import document, lines
+    from helmsman.executor.measuring.measure import trace
+    from helmsman.executor.measuring.report import document, lines
     from helmsman.schemas.trace import write_trace
 
     if args.trace is not None:
@@ -199,7 +199,7 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
 
 
 def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:
-    from helmsman.executor.prompt import read_tokens
+    from helmsman.executor.text.prompt import read_tokens
 
     if args.tokens is not None:
         return read_tokens(args.tokens)
@@ -226,7 +226,7 @@ class _Printer:
     """Prints the one sequence of a run as it grows; nothing without a tokenizer."""
 
     def __init__(self, text: "Text | None", stops: Sequence[str]) -> None:
-        from helmsman.executor.stopping import StoppedStream
+        from helmsman.executor.text.stopping import StoppedStream
 
         self._stream = None if text is None else StoppedStream(text, stops)
 

@@ -7,7 +7,7 @@ from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from helmsman.executor.sampling import Sampling
+    from helmsman.executor.text.sampling import Sampling
 
 
 def add_sampling_arguments(parser: Parser) -> None:
@@ -27,7 +27,7 @@ def add_sampling_arguments(parser: Parser) -> None:
 
 def sampling_of(args: argparse.Namespace) -> "Sampling":
     """Return the sampling that the arguments ask for. Raises UsageError for what makes no sense."""
-    from helmsman.executor.sampling import Sampling
+    from helmsman.executor.text.sampling import Sampling
 
     if not 0 <= args.seed < 2**64:
         raise UsageError("out of range", field="--seed", value=args.seed, remedy="use 0 to 2^64 - 1")

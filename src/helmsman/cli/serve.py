@@ -147,9 +147,9 @@ def _accepted(args: argparse.Namespace) -> "Plan":
 
 def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
     """Return the model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
-    from helmsman.executor.chat_template import open_template
-    from helmsman.executor.template_process import Renderer
-    from helmsman.executor.text import open_text
+    from helmsman.executor.text.chat_template import open_template
+    from helmsman.executor.text.template_process import Renderer
+    from helmsman.executor.text.tokenizer import open_text
     from helmsman.hwdb.load_model import load_model
     from helmsman.schemas.read import digest
     from helmsman.service.jobs import ServedModel

@@ -60,7 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         return execute_serving(args, plan_of(args))
     if args.per_layer and args.layer is not None:
         raise UsageError("--per-layer draws every layer", field="--layer", remedy="leave one of them out")
-    from helmsman.planner.plan_costs import cost_model
+    from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document, layers_document, layers_table, table

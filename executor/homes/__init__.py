@@ -1,0 +1,1 @@
+"""Where weights live and where they arrive: memories, files, sets of buffers."""

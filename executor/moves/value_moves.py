@@ -1,0 +1,119 @@
+"""The moves of activations and tokens: rows of workspaces."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from helmsman.executor.devices.moves import Move, Pieces
+from helmsman.executor.devices.value_sizes import F32_BYTES
+from helmsman.executor.passes.halves import HIDDEN_MADE
+from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.executor.stages.seats import Seats
+from helmsman.lowering.activations import TOKEN_BYTES
+from helmsman.lowering.graph import Task
+from helmsman.schemas.hardware import NATIVE_KINDS
+from helmsman.schemas.plan import Plan
+
+VALUES = {
+    "embedding": "hidden",
+    "norm1": "normed",
+    "q": "q",
+    "k": "k",
+    "v": "v",
+    "append": "q",
+    "scores": "scores",
+    "softmax": "scores",
+    "wv": "attended",
+    "attention": "attended",
+    "o": "hidden",
+    "norm2": "normed",
+    "gate": "gate",
+    "up": "up",
+    "down": "hidden",
+    "final_norm": "normed",
+}
+"""In which region of a workspace an operation leaves its values."""
+
+_BY_COLUMN = {"o": ("embedding", "down"), "up": ("gate",), "down": ("o",)}
+"""By operation, those of whose values its part reads the columns that it makes itself, and no others."""
+
+
+@dataclass(frozen=True)
+class ValueMoves:
+    """The moves of the activations of one pass."""
+
+    plan: Plan
+    phase_pass: PhasePass
+    seats: Seats
+
+    def token(self, task: Task) -> Move:
+        """The choice, on its way to where the next pass's embedding is looked up."""
+        source = self.seats[self.phase_pass.device_of("head"), task.batch]
+        pieces = Pieces(fixed=TOKEN_BYTES * self.plan.workload.batch)
+        return Move(source.chosen, 0, source.tokens, 0, pieces)
+
+    def move(self, index: int) -> Move:
+        """Return the move of an operation's output on its way to another device."""
+        task = self.phase_pass.tasks[index]
+        maker = self.phase_pass.uses[task.deps[0]]
+        user = self.phase_pass.uses[self.phase_pass.user[index]]
+        source, target = self.seats[maker.device, task.batch], self.seats[user.device, task.batch]
+        region = source.stage.regions()[VALUES[maker.op]]
+        rows, stride = self.plan.workload.batch, region["stride"]
+        whole = Pieces(fixed=rows * stride) if maker.op == "final_norm" else Pieces(per_token=rows * stride)
+        if maker.op in ("scores", "softmax"):
+            at, pieces = self._scores(maker, stride)
+        else:
+            at, pieces = self._columns(self._moved(index, maker), region["row_bytes"], stride, whole)
+        if maker.op in HIDDEN_MADE and source.hidden is not None and target.hidden is not None:
+            return Move(source.hidden, at, target.hidden, at, pieces)
+        offset = region["offset"] + at
+        return Move(source.workspace, offset, target.workspace, offset, pieces)
+
+    def _moved(self, index: int, maker: DeviceUse) -> tuple[int, int] | None:
+        """The columns [start, stop) that are moved of what `maker` has made, perhaps none: only those that are read,
+        since its device may be changing others by then. None: whole rows."""
+        made = self._made(maker)
+        readers = [self.phase_pass.uses[reader] for reader in self.phase_pass.readers[index]]
+        if self._launches_rows or not all(maker.op in _BY_COLUMN.get(reader.op, ()) for reader in readers):
+            return made
+        start, stop = min(reader.start for reader in readers), max(reader.stop for reader in readers)
+        if made is not None:
+            start, stop = max(start, made[0]), min(stop, made[1])
+        return start, max(start, stop)
+
+    @cached_property
+    def _launches_rows(self) -> bool:
+        """Whether whole rows are quicker than some columns: every piece of a copy is launched for itself, as GPUs' are.
+        Of two devices neither reads what comes beside its columns; of three one may have that from another."""
+        kinds = {device.name: device.kind for device in self.plan.hardware.devices}
+        computing = self.phase_pass.devices
+        return len(computing) == 2 and any(kinds[name] not in NATIVE_KINDS for name in computing)
+
+    def _made(self, maker: DeviceUse) -> tuple[int, int] | None:
+        """The columns that an operation makes, None: whole rows."""
+        if maker.op in ("norm1", "norm2", "final_norm", "append", "embedding", "attention"):
+            return None
+        model = self.plan.model
+        unit = model.heads // model.kv_heads * model.head_dim if maker.op == "wv" else 1
+        return unit * maker.start, unit * maker.stop
+
+    def _columns(
+        self, columns: tuple[int, int] | None, row_bytes: int, stride: int, whole: Pieces
+    ) -> tuple[int, Pieces]:
+        """Offset and pieces of some columns, of all where these are None."""
+        if columns is None:
+            return 0, whole
+        first, size = (F32_BYTES * end for end in (columns[0], columns[1] - columns[0]))
+        if size == row_bytes:
+            return 0, whole
+        strides, counts = (0, stride), (1, self.plan.workload.batch)
+        return first, Pieces(fixed=size, counts=counts, rows=1, source_strides=strides, target_strides=strides)
+
+    def _scores(self, maker: DeviceUse, stride: int) -> tuple[int, Pieces]:
+        """Scores or weights of some heads, of the positions that there are."""
+        model = self.plan.model
+        heads, group = model.heads, model.heads // model.kv_heads
+        by_head = stride // heads
+        first, count = (maker.start * group, (maker.stop - maker.start) * group) if maker.op == "scores" else (0, heads)
+        strides, counts = (stride, by_head), (self.plan.workload.batch, count)
+        return first * by_head, Pieces(0, F32_BYTES, F32_BYTES, counts, 0, 0, strides, strides)

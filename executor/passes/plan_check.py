@@ -1,0 +1,132 @@
+"""Which plans run: those whose decode steps read keys and values of every past token, in parts that kernels compute."""
+
+from collections.abc import Sequence
+
+from helmsman.executor.devices.accelerators import OPENERS
+from helmsman.executor.passes.phase_pass import PhasePass, carry_alike
+from helmsman.lowering.graph import Task
+from helmsman.lowering.ops import LINEAR_OPS, PANEL
+from helmsman.lowering.rules import homes, places
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.scheduler.iteration import PHASES
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Plan
+
+NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
+"""Families that kernels compute; others run through graphs of their modules."""
+
+
+def check_native(model: Model, remedy: str = "run it through its module's graph: --backend torch") -> None:
+    """Raise UsageError for a model whose family kernels do not compute."""
+    if model.family not in NATIVE:
+        raise UsageError(
+            f"no kernels for the family {model.family}",
+            field="model.family",
+            value=model.family,
+            remedy=remedy,
+        )
+
+
+def check_executed(plan: Plan) -> None:
+    """Raise UsageError for a plan that is planned and simulated only: with a variant of what caches hold or give, or
+    with a part of a matrix that begins within a panel of rows."""
+    if plan.workload.prefix_tokens:
+        raise UsageError(
+            "prompts that are known in part are planned and simulated, not executed",
+            field="workload.prefix_tokens",
+            value=plan.workload.prefix_tokens,
+            remedy="plan without --prefix-tokens",
+        )
+    use = plan.schedule.cache
+    if not use.plain:
+        raise UsageError(
+            "caches of activations and chosen tokens are planned and simulated, not executed",
+            field="schedule.cache",
+            value=use.label,
+            remedy="plan without the options kv_keep and activation_cache",
+        )
+    managed = next((index for index, rule in enumerate(plan.residence) if rule.path == "managed"), None)
+    if managed is not None:
+        raise UsageError(
+            "pages that migrate on touch are planned and simulated, not executed",
+            field=f"residence.{managed}.path",
+            value="managed",
+            remedy="plan without --managed",
+        )
+    for tensor in tensors(plan.model):
+        if len(tensor.shape) == 2:
+            _check_panels(plan, tensor)
+
+
+def check_passes(passes: Sequence[PhasePass]) -> None:
+    """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
+    a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
+    through a third memory."""
+    for one_pass in passes:
+        own = {device.memory for device in one_pass.plan.hardware.devices if device.kind in OPENERS}
+        seen = set[tuple[object, ...]]()
+        for index, task in enumerate(one_pass.tasks):
+            if index in one_pass.uses:
+                part = task.op, task.layer, task.resource, task.batch
+                if part in seen:
+                    raise _two_parts(task)
+                seen.add(part)
+            elif task.kind == "transfer" and task.payload == "weights":
+                if task.memories[0] in own:
+                    raise _leaves(task)
+            elif task.kind == "transfer":
+                for before in (one_pass.tasks[dep] for dep in task.deps):
+                    follows = before.kind == "transfer" and before.memories[1] == task.memories[0]
+                    if follows and carry_alike(before, task):
+                        raise _passes_through(before, task)
+
+
+def _two_parts(task: Task) -> UsageError:
+    return UsageError(
+        f"{task.resource} has two parts of {_place(task)}, and a device computes one",
+        field="compute",
+        value=task.resource,
+        remedy="let the rows or heads of each device follow each other",
+    )
+
+
+def _leaves(task: Task) -> UsageError:
+    return UsageError(
+        f"{_place(task)} leave a device that keeps them as its own products read them",
+        field="residence",
+        value=task.memories[0],
+        remedy="keep weights in host memory, or where they are used",
+    )
+
+
+def _passes_through(first: Task, second: Task) -> UsageError:
+    (origin, through), (_, target) = first.memories, second.memories
+    return UsageError(
+        f"{second.op} of block {second.layer} would go from {origin} to {target} through {through}",
+        field="compute",
+        value=origin,
+        remedy="link the two memories, or let one accelerator do what reads each other's values",
+    )
+
+
+def _place(task: Task) -> str:
+    return task.op if task.layer is None else f"{task.op} of block {task.layer}"
+
+
+def _check_panels(plan: Plan, tensor: Tensor) -> None:
+    """Parts of a matrix begin with a panel, where they are kept and where they are computed."""
+    begins = [("residence", piece.start) for piece in homes(plan, tensor)]
+    if tensor.op in LINEAR_OPS or tensor.op == "head":
+        for phase in PHASES:
+            parts = places(plan, tensor.op, tensor.layer, phase, tensor.shape[0], "rows")
+            begins += [("compute", part.start) for part in parts]
+    for field, row in begins:
+        if row % PANEL:
+            place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
+            raise UsageError(
+                f"a part of {place} begins at row {row}, and rows are kept and computed by {PANEL}",
+                field=field,
+                value=row,
+                remedy=f"begin and end parts at multiples of {PANEL} rows",
+            )

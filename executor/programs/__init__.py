@@ -1,0 +1,1 @@
+"""A plan's passes as submissions to queues and copy engines, loaded and run."""

@@ -1,0 +1,127 @@
+"""Where each device does a batch's share of a pass: its stage, and the buffers that meet others there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.cache.kv import Caches
+from helmsman.executor.devices.opening import Devices
+from helmsman.executor.devices.parts import Buffer, Stage
+from helmsman.executor.devices.specs import UniformSpec
+from helmsman.executor.devices.value_sizes import F32_BYTES
+from helmsman.executor.homes.staging import Staging, longest
+from helmsman.executor.homes.store import WeightLoader
+from helmsman.executor.passes.phase_pass import PhasePass
+from helmsman.executor.stages.rope import rope_tables
+from helmsman.executor.stages.stage import StageBuilder, divides, layers_of
+from helmsman.lowering.activations import TOKEN_BYTES
+from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.placement import batches_together
+from helmsman.lowering.streams import tokens_home
+from helmsman.schemas.plan import Plan
+
+Place = tuple[str, int]
+"""A device and a batch."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """`hidden`: the hidden states of prompts that pass chunk by chunk; else they stay in the workspace.
+
+    `first_layer`: the stage's first block; `tokens`: what the embedding reads; `chosen`: where the choice goes."""
+
+    stage: Stage
+    workspace: Buffer
+    hidden: Buffer | None
+    tokens: HostBuffer
+    chosen: Buffer
+    first_layer: int
+
+    def ops(self, layer: int | None, op: str) -> tuple[int, int]:
+        """The stage's operations [first, last) that are `op` of a block; attention may be three."""
+        names = self.stage.ops
+        prefix = "" if layer is None else f"{layer}."
+        if f"{prefix}{op}" in names:
+            first = names.index(f"{prefix}{op}")
+            return first, first + 1
+        return names.index(f"{prefix}scores"), names.index(f"{prefix}wv") + 1
+
+
+Seats = Mapping[Place, Seat]
+
+
+def take_seats(
+    plan: Plan,
+    passes: Sequence[PhasePass],
+    stagings: Sequence[Staging],
+    devices: Devices,
+    store: WeightLoader,
+    caches: Caches,
+    max_tokens: int,
+) -> Sequence[Seats]:
+    """The seats of every pass; passes share workspaces, as they follow each other."""
+    builder = StageBuilder(plan, store, caches, rope_tables(plan.model, plan.workload.context), divides(tuple(passes)))
+    batches = range(batches_together(plan))
+    specs = [
+        {
+            (name, batch): builder.spec(one_pass, staging, devices.by_name[name], batch, longest(one_pass, max_tokens))
+            for name in one_pass.devices
+            for batch in batches
+        }
+        for one_pass, staging in zip(passes, stagings, strict=True)
+    ]
+    work = _workspaces(specs, devices)
+    batch = plan.workload.batch
+    buffers = _Buffers(plan, passes, devices, batch * max_tokens, max_tokens > chunk_tokens(batch))
+    return [
+        {
+            at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)
+            for at, spec in by_place.items()
+        }
+        for one_pass, by_place in zip(passes, specs, strict=True)
+    ]
+
+
+def _workspaces(specs: Sequence[Mapping[Place, UniformSpec]], devices: Devices) -> dict[Place, Buffer]:
+    """Scratch that is enough in every pass."""
+    sizes: dict[Place, int] = {}
+    for by_place in specs:
+        for place, spec in by_place.items():
+            sizes[place] = max(sizes.get(place, 0), devices.by_name[place[0]].workspace_size(spec))
+    return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
+
+
+def _stage(phase_pass: PhasePass, spec: UniformSpec, devices: Devices, place: Place, workspace: Buffer) -> Stage:
+    uses = {(use.op, use.layer): use for use in phase_pass.uses.values() if use.device == place[0]}
+    return devices.by_name[place[0]].stage(spec, workspace, layers_of(uses).start)
+
+
+class _Buffers:
+    """The buffers that stages read and write beside their workspaces."""
+
+    def __init__(self, plan: Plan, passes: Sequence[PhasePass], devices: Devices, rows: int, chunked: bool) -> None:
+        self._devices = devices
+        self._hidden: dict[Place, Buffer] = {}
+        self._chosen: dict[Place, Buffer] = {}
+        self._size = F32_BYTES * plan.model.hidden * rows if chunked else 0
+        self._choice = TOKEN_BYTES * plan.workload.batch
+        home = devices.memories[tokens_home(plan, passes[-1].phase)]
+        self._home = home
+        batches = range(batches_together(plan))
+        self._tokens = [home.share(TOKEN_BYTES * rows, "tokens") for _ in batches]
+
+    def seat(self, phase_pass: PhasePass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
+        memory = self._devices.by_name[place[0]].memory
+        tokens = self._tokens[place[1]]
+        hidden = None
+        if self._size and phase_pass.phase == "prefill":
+            if place not in self._hidden:
+                self._hidden[place] = memory.alloc(self._size, "hidden states")
+            hidden = self._hidden[place]
+        chosen: Buffer = tokens
+        if memory is not self._home and phase_pass.device_of("head") == place[0]:
+            if place not in self._chosen:
+                self._chosen[place] = memory.alloc(self._choice, "chosen tokens")
+            chosen = self._chosen[place]
+        layers = [use.layer for use in phase_pass.uses.values() if use.device == place[0] and use.layer is not None]
+        return Seat(stage, workspace, hidden, tokens, chosen, min(layers, default=0))

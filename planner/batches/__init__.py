@@ -1,0 +1,1 @@
+"""Batches that a request leaves open, and the largest that fits."""

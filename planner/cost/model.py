@@ -1,0 +1,381 @@
+"""The cost model: operation x hardware -> seconds as an interval, with the bound that decides and its source.
+
+A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
+E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import exp, hypot, log, prod
+from typing import Literal
+
+from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
+from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.graph import PLACE, Task
+from helmsman.lowering.nearest_format import ASSUMED
+from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
+from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
+from helmsman.planner.cost.curves import interpolate
+from helmsman.planner.cost.device_rates import blended, efficiency_curve, input_bytes, peak_rate
+from helmsman.planner.cost.expansion import Expansion, expansion, pieces
+from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
+from helmsman.schemas.figures import Figure, scaled_figure
+from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.timing.handovers import Handovers, without_time_between
+from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
+from helmsman.timing.pools import Pools
+
+_PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
+"""Kinds that move no activations beside what their price counts."""
+
+_ATTENDING = ("attention", "scores", "wv")
+"""Kinds that read caches."""
+_NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
+
+Bound = Literal["memory", "compute", "launch", "link", "overhead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
+
+    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it; `compute`: the
+    part that is FLOPs over a device's rate; `beside`: the link whose traffic was there when it was measured, so that it
+    does not slow this again."""
+
+    low: float
+    mid: float
+    high: float
+    bound: Bound
+    source: str
+    memory: float = 0.0
+    compute: float = 0.0
+    beside: str | None = None
+
+    def plus(self, other: "Estimate | None") -> "Estimate":
+        """The sum of two durations that err together; the larger one names bound and source."""
+        if other is None:
+            return self
+        main = self if self.mid >= other.mid else other
+        low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
+        memory, compute = self.memory + other.memory, self.compute + other.compute
+        return Estimate(low, mid, high, main.bound, main.source, memory, compute)
+
+
+def longest(estimates: list[Estimate]) -> Estimate:
+    """The maximum of several bounds: of their medians, and of each end of their intervals.
+
+    Of what arithmetic bounds, the seconds that its bytes take move with the memory all the same: products of a few
+    tokens wait for both, and their measured rates of arithmetic say so."""
+    main = max(estimates, key=lambda estimate: estimate.mid)
+    low, high = max(e.low for e in estimates), max(e.high for e in estimates)
+    memory = max(e.memory for e in estimates) if main.bound == "compute" else main.memory
+    compute = min(main.compute, main.mid - memory)
+    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, memory, compute)
+
+
+def work_of(task: Task) -> tuple[object, ...]:
+    """All that the price of a task depends on: tasks that agree in it do equal work."""
+    return (*task[:PLACE], task.layer is None)
+
+
+@dataclass(frozen=True, slots=True)
+class CostOptions:
+    """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27). `capped`
+    off: links may be faster than the lanes they share, as the printed projection to CXL has it (E-GUPTA-10)."""
+
+    corrections: bool = True
+    l3_blend: bool = False
+    capped: bool = True
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Prices tasks on one machine."""
+
+    hardware: Hardware
+    options: CostOptions = CostOptions()
+    table: TablePrices | None = None
+
+    def price(self, task: Task) -> Estimate:
+        """Seconds of `task` when it has its lane and its memories to itself; equal work is priced once.
+
+        What the operation table holds comes from there, the rest from rooflines."""
+        key = work_of(task)
+        if key not in self._priced:
+            derived = self._derived(task)
+            measured = self.table.measured(task) if self.table else None
+            self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
+        return self._priced[key]
+
+    def _derived(self, task: Task) -> Estimate:
+        """Return the seconds by rooflines."""
+        return self._transfer(task) if task.kind == "transfer" else self._operation(task)
+
+    def slowed(self, end: End = "mid") -> Slowed | None:
+        """Return the function that gives, by task, the links and devices whose work slows the task while it is under
+        way, and by how much, at `end` of the figures' intervals; a link that the task's price counts already is left
+        out. None where the record has no such figure above 0."""
+        if end not in self._slowings:
+            self._slowings[end] = slowings(self._together, end)
+        return self._slowed_by(self._slowings[end])
+
+    def slowed_on(self, machine: Hardware) -> Slowed | None:
+        """Return the same function with the slowing figures of `machine`, which has the same devices and links; tasks
+        keep the prices of this cost model."""
+        return self._slowed_by(slowings(machine))
+
+    def _slowed_by(self, known: Mapping[str, Slowings]) -> Slowed | None:
+        if not known:
+            return None
+
+        def slowings_of(task: Task) -> Slowings:
+            slowing = known.get(lane_owner(task.resource), ())
+            if not slowing:
+                return ()
+            price = self.price(task)
+            part = price.compute / price.mid if price.bound == "compute" and price.mid else 0.0
+            return beside(of_arithmetic(slowing, part), price.beside)
+
+        return slowings_of
+
+    def between(self, end: End = "mid", launching: End | None = None) -> Handovers:
+        """The time between tasks at one end of its interval, that of launches at its end `launching`, by default the
+        same; none without corrections."""
+        ends = end, launching or end
+        if ends not in self._between:
+            corrected = self.options.corrections
+            hardware = self._together if corrected else without_time_between(self.hardware)
+            self._between[ends] = Handovers(hardware, *ends)
+        return self._between[ends]
+
+    def pools_at(self, end: End = "mid", alone: bool = False) -> Pools:
+        """Return the memories, links and the host's thread that tasks share at one end of their intervals: the more
+        several users of a memory reach, the faster a pass. `alone`: no other figure errs, so that of an assumed joint
+        rate only its share of the bandwidth does."""
+        key = end, alone and end != "mid"
+        if key not in self._pools:
+            between = self.between(end)
+            hardware = with_joint_share_alone(between.hardware) if key[1] else between.hardware
+            self._pools[key] = Pools(hardware, partial(rate_at, end=OPPOSITE[end]), between.thread)
+        return self._pools[key]
+
+    def _tabled(self, task: Task, measured: TablePrice, derived: Estimate) -> Estimate:
+        """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
+
+        From another batch a product or attention keeps its share of the roofline, other work what it took beyond it."""
+        parts = [self._constant(figure, derived.bound) for figure in measured.figures]
+        low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
+        if measured.reference is not None:
+            there = self._derived(measured.reference).mid
+            if task.kind in FIXED and mid > there:
+                fixed = (mid - there) / mid
+                low, mid, high = derived.low + fixed * low, derived.mid + fixed * mid, derived.high + fixed * high
+            else:
+                low, mid, high = (seconds * derived.mid / there for seconds in (low, mid, high))
+        part = mid / derived.mid if derived.mid else 0.0
+        source = measured.source or parts[0].source
+        memory, compute = part * derived.memory, part * derived.compute
+        return Estimate(low, mid, high, derived.bound, source, memory, compute, measured.beside)
+
+    @cached_property
+    def _together(self) -> Hardware:
+        """The record, with what is assumed of devices that nobody measured together; without corrections, as it is."""
+        return with_assumed(self.hardware) if self.options.corrections else self.hardware
+
+    @cached_property
+    def pools(self) -> Pools:
+        """The memories, links and the host's thread that tasks share, at the medians."""
+        return self.pools_at()
+
+    @cached_property
+    def _slowings(self) -> dict[End, dict[str, Slowings]]:
+        """Return the cache of what was computed before."""
+        return {}
+
+    @cached_property
+    def _between(self) -> dict[tuple[End, End], Handovers]:
+        return {}
+
+    @cached_property
+    def _pools(self) -> dict[tuple[End, bool], Pools]:
+        return {}
+
+    @cached_property
+    def _priced(self) -> dict[tuple[object, ...], Estimate]:
+        return {}
+
+    def _operation(self, task: Task) -> Estimate:
+        device = self._devices[lane_owner(task.resource)]
+        if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
+            return self._expanding(task, device.name)
+        bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
+        least = least_seconds(device)
+        if self.options.corrections and least is not None:
+            bounds.append(self._constant(least, "launch"))
+        times = _launched(task)
+        if self.options.corrections and device.prompt_launch is not None and times:
+            bounds.append(self._constant(scaled_figure(device.prompt_launch, times), "launch"))
+        bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
+        bound = bound.plus(self._overhead(device, task.kind))
+        online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
+        return bound.plus(self.requests(device, task.tokens)) if online else bound
+
+    def _expanding(self, task: Task, device: str) -> Estimate:
+        """By the line through the expansions of the record's tables."""
+        known = self.expansion(device)
+        assert known is not None
+        figure = known.seconds(task.bytes, pieces(task))
+        constant = self._constant(figure, "memory")
+        source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
+        return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
+
+    def expansion(self, device: str) -> Expansion | None:
+        """Return what tables of the record say of expanding 4-bit groups on `device`."""
+        if device not in self._expansions:
+            self._expansions[device] = expansion(self.hardware, device)
+        return self._expansions[device]
+
+    @cached_property
+    def _expansions(self) -> dict[str, Expansion | None]:
+        """Return the cache of what was computed before."""
+        return {}
+
+    @cached_property
+    def _devices(self) -> dict[str, Device]:
+        return {device.name: device for device in self.hardware.devices}
+
+    def _compute_bound(self, task: Task, device: Device) -> Estimate:
+        peak = peak_rate(device, task.phase, task.format)
+        shares = self._share(device, "compute", task)
+        return self._quotient(task.flops, [peak, *shares], "compute")
+
+    def _memory_bound(self, task: Task, device: Device) -> Estimate:
+        rate = device.read
+        if task.kind == "decompress" and device.decompress is not None:
+            return self._quotient(task.bytes, [device.decompress], "memory")
+        if task.kind in _ATTENDING and self.options.l3_blend:
+            rate = blended(device, task.bytes)
+        shares = self._share(device, "memory", task)
+        return self._quotient(task.bytes, [rate, *shares], "memory")
+
+    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
+        if not self.options.corrections:
+            return []
+        curve = efficiency_curve(device, bound, task.kind, task.format)
+        if curve is None:
+            return []
+        at = task.bytes / _caches(task, device) if bound == "memory" else _together(task, curve.op == "attention")
+        return [interpolate(curve, max(at, 1.0))]
+
+    def _elementwise(self, task: Task, device: Device) -> Estimate | None:
+        """Norms, rotations and lookups also move activations through the cache."""
+        rate = device.elementwise
+        if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
+            return None
+        return self._quotient(task.activation_bytes, [rate], "overhead")
+
+    def _inputs(self, task: Task, device: Device) -> Estimate | None:
+        """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
+        if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
+            return None
+        curve = efficiency_curve(device, "inputs", task.kind, task.format)
+        if curve is None:
+            return None
+        rates = [device.elementwise, interpolate(curve, task.tokens)]
+        return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
+
+    def _overhead(self, device: Device, kind: str) -> Estimate | None:
+        own = [figure for of, figure in (device.overheads or {}).items() if of == kind]
+        figure = own[0] if own else device.overhead
+        return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
+
+    def requests(self, device: Device, count: int) -> Estimate | None:
+        """Return the seconds that `count` requests add to a layer's attention on `device`, beside those of reading
+        their caches; None where the record has no such figure."""
+        if device.request is None or not self.options.corrections:
+            return None
+        one = self._constant(device.request, "overhead")
+        return Estimate(count * one.low, count * one.mid, count * one.high, one.bound, one.source)
+
+    def _transfer(self, task: Task) -> Estimate:
+        """T_comm = l_link + W_act / B_link (eq 4.15)."""
+        link = next(link for link in self.hardware.links if link.name == lane_owner(task.resource))
+        rates = [self._carried(link)]
+        share = link.reached(task.path)
+        if share is not None and self.options.corrections:
+            rates.append(share)
+        moving = self._quotient(task.bytes, rates, "link").plus(self._constant(link.latency, "link"))
+        beside = link.overhead if self.options.corrections else None
+        return moving if beside is None else moving.plus(self._constant(beside, "link"))
+
+    def _carried(self, link: Link) -> Figure:
+        """The rate of a link: what it reaches alone, or what the lanes that it shares carry (E-GUPTA-10)."""
+        if link.shares is None or not self.options.capped:
+            return link.bandwidth
+        owner = next(other for other in self.hardware.links if other.name == link.shares)
+        return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
+
+    def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
+        """amount / (product of rates).
+
+        Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
+        What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
+        known = [rate for rate in rates if self.source(rate) != ASSUMED]
+        guessed = [rate for rate in rates if self.source(rate) == ASSUMED]
+        mid = amount / prod(rate.value for rate in rates)
+
+        def error(of: Callable[[Figure], float]) -> float:
+            return hypot(*(of(rate) for rate in known), sum(of(rate) for rate in guessed))
+
+        faster, slower = error(_faster), error(_slower)
+        low, high = mid * exp(-STRETCH * faster), mid * exp(STRETCH * slower)
+        moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
+        return Estimate(low, mid, high, bound, self.source(rates[-1]), moving, computing)
+
+    def _constant(self, figure: Figure, bound: Bound) -> Estimate:
+        """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
+        low, high = duration_at(figure, "low"), duration_at(figure, "high")
+        return Estimate(low, figure.value, high, bound, self.source(figure))
+
+    def source(self, figure: Figure) -> str:
+        """Return the kind of source that a figure has."""
+        return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+
+
+def _faster(rate: Figure) -> float:
+    return log(rate.p90 / rate.value)
+
+
+def _slower(rate: Figure) -> float:
+    return log(rate.value / rate.p10)
+
+
+def _launched(task: Task) -> int:
+    """How often an operation is launched by itself, where a decode step is a captured graph: for every chunk of a
+    prompt; of a step where it moves or expands, or is a part of divided attention."""
+    if task.phase == "prefill":
+        return -(-task.tokens // CHUNK_ROWS)
+    return 1 if task.kind in _NEVER_CAPTURED else 0
+
+
+def least_seconds(device: Device) -> Figure | None:
+    """The least time between two operations; where launches run ahead, but the question is not known
+    (`planner.prediction.launches`), what launching each takes."""
+    known = (device.launch, device.dispatch and device.dispatch.seconds)
+    return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
+
+
+def _together(task: Task, alone: bool) -> float:
+    """Tokens that share what is read: in a decode step each has a cache of its own. `alone`: by a curve of attention
+    itself, which was measured of one sequence; others are of all tokens of a pass."""
+    if task.kind in _ATTENDING and (alone or task.phase == "decode"):
+        return task.tokens / task.sequences
+    return task.tokens
+
+
+def _caches(task: Task, device: Device) -> int:
+    """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention of an
+    online pass has these starts in what requests add (`request`), on the host and wherever that was measured."""
+    measured = task.op == DECODE_ATTENTION and device.request is not None
+    return 1 if measured or task.op == HOST_ATTENTION else task.sequences

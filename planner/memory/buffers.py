@@ -1,0 +1,205 @@
+"""Bytes of buffers in every memory of a placement: to work in, and for what is on its way."""
+
+from collections.abc import Iterator
+
+from helmsman.lowering.buffers import (
+    buffer_bytes,
+    cache_expansion_bytes,
+    expansion_bytes,
+    held_together,
+    kept_bytes,
+)
+from helmsman.lowering.caches import passing, pieces_of
+from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
+from helmsman.lowering.placement import Placed, batches_together, known
+from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rules import homes, kv_homes, places, prefix_rule
+from helmsman.lowering.stages import stage_of
+from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.turns import divides_attention
+from helmsman.planner.memory.alike_blocks import alike, counted_tensors
+from helmsman.planner.memory.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
+from helmsman.planner.memory.devices_used import devices_used, memory_of
+from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.schemas.formats import is_plain, size_of
+from helmsman.schemas.plan import Path, Residence
+from helmsman.schemas.storage import BLOCK, STORAGE
+from helmsman.schemas.workload import Workload
+
+UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
+"""Operations with weights that are not linear layers."""
+
+STOPS = 2
+"""Buffers in which data stops on its way: one is filled while the other is emptied. Every tensor in them ends in a
+whole block of storage."""
+
+
+def staging_bytes(placed: Placed, memory: str) -> int:
+    """Buffers of what is streamed into `memory`.
+
+    The streamed weights of prefetch + 1 stages, or one operation's after the other where nothing holds them together.
+    And as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
+    placed, depth = known(placed), placed.schedule.prefetch + 1
+    return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
+
+
+def buffers_by_memory(placed: Placed) -> dict[str, int]:
+    """Bytes of buffers to work in where devices work, of what is kept as they read it, and of what is on its way."""
+    total = _stops(placed)
+    batches = batches_together(placed)
+    paged = bool(windows(placed))
+    buffers = buffer_bytes(placed.model, _passing(placed), divided=_divided(placed), batches=batches, paged=paged)
+    used = [placed.hardware.device(name) for name in devices_used(placed)]
+    working = [device.memory for device in used]
+    for memory in working:
+        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
+    for memory in {device.memory for device in used if device.expands}:
+        total[memory] += batches * _expanded(placed) + _expanded_caches(placed)
+    for memory in _resting(placed).difference(working):
+        total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
+    return total
+
+
+def _expanded(placed: Placed) -> int:
+    """Where values of quantised weights are before they are read, an upper bound over all stages."""
+    return expansion_bytes(
+        tensor
+        for tensor, _ in counted_tensors(placed)
+        if any(not is_plain(piece.rule.used) for piece in homes(placed, tensor))
+    )
+
+
+def _expanded_caches(placed: Placed) -> int:
+    """Where keys and values in 8 bits are before they are attended to, an upper bound over all stages: of one batch,
+    as attention of one begins where another's has ended."""
+    formats = (piece.used for layer in alike(placed) for piece in pieces_of(placed, layer))
+    return 0 if all(map(is_plain, formats)) else cache_expansion_bytes(placed.model, placed.workload)
+
+
+def _passing(placed: Placed) -> Workload:
+    """The workload with as much of a prompt as passes at once."""
+    work, most = placed.workload, most_tokens(placed)
+    return work if most is None else work.model_copy(update={"prompt_tokens": min(most, work.prompt_tokens)})
+
+
+def _pages(placed: Placed, memory: str) -> int:
+    """Where pages of caches arrive that have a window in `memory`: buffers that all blocks share."""
+    paged = [(layer, cache) for layer in alike(placed) if (cache := window_of(placed, layer)) is not None]
+    mine = [(layer, cache) for layer, cache in paged if cache.memory == memory]
+    return max((cache.staged_pages * page_bytes(placed, layer, cache.page_tokens) for layer, cache in mine), default=0)
+
+
+def _resting(placed: Placed) -> set[str]:
+    """The memories that keep weights, storage apart: norms and biases are kept there as a device reads them."""
+    rules = (piece.rule for tensor, _ in counted_tensors(placed) for piece in homes(placed, tensor))
+    storage = {memory.name for memory in placed.hardware.memories if memory.kind == STORAGE}
+    return {memory for rule in rules for memory in (rule.memory, *rule.replicas)} - storage
+
+
+def _divided(placed: Placed) -> bool:
+    """Whether any block's attention is divided in any phase."""
+    passes = passes_of(placed)
+    both = passes.prompt[-1], passes.step(1)
+    return any(divides_attention(placed, layer, one_pass) for layer in alike(placed) for one_pass in both)
+
+
+def _streamed_weights(placed: Placed, memory: str) -> int:
+    """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
+    work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
+    together = held_together(ahead, work.batch, batches_together(placed), work.new_tokens)
+    sizes: dict[tuple[str, int], int] = {}
+    for tensor, _ in counted_tensors(placed):
+        key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
+        sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
+    return max(sizes.values(), default=0)
+
+
+def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
+    """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
+    the rows of all tokens of a pass."""
+    work, columns = placed.workload, tensor.elements // tensor.shape[0]
+    looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
+    most = 0
+    for phase in PHASES:
+        coming = 0
+        for start, stop in _rows_in(placed, tensor, phase, memory):
+            for piece in homes(placed, tensor):
+                count = min(stop, piece.stop) - max(start, piece.start)
+                if count > 0:
+                    coming += _arriving(piece.rule, (looked_up or count) * columns, memory)
+        most = max(most, coming)
+    return most
+
+
+def _arriving(rule: Residence, elements: int, memory: str) -> int:
+    """Bytes of what comes to `memory`, and of what its 4-bit groups become there, come or not."""
+    expanded = size_of(elements, rule.used) if rule.expands else 0
+    return expanded + (0 if memory in (rule.memory, *rule.replicas) else size_of(elements, rule.format))
+
+
+def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Iterator[tuple[int, int]]:
+    """Rows of a tensor that are used by devices of `memory`."""
+    linear = tensor.op not in UNDIVIDED
+    extent = tensor.shape[0] if linear else 1
+    for piece in places(placed, tensor.op, tensor.layer, phase, extent, "rows"):
+        if memory_of(placed, piece.rule.device) == memory:
+            yield (piece.start, piece.stop) if linear else (0, tensor.shape[0])
+
+
+def _streamed_kv(placed: Placed, memory: str) -> int:
+    """A block's keys and values that come to `memory`, are expanded or turned there, or made there to be sent home: of
+    one batch at a time."""
+    workload = placed.workload.model_copy(update={"batches": 1})
+    most = 0
+    for layer in alike(placed):
+        held = passing(placed, layer, memory)
+        used = pieces_of(placed, layer)[0].used
+        size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
+        size += sum(piece_bytes(placed, arrival, workload, arrival.rule.format) for arrival in held.arriving)
+        size += sum(piece_bytes(placed, piece, workload, piece.used) for piece in held.expanded)
+        most = max(most, size)
+    return most
+
+
+def _stops(placed: Placed) -> dict[str, int]:
+    """Where data stops on its way from storage, or to be page-locked: two buffers, as large as the largest of it."""
+    paths = {rule.path for rule in placed.residence} | {rule.path for rule in placed.kv}
+    if not paths & {"pin-on-transfer", "bounce"}:
+        return {}
+    largest: dict[str, int] = {}
+    sizes: dict[tuple[str, str, int | None], int] = {}
+    for tensor, _ in counted_tensors(placed):
+        columns = tensor.elements // tensor.shape[0]
+        for piece in homes(placed, tensor):
+            memory = _stop(placed, piece.rule.path, piece.rule.memory)
+            if memory is not None:
+                key = memory, tensor.op, tensor.layer
+                size = size_of((piece.stop - piece.start) * columns, piece.rule.format)
+                sizes[key] = sizes.get(key, 0) + size + BLOCK
+                largest[memory] = max(largest.get(memory, 0), sizes[key])
+    one = placed.workload.model_copy(update={"batches": 1})
+    for layer in alike(placed):
+        for what in ("keys", "values"):
+            for cached in kv_homes(placed, what, layer, placed.model.kv_heads):
+                memory = _stop(placed, cached.rule.path, cached.rule.memory)
+                if memory is not None:
+                    size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
+                    largest[memory] = max(largest.get(memory, 0), size)
+        for memory, size in _known_stops(placed, layer):
+            largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)
+    return {memory: STOPS * size for memory, size in largest.items()}
+
+
+def _known_stops(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """Where a block's known tokens stop on their way from their store, and the bytes of one batch."""
+    rule = prefix_rule(placed, layer)
+    memory = None if rule is None else _stop(placed, rule.path, rule.memory)
+    if memory is not None:
+        yield memory, sum(stored_sizes(placed, layer, placed.workload.batch).values())
+
+
+def _stop(placed: Placed, path: Path, home: str) -> str | None:
+    """Where data that leaves `home` by `path` stops."""
+    if path == "pin-on-transfer":
+        return home
+    return placed.hardware.devices[0].memory if path == "bounce" else None

@@ -1,0 +1,31 @@
+"""Which devices, and so which memories, run the operations of a placement."""
+
+from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
+from helmsman.lowering.placement import Placed, known
+from helmsman.lowering.rules import places
+from helmsman.planner.memory.alike_blocks import alike
+from helmsman.scheduler.iteration import PHASES, Phase
+
+
+def devices_used(placed: Placed) -> tuple[str, ...]:
+    """Devices that run at least one operation or a part of one, in the hardware's order."""
+    placed = known(placed)
+    ends = [(op, None) for op in ("embedding", "final_norm", "head")]
+    names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
+    used = set[str]()
+    for op, layer in (*ends, *((op, layer) for layer in alike(placed) for op in names)):
+        axis, extent = op_extent(placed.model, op)
+        for phase in PHASES:
+            used |= {piece.rule.device for piece in places(placed, op, layer, phase, extent, axis)}
+    return tuple(device.name for device in placed.hardware.devices if device.name in used)
+
+
+def memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> set[str]:
+    """The memories of the devices that run the parts of an operation."""
+    axis, extent = op_extent(placed.model, op)
+    return {memory_of(placed, piece.rule.device) for piece in places(placed, op, layer, phase, extent, axis)}
+
+
+def memory_of(placed: Placed, device: str) -> str:
+    """The memory of a device."""
+    return placed.hardware.device(device).memory

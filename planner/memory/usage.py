@@ -1,0 +1,59 @@
+"""Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
+
+from collections.abc import Iterable
+
+from helmsman.lowering.placement import Placed, known
+from helmsman.lowering.rules import homes, residence
+from helmsman.planner.memory.alike_blocks import counted_tensors
+from helmsman.planner.memory.buffers import buffers_by_memory
+from helmsman.planner.memory.cache_bytes import caches_by_memory
+from helmsman.planner.memory.page_locking import pinned_by_memory
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.plan import MemoryUse, Residence
+
+
+def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
+    """Return what the placement needs in each memory of its hardware, against what it may use."""
+    placed = known(placed)
+    weights, kv, buffers, pinned = (
+        _weights(placed),
+        caches_by_memory(placed),
+        buffers_by_memory(placed),
+        pinned_by_memory(placed),
+    )
+    return tuple(
+        MemoryUse(
+            memory=memory.name,
+            weights=weights.get(memory.name, 0),
+            kv=kv.get(memory.name, 0),
+            buffers=buffers.get(memory.name, 0),
+            available=memory.available,
+            pinned=pinned.get(memory.name, 0),
+        )
+        for memory in placed.hardware.memories
+    )
+
+
+def shortages(uses: Iterable[MemoryUse]) -> dict[str, int]:
+    """Bytes missing per memory; empty when everything fits."""
+    return {use.memory: use.used - use.available for use in uses if use.used > use.available}
+
+
+def _weights(placed: Placed) -> dict[str, int]:
+    rules = {tensor.name: residence(placed, tensor) for tensor, _ in counted_tensors(placed) if tensor.layer is None}
+    total: dict[str, int] = {}
+    for tensor, count in counted_tensors(placed):
+        columns = tensor.elements // tensor.shape[0]
+        table = rules[tensor.tied_to] if tensor.tied_to is not None else None
+        for piece in homes(placed, tensor):
+            rule = piece.rule
+            tied = _copies(table) if table is not None and table.format == rule.format else ()
+            size = size_of((piece.stop - piece.start) * columns, rule.format)
+            for memory in _copies(rule):
+                total[memory] = total.get(memory, 0) + (0 if memory in tied else count * size)
+    return total
+
+
+def _copies(rule: Residence) -> tuple[str, ...]:
+    """The memories that hold a weight."""
+    return (rule.memory, *rule.replicas)

@@ -1,0 +1,248 @@
+"""Predict by the cost model what a placement takes: seconds per phase, their terms, memory, bottleneck, gap."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from helmsman.hwdb.percentiles import ENDS, End
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of
+from helmsman.lowering.placement import Placed, batches_together, known
+from helmsman.lowering.task_names import read_name
+from helmsman.planner.cost.model import CostModel, Estimate, work_of
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.prediction.between_terms import between_terms
+from helmsman.planner.prediction.bound import lower_bound
+from helmsman.planner.prediction.objective import objective_seconds
+from helmsman.planner.prediction.prompt_passes import weighted_passes
+from helmsman.scheduler.iteration import Iteration, Phase
+from helmsman.schemas.hardware import Hardware, lane_owner
+from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
+from helmsman.schemas.workload import Workload
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.pools import Pools
+from helmsman.timing.works import Works, alike
+
+_PERCENT = 100
+
+_ROUNDING = 1e-9
+"""Relative difference that is none."""
+
+
+def predict(placed: Placed, costs: CostModel) -> Predicted:
+    """Predict the prompt pass and the average decode step of the placement's workload."""
+    placed, together = known(placed), batches_together(placed)
+    first = predict_prompt(placed, costs)
+    step = predict_phase(lower(placed, mean_step(placed.workload, together)), costs)
+    return assemble(placed, first, step)
+
+
+def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
+    """Seconds of the whole prompt, the sum of its passes (`planner.prediction.prompt_passes`)."""
+    looked = weighted_passes(placed, passes_of(placed))
+    predictions = [(predict_phase(lower(placed, one_pass), costs), weight) for one_pass, weight in looked]
+    return (
+        predictions[0][0]
+        if len(predictions) == 1
+        else _added(predictions, placed.workload.prompt_tokens, costs.hardware)
+    )
+
+
+def _added(
+    phase_predictions: Sequence[tuple[PhasePrediction, float]], context: int, hardware: Hardware
+) -> PhasePrediction:
+    """Passes one after the other, each so many times; what makes one slower makes all slower."""
+
+    def total(values: Iterable[float]) -> float:
+        return sum(weight * value for value, (_, weight) in zip(values, phase_predictions, strict=True))
+
+    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in phase_predictions) for end in ENDS})
+    groups: dict[tuple[str, str], list[tuple[Term, float]]] = {}
+    for one, weight in phase_predictions:
+        for term in one.terms:
+            groups.setdefault((term.op, term.resource), []).append((term, weight))
+    terms = tuple(_added_term(members) for members in groups.values())
+    bound = total(one.lower_bound for one, _ in phase_predictions)
+    return PhasePrediction(
+        context=context,
+        seconds=seconds,
+        terms=terms,
+        bottleneck=bottleneck(terms, hardware, seconds.mid),
+        lower_bound=bound,
+        gap=gap(seconds.mid, bound),
+    )
+
+
+def _added_term(members: Sequence[tuple[Term, float]]) -> Term:
+    main = max(members, key=lambda member: member[0].seconds.mid)[0]
+
+    def total(name: str) -> float:
+        return sum((weight * getattr(term, name) for term, weight in members), 0.0)
+
+    ends = {end: sum(weight * getattr(term.seconds, end) for term, weight in members) for end in ENDS}
+    return main.model_copy(
+        update={
+            "tasks": max(1, round(total("tasks"))),
+            "seconds": Interval(**ends),
+            "bytes": round(total("bytes")),
+            "flops": total("flops"),
+        }
+    )
+
+
+def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> Predicted:
+    """The prediction document of the two phases."""
+    work, together = placed.workload, batches_together(placed)
+    predicted = Predicted(
+        prefill=first,
+        decode=step,
+        ttft=Seconds(seconds=first.seconds),
+        tokens_per_second=_inverse(step.seconds, work.batch * together),
+        memory=memory_use(placed),
+    )
+    request = objective_seconds(predicted, work, together, "request")
+    return predicted.model_copy(update={"request": Seconds(seconds=request)})
+
+
+def phase_seconds(placed: Placed, costs: CostModel, phase: Phase) -> float:
+    """The expected seconds of all prompt passes, or of the mean decode step."""
+    if phase == "decode":
+        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
+    passes = weighted_passes(placed, passes_of(placed))
+    return sum(weight * pass_seconds(lower(placed, one_pass), costs) for one_pass, weight in passes)
+
+
+def mean_step(workload: Workload, batches: int = 1) -> Iteration:
+    """The decode step at the mean context of all decode steps."""
+    context = min(workload.mean_context, workload.context)
+    return Iteration(1, "decode", workload.batch, 1, context, batches)
+
+
+def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
+    """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
+    works = alike(graph, work_of)
+    prices = [costs.price(task) for task in works.kinds]
+    terms = _terms(works, prices)
+    seconds = _interval(graph, works, costs, prices)
+    mid, bound = seconds.mid, lower_bound(graph, costs.hardware, costs.options.l3_blend)
+    if costs.table is not None:  # what was measured happened, whatever the record's rates allow
+        bound = min(bound, mid)
+    return PhasePrediction(
+        context=graph.iteration.context,
+        seconds=seconds,
+        terms=(*terms, *between_terms(graph, costs)),
+        bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, costs.pools)),
+        lower_bound=bound,
+        gap=gap(mid, bound),
+    )
+
+
+def pass_interval(graph: TaskGraph, costs: CostModel) -> Interval:
+    """The interval of the seconds of one pass alone."""
+    works = alike(graph, work_of)
+    return _interval(graph, works, costs, [costs.price(task) for task in works.kinds])
+
+
+def _interval(graph: TaskGraph, works: Works, costs: CostModel, prices: Sequence[Estimate]) -> Interval:
+    """All prices at one end together: what makes one product faster or slower than expected makes all so."""
+    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in ENDS}
+    ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
+    return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
+
+
+def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
+    """The expected seconds of one pass alone."""
+    works = alike(graph, work_of)
+    prices = [costs.price(task) for task in works.kinds]
+    return _seconds(works, costs, prices, "mid") + costs.between().begins(graph)
+
+
+def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
+    times = [getattr(price, end) for price in prices]
+    return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))
+
+
+def gap(seconds: float, bound: float) -> float:
+    """How far `seconds` lie above a lower bound; 0 where rounding puts them below."""
+    assert seconds >= bound * (1 - 1e-9), f"{seconds} s lie below their lower bound {bound} s"
+    return max(0.0, seconds / bound - 1) if bound > 0 else 0.0
+
+
+def bottleneck(
+    terms: Iterable[Term], hardware: Hardware, seconds: float, drawn: Mapping[str, float] | None = None
+) -> str:
+    """Return what binds the lane that is busy longest most, and the share of the `seconds` of the pass in which it is
+    busy; or the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds). Bandwidth
+    is that of the memory or link whether one or several use it."""
+    lanes: dict[str, dict[str, float]] = {}
+    for term in terms:
+        bounds = lanes.setdefault(term.resource, {})
+        wording = _wording(term, hardware)
+        bounds[wording] = bounds.get(wording, 0.0) + term.seconds.mid
+    busy: dict[str, float] = {}
+    for bounds in lanes.values():
+        most = max(bounds, key=lambda name: bounds[name])
+        busy[most] = max(busy.get(most, 0.0), sum(bounds.values()))
+    longest = max(busy, key=lambda name: busy[name])
+    shared = {name: needed for name, needed in (drawn or {}).items() if needed > busy[longest] * (1 + _ROUNDING)}
+    binding = max(shared, key=lambda name: shared[name], default=longest)
+    return f"{binding} ({min(1.0, shared.get(binding, busy[longest]) / seconds) * _PERCENT:.0f} %)"
+
+
+def _wording(term: Term, hardware: Hardware) -> str:
+    """Return what binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
+    owner = lane_owner(term.resource)
+    if read_name(term.op).move == "decompress":
+        return f"{owner}:decompress, {_bound(term, owner, hardware)}"
+    return _bound(term, term.resource, hardware)
+
+
+def _bound(term: Term, lane: str, hardware: Hardware) -> str:
+    """`dram bandwidth`, `h2d bandwidth`, `cuda compute`."""
+    if term.bound == "link":
+        return f"{lane_owner(lane)} bandwidth"
+    device = next((d for d in hardware.devices if d.name == lane_owner(lane)), None)
+    if term.bound != "memory" or device is None:
+        return f"{lane} {term.bound}"
+    return f"{hardware.memory(device.memory).shares or device.memory} bandwidth"
+
+
+def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:
+    """Seconds that every memory and link must work for all of its users."""
+    times, result = Counter(works.kind), dict[str, float]()
+    for number, (task, price) in enumerate(zip(works.kinds, prices, strict=True)):
+        for pool, seconds in pools.draws(task, price.mid).items():
+            name = pools.called(pool)
+            result[name] = result.get(name, 0.0) + times[number] * seconds
+    return result
+
+
+def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:
+    groups: dict[tuple[str, str], list[tuple[Task, Estimate]]] = {}
+    priced = [((task.op, task.resource), (task, price)) for task, price in zip(works.kinds, prices, strict=True)]
+    for kind in works.kind:
+        group, member = priced[kind]
+        groups.setdefault(group, []).append(member)
+    return tuple(_term(op, resource, members) for (op, resource), members in groups.items())
+
+
+def _term(op: str, resource: str, members: list[tuple[Task, Estimate]]) -> Term:
+    main = max(members, key=lambda member: member[1].mid)[1]
+    return Term(
+        op=op,
+        resource=resource,
+        tasks=len(members),
+        seconds=Interval(
+            low=sum([estimate.low for _, estimate in members]),
+            mid=sum([estimate.mid for _, estimate in members]),
+            high=sum([estimate.high for _, estimate in members]),
+        ),
+        bytes=sum([task.bytes for task, _ in members]),
+        flops=float(sum([task.flops for task, _ in members])),
+        bound=main.bound,
+        source=main.source,
+    )
+
+
+def _inverse(seconds: Interval, batch: int) -> Interval:
+    return Interval(low=batch / seconds.high, mid=batch / seconds.mid, high=batch / seconds.low)

@@ -1,0 +1,198 @@
+"""Limits of a replica: what its memories hold beside weights, and how many tokens a pass has room for (NEO-42).
+
+Within `utilisation` of its capacity an accelerator holds weights and caches; activations of a pass are in what is then
+left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
+which leaves the record's reserve to the system. Where native devices serve, whose memory is the machine's and whose
+engine touches all of what it allocates, no cache has more than as many requests as may run need; the one of the device
+that computes has room for a request of any length, in half of what there is at most."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.rules import kv_rule
+from helmsman.planner.memory.cache_bytes import caches_by_memory
+from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.serving.native_room import (
+    host_beside,
+    host_bytes,
+    kept_values,
+    native_device,
+    resting_bytes,
+    staying_bytes,
+    working_bytes,
+)
+from helmsman.planner.serving.pipeline_parallel import elsewhere_bytes
+from helmsman.planner.serving.replica import Replica, ReplicaOptions
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import Format, rows_size, size_of
+from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
+from helmsman.schemas.units import format_bytes
+from helmsman.schemas.workload import Workload
+
+LEAST_TOKENS = 2048
+"""Tokens of a pass for whose activations room is kept, whatever the utilisation: vLLM's default of a pass."""
+
+SEQUENCES = 512
+"""Requests that run at a time."""
+
+NATIVE_SEQUENCES = 64
+"""Requests that run at a time where native devices serve, which allocate for them."""
+
+_SPAN = 2**15
+"""Tokens over which a cache's bytes are averaged."""
+
+_ONE = Workload(prompt_tokens=1, output_tokens=1, context=2)
+
+
+def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> int:
+    """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20).
+
+    Hidden states and normed ones, beside the larger of q, k, v and attention's output and of both sides of the FFN and
+    their product; logits in f32."""
+    attention = 2 * model.q_width + 2 * model.kv_width
+    width = 2 * model.hidden + max(attention, (2 + model.gated) * model.ffn)
+    return size_of(tokens * width, fmt) + 4 * sequences * model.vocab
+
+
+def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
+    """Return what the replica holds. Raises InfeasibleError where no block of a cache has room."""
+    device = native_device(replica.plan) if replica.whole else None
+    limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
+    return replace(limits, context=replica.model.longest_context)
+
+
+def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:
+    """Where native devices serve, what their engine allocates."""
+    plan, token_bytes = replica.plan, cached_token_bytes(replica)
+    batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
+    limits = Limits(0, 0, batch, sequences, options.block, options.chunk, options.cohorts)
+    host = host_beside(plan.hardware, device.name) if replica.away is not None else None
+    used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
+    left = 0 if host is None else plan.hardware.memory(host.memory).available - used
+    needed = sequences * limits.blocks(plan.workload.context) * limits.block
+    cpu = _tokens(left // token_bytes, needed if options.cpu_tokens is None else options.cpu_tokens, options)
+    memory = plan.hardware.memory(device.memory)
+    within = min(
+        int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
+    )
+    room = within - staying_bytes(plan, device)
+    most = options.gpu_tokens
+    if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
+        most = max(needed, min(replica.model.longest_context, room // token_bytes // 2))
+    gpu = _gpu_tokens({memory.name: room}, {memory.name: token_bytes}, most, options)
+    return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
+
+
+def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
+    """For everything else, what engines of GPUs do (NEO-20)."""
+    passing = _passing(replica, options)
+    gpu, cpu = min(_stage_tokens(replica, options, stage) for stage in range(len(replica.layers))), 0
+    if replica.away is not None:
+        home = replica.host.memory
+        left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
+        cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
+    return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk, options.cohorts)
+
+
+def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
+    """Tokens for whose part of a stage's layers there is room beside its weights."""
+    return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options.gpu_tokens, options)
+
+
+def _gpu_tokens(
+    rooms: Mapping[str, int], token_bytes: Mapping[str, float], most: int | None, options: ReplicaOptions
+) -> int:
+    """Tokens for whose every part there is room, `most` of them at most.
+
+    Raises InfeasibleError where that is no block."""
+    here = {memory: int(rooms[memory] // size) for memory, size in token_bytes.items()}
+    gpu = _tokens(min(here.values()), most, options)
+    if gpu < options.block:
+        raise _no_room(
+            {m: round(options.block * token_bytes[m] - rooms[m]) for m in token_bytes if here[m] < options.block}
+        )
+    return gpu
+
+
+def cached_token_bytes(replica: Replica) -> int:
+    """Keys and values of one token in the host's cache, all layers and heads of them."""
+    model = replica.model
+    return model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(replica.plan, 0).used)
+
+
+def _rooms(replica: Replica, options: ReplicaOptions, stage: int) -> dict[str, int]:
+    """By memory, bytes for caches: beside weights and buffers, and activations where operations work."""
+    rooms = {
+        use.memory: _within(replica, options, use.memory) - use.weights - use.buffers
+        for use in memory_use(_of_stage(replica, stage, _ONE))
+    }
+    if len(replica.layers) > 1:
+        rooms[replica.accelerators[0].memory] += elsewhere_bytes(replica.plan, stage, len(replica.layers))
+    return rooms
+
+
+def _of_stage(replica: Replica, stage: int, workload: Workload) -> Placement:
+    """The plan of a stage's layers, on the first accelerator as all are equal, with both ends."""
+    if len(replica.layers) == 1:
+        return replace(replica.plan, workload=workload)
+    model = replica.plan.model.model_copy(update={"layers": replica.layers[stage]})
+    return replace(replica.plan, workload=workload, model=model)
+
+
+def _within(replica: Replica, options: ReplicaOptions, name: str) -> int:
+    """Bytes of a memory for what stays: all that is available, less where operations work."""
+    memory = replica.hardware.memory(name)
+    if name not in _working(replica):
+        return memory.available
+    batch = LEAST_TOKENS if options.batch_tokens is None else -(-options.batch_tokens // len(replica.layers))
+    least = _activations(replica, options, batch)
+    return min(int(options.utilisation * memory.capacity), memory.available - least)
+
+
+def _passing(replica: Replica, options: ReplicaOptions) -> int:
+    """Tokens of a pass whose activations have room beside what stays, in every memory where operations work: of as many
+    micro-batches as there are stages."""
+    if options.batch_tokens is not None:
+        return options.batch_tokens
+    none = _activations(replica, options, 0)
+    token_bytes = _activations(replica, options, 1) - none
+    memories = [replica.hardware.memory(name) for name in _working(replica)]
+    room = min((memory.available - _within(replica, options, memory.name) - none) // token_bytes for memory in memories)
+    return len(replica.layers) * room
+
+
+def _working(replica: Replica) -> set[str]:
+    return {replica.hardware.device(name).memory for name in devices_used(replica.plan)}
+
+
+def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
+    model, sequences, fmt = replica.plan.model, options.sequences or SEQUENCES, replica.plan.activations
+    kept = size_of((options.cohorts - 1) * kept_values(model, sequences), fmt)  # a pass has room for rows of the first
+    return activation_bytes(model, tokens, sequences, fmt) + kept
+
+
+def _token_bytes(replica: Replica, stage: int) -> dict[str, float]:
+    """By memory, bytes that a token's keys and values take there: an average over many, for caches come in pages."""
+    work = Workload(prompt_tokens=1, output_tokens=1, context=_SPAN)
+    sizes = caches_by_memory(_of_stage(replica, stage, work))
+    return {memory: size / _SPAN for memory, size in sizes.items()}
+
+
+def _tokens(room: int, most: int | None, options: ReplicaOptions) -> int:
+    """Tokens in whole blocks: as many as have room, and as were asked for at most."""
+    return max(0, room if most is None else min(room, most)) // options.block * options.block
+
+
+def _no_room(lacks: dict[str, int]) -> InfeasibleError:
+    memory, missing = max(lacks.items(), key=lambda lack: lack[1])
+    return InfeasibleError(
+        f"no room for keys and values in {memory} beside weights and activations",
+        field=f"hardware.memories.{memory}",
+        lacks=lacks,
+        remedy=f"free {format_bytes(missing)}: plan for a larger batch or context, use smaller formats, pass fewer "
+        "tokens at a time, or a larger share of the memory",
+    )

@@ -1,0 +1,187 @@
+"""The stages of a pass on a replica's accelerators: sums of operations where all is there, else passes as predicted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import Formats, block_ops
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.rules import kv_rule
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.memory.alike_blocks import alike
+from helmsman.planner.prediction.predict import pass_seconds
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import KvFormat
+from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
+
+
+class Stages(Protocol):
+    """Seconds of one layer's stages, and of both ends of a pass."""
+
+    @property
+    def looks(self) -> int:
+        """At how many points between two knots a line through them is worth comparing with them."""
+
+    @property
+    def request(self) -> float:
+        """The seconds that each request adds to one layer's decode attention, beside those of its KV tokens."""
+
+    def linear(self, tokens: int) -> float:
+        """All but attention, of a pass of so many tokens."""
+
+    def decode(self, kv: int) -> float:
+        """Decode attention to so many KV tokens."""
+
+    def prompt_compute(self, tokens: int) -> float:
+        """The arithmetic of attention of a whole prompt."""
+
+    def prompt_read(self, kv: int) -> float:
+        """Return what attention of prompts takes to read so many KV tokens."""
+
+    def ends(self, sequences: int) -> float:
+        """Embedding, final norm and head for so many sequences."""
+
+
+def rows(tokens: int) -> Iteration:
+    """A pass of so many tokens of as many sequences; more than pass through a stage at once are prompts'."""
+    return Iteration(0, "decode" if tokens <= CHUNK_ROWS else "prefill", tokens, 1, 1)
+
+
+def attention(model: Model, fmt: KvFormat, device: Device, iteration: Iteration) -> Task:
+    """One layer's attention of a pass on `device`: bytes are those of KV heads, FLOPs of all heads (E-NEO-09)."""
+    op = next(op for op in block_ops(model, 0, iteration, Formats(kv=fmt)) if op.kind == "attention")
+    work = op.tokens, op.kv_read, op.activation_bytes, op.flops
+    place = op.name, iteration.phase, device.name
+    return Task("attention", *place, *work, fmt, (device.memory,), layer=0, operation=op.name)
+
+
+def decode_attention(model: Model, fmt: KvFormat, device: Device, kv: int) -> Task:
+    """One layer's decode attention to `kv` tokens: as one sequence's, since a step's rows have nothing in common that
+    would make more of them faster."""
+    return attention(model, fmt, device, Iteration(0, "decode", 1, 1, kv))
+
+
+def stages_of(plan: Placement, costs: CostModel) -> Stages:
+    """Those of a plan: resident if one accelerator does everything with what lives there, whole attention after
+    attention."""
+    tasks = lower(plan, rows(1)).tasks
+    lanes, kinds = {task.resource for task in tasks}, {task.kind for task in tasks}
+    if len(lanes) > 1 or not kinds <= {"lookup", "norm", "linear", "append", "attention"} or len(alike(plan)) > 1:
+        return PredictedStages(plan, costs)
+    one = replace(plan, model=plan.model.model_copy(update={"layers": 1}))
+    return ResidentStages(one, costs, plan.hardware.device(lanes.pop()))
+
+
+@dataclass(frozen=True)
+class ResidentStages:
+    """Everything lives and happens on one device: stages are sums of operations, those of a plan of one layer."""
+
+    plan: Placement
+    costs: CostModel
+    device: Device
+
+    @property
+    def looks(self) -> int:
+        """Operations are priced fast."""
+        return 3
+
+    @property
+    def request(self) -> float:
+        """See `Stages`."""
+        seconds = self.costs.requests(self.device, 1)
+        return 0.0 if seconds is None else seconds.mid
+
+    def linear(self, tokens: int) -> float:
+        """See `Stages`."""
+        tasks = lower(self.plan, rows(tokens)).tasks
+        return self._sum(task for task in tasks if task.layer is not None and task.kind != "attention")
+
+    def decode(self, kv: int) -> float:
+        """See `Stages`."""
+        return self._sum([decode_attention(self.plan.model, self._kept, self.device, kv)])
+
+    def prompt_compute(self, tokens: int) -> float:
+        """See `Stages`."""
+        return self._sum([self._prompt(tokens)._replace(bytes=0)])
+
+    def prompt_read(self, kv: int) -> float:
+        """See `Stages`."""
+        return self._sum([self._prompt(kv)._replace(flops=0)])
+
+    def ends(self, sequences: int) -> float:
+        """See `Stages`."""
+        return self._sum(task for task in lower(self.plan, rows(sequences)).tasks if task.layer is None)
+
+    @property
+    def _kept(self) -> KvFormat:
+        return kv_rule(self.plan, 0).used
+
+    def _prompt(self, tokens: int) -> Task:
+        return attention(self.plan.model, self._kept, self.device, Iteration(0, "prefill", 1, tokens, tokens))
+
+    def _sum(self, tasks: Iterable[Task]) -> float:
+        return sum(self.costs.price(task).mid for task in tasks)
+
+
+@dataclass(frozen=True)
+class PredictedStages:
+    """Work on several devices, or data on its way: stages are differences of whole passes as they are predicted, a
+    layer's share of them."""
+
+    plan: Placement
+    costs: CostModel
+    passes: dict[Iteration, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def looks(self) -> int:
+        """Every pass is lowered whole."""
+        return 1
+
+    @property
+    def request(self) -> float:
+        """Nothing: `decode` is of sequences, whose caches are new starts for the memory each."""
+        return 0.0
+
+    def linear(self, tokens: int) -> float:
+        """See `Stages`."""
+        return self._layer(self._within(rows(tokens)))
+
+    def decode(self, kv: int) -> float:
+        """See `Stages`: of sequences as long as the plan's."""
+        longest = self.plan.workload.context
+        batch = -(-kv // longest)
+        context = -(-kv // batch)
+        long, short = (self._within(Iteration(0, "decode", batch, 1, past)) for past in (context, 1))
+        return self._layer((long - short) * kv / (batch * context))
+
+    def prompt_compute(self, tokens: int) -> float:
+        """See `Stages`: what a prompt takes longer than as many tokens that see nothing."""
+        return self._layer(self._within(Iteration(0, "prefill", 1, tokens, tokens)) - self._within(rows(tokens)))
+
+    def prompt_read(self, kv: int) -> float:
+        """See `Stages`: as decoding does."""
+        return self.decode(kv)
+
+    def ends(self, sequences: int) -> float:
+        """See `Stages`."""
+        return self._passed(rows(sequences))[1]
+
+    def _within(self, iteration: Iteration) -> float:
+        """Seconds of a pass but for its ends."""
+        whole, ends = self._passed(iteration)
+        return whole - ends
+
+    def _passed(self, iteration: Iteration) -> tuple[float, float]:
+        """Seconds of a pass, and of its ends."""
+        if iteration not in self.passes:
+            graph = lower(self.plan, iteration)
+            ends = sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
+            self.passes[iteration] = pass_seconds(graph, self.costs), ends
+        return self.passes[iteration]
+
+    def _layer(self, seconds: float) -> float:
+        return max(0.0, seconds) / self.plan.model.layers

@@ -1,0 +1,142 @@
+"""Tensor parallelism: equal accelerators have equal parts of every layer and add up what each made, twice a layer."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.placement import Placed, Placement
+from helmsman.lowering.rules import kv_rule, residence
+from helmsman.lowering.streams import MemoryRoutes
+from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.machine import Roles
+from helmsman.planner.serving.stages import Stages
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
+
+_FIELD = "tensor_parallel"
+
+
+def equal_accelerators(roles: Roles, count: int, field: str = _FIELD, value: int | None = None) -> tuple[Device, ...]:
+    """Return so many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`,
+    `value`: what was asked for, where that is not the number of them."""
+    sizes = {memory.name: memory.available for memory in roles.hardware.memories}
+    groups: dict[tuple[object, ...], list[Device]] = {}
+    for device in roles.accelerators:
+        groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
+    alike = max(groups.values(), key=len, default=[])
+    if len(alike) < count:
+        remedy = f"{roles.hardware.name} has {len(alike)} of {count}"
+        raise UsageError("not as many equal accelerators", field=field, value=value or count, remedy=remedy)
+    return tuple(alike[:count])
+
+
+def divided(placed: Placed, hardware: Hardware, accelerator: Device, parts: int) -> Placement:
+    """Return what one of `parts` accelerators does: its part of every layer, whatever is placed where in `placed`;
+    formats are those of the first block's queries and cache. Raises UsageError where the model does not divide."""
+    weights = residence(placed, block_tensors(placed.model, 0)[0]).format
+    everything, memory = Select(), accelerator.memory
+    return Placement(
+        model=part_of(placed.model, parts),
+        hardware=hardware,
+        workload=placed.workload,
+        residence=(Residence(select=everything, memory=memory, format=weights),),
+        kv=(KvRule(select=everything, memory=memory, format=kv_rule(placed, 0).used),),
+        compute=(ComputeRule(select=everything, device=accelerator.name),),
+        activations=placed.activations,
+    )
+
+
+def part_of(model: Model, parts: int) -> Model:
+    """The model of one part: its heads, its rows of the FFN and of the tables of tokens; hidden states are whole.
+
+    Raises UsageError where they cannot be divided evenly."""
+    counts = {name: getattr(model, name) for name in ("heads", "kv_heads", "ffn")}
+    for name, count in counts.items():
+        if count % parts:
+            remedy = f"use a divisor of {model.name}'s {count} {name}"
+            raise UsageError(f"{name} cannot be divided evenly", field=_FIELD, value=parts, remedy=remedy)
+    shares = {name: count // parts for name, count in counts.items()}
+    return model.model_copy(update={**shares, "vocab": -(-model.vocab // parts)})
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The data that equal accelerators tell each other, over links of their own or through host memory."""
+
+    costs: CostModel
+    accelerators: tuple[Device, ...]
+
+    def add_up(self, size: int) -> float:
+        """Seconds until all have the sum of `size` bytes that each made: the faster of a ring, whose 2 (n - 1) steps
+        move a part each, and of telling all of it to all others (one step for two)."""
+        count = len(self.accelerators)
+        return min(2 * (count - 1) * self._step(-(-size // count)), (count - 1) * self._step(size))
+
+    def gather(self, size: int) -> float:
+        """Seconds until one has all of what each made `size` bytes of."""
+        return (len(self.accelerators) - 1) * self._step(size)
+
+    def _step(self, size: int) -> float:
+        """Seconds in which each gives its neighbour so many bytes, all at once: those of the slowest pair."""
+        memories = [device.memory for device in self.accelerators]
+        return max(moved(self.costs, here, there, size) for here, there in pairwise([*memories, memories[0]]))
+
+
+@dataclass(frozen=True)
+class DividedStages:
+    """The stages of one part of `plan`, with what all parts exchange: hidden states after attention and after the FFN,
+    those of the embedding, and the logits of each part's rows of the head."""
+
+    stages: Stages
+    exchange: Exchange
+    plan: Placement
+
+    @property
+    def looks(self) -> int:
+        """See `Stages`."""
+        return self.stages.looks
+
+    @property
+    def request(self) -> float:
+        """See `Stages`."""
+        return self.stages.request
+
+    def linear(self, tokens: int) -> float:
+        """See `Stages`."""
+        return self.stages.linear(tokens) + 2 * self.exchange.add_up(self._bytes(tokens, self.plan.model.hidden))
+
+    def decode(self, kv: int) -> float:
+        """See `Stages`."""
+        return self.stages.decode(kv)
+
+    def prompt_compute(self, tokens: int) -> float:
+        """See `Stages`."""
+        return self.stages.prompt_compute(tokens)
+
+    def prompt_read(self, kv: int) -> float:
+        """See `Stages`."""
+        return self.stages.prompt_read(kv)
+
+    def ends(self, sequences: int) -> float:
+        """See `Stages`."""
+        hidden = self.exchange.add_up(self._bytes(sequences, self.plan.model.hidden))
+        logits = self.exchange.gather(self._bytes(sequences, self.plan.model.vocab))
+        return self.stages.ends(sequences) + hidden + logits
+
+    def _bytes(self, rows: int, width: int) -> int:
+        return size_of(rows * width, self.plan.activations)
+
+
+def moved(costs: CostModel, here: str, there: str, size: int) -> float:
+    """Seconds of `size` bytes from one memory to another, over a link of theirs or through host memory."""
+    hops = MemoryRoutes(costs.hardware).hops(here, there, size, "pinned")
+    return sum(costs.price(transfer(hop.link.name, size)).mid for hop in hops)
+
+
+def transfer(link: str, size: int) -> Task:
+    """`size` bytes over a link."""
+    return Task("transfer", "transfer", "decode", link, 0, size, 0, 0, "f16", ())

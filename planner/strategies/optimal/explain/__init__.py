@@ -1,0 +1,1 @@
+"""Why the best plan is the best: active rules and what each is worth, shadow prices, what divides."""

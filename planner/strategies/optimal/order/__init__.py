@@ -1,0 +1,1 @@
+"""How long blocks take one after the other, in numbers alone, and in which order they take least."""

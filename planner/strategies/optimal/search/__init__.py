@@ -1,0 +1,1 @@
+"""From prices to a plan: block counts, their orders, and the predictions that decide."""

@@ -1,0 +1,1 @@
+"""A decision for people: a sentence, a picture in letters, tables."""
