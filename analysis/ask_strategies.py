@@ -9,6 +9,7 @@ from helmsman.analysis.comparison import Answer, answer, misused, ranked
 from helmsman.analysis.front import Found, batches, points
 from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.decision import Decision
+from helmsman.planner.memory.names import memory_name
 from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.options import offered, read_options
 from helmsman.planner.registry import method
@@ -47,6 +48,7 @@ def compare(request: PlanRequest[Any], strategies: Sequence[str], given: Given, 
         model_sha256=digest(request.model),
         hardware=request.hardware.name,
         hardware_sha256=digest(request.hardware),
+        memory_names={memory.name: memory_name(request.hardware, memory.name) for memory in request.hardware.memories},
         workload=request.workload,
         weights=request.weights,
         kv=request.kv,

@@ -1,6 +1,6 @@
 """A comparison of strategies for people: one table, the best first, and what the others lack."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from helmsman.analysis.front import front
 from helmsman.schemas.comparison import Comparison, Planned, Point, Row
@@ -11,14 +11,15 @@ from helmsman.schemas.units import format_bytes, format_number, format_seconds
 BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttft": "TTFT", "throughput": "request"}
 """The quantity that an objective makes least, in words."""
 
-_HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "request")
+_HEAD = ("strategy", "TTFT", "step", "tokens/s", "[low .. high]", "request")
 
 
-def table(comparison: Comparison) -> str:
-    """Return the text that `helm-plan --strategy all` prints."""
+def table(comparison: Comparison, exact: bool = False) -> str:
+    """Return the text that `helm-plan --strategy all` prints; `exact`: with the label of each plan."""
     parts = [list(_title(comparison)), list(_plans(comparison)), list(_unused(comparison.rows))]
-    parts += [list(_failures(comparison.rows)), list(_ignored(comparison.rows))]
-    parts.append(list(_front(comparison)))
+    parts += [list(_labels(comparison.rows))] if exact else []
+    parts += [list(_failures(comparison)), list(_ignored(comparison.rows))]
+    parts.append(list(_front(comparison, exact)))
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
 
@@ -42,10 +43,11 @@ def short_label(strategy: str, label: str) -> str:
     return label.removeprefix(strategy).strip() or label
 
 
-def why_not(row: Row) -> str:
-    """Say in a few words what a strategy lacks, or why it has no plan."""
+def why_not(row: Row, names: Mapping[str, str]) -> str:
+    """Say in a few words what a strategy lacks, by the `names` of memories, or why it has no plan."""
     if row.lacks:
-        return "lacks " + " and ".join(f"{format_bytes(size)} in {memory}" for memory, size in row.lacks.items())
+        missing = ((names.get(memory, memory), format_bytes(size)) for memory, size in row.lacks.items())
+        return ", ".join(f"{memory} lacks {size}" for memory, size in missing)
     return row.reason or ""
 
 
@@ -63,9 +65,9 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
 
 def _title(comparison: Comparison) -> Iterator[str]:
     yield question_line(comparison)
-    words = "TTFT: until every sequence has its first token; step: one more for each; request: until all are there"
     first = ", plans that keep --slo first" if "slo" in comparison.options else ""
-    yield f"sorted by {BY[comparison.objective]}{first}; {words}"
+    yield f"sorted by {BY[comparison.objective]}{first}"
+    yield "TTFT: until every sequence has its first token; step: one more for each; request: until the last"
     if comparison.same_software:
         yield "placements alone are compared: engines have the launch times of this machine's record, not their own"
 
@@ -73,13 +75,19 @@ def _title(comparison: Comparison) -> Iterator[str]:
 def _plans(comparison: Comparison) -> Iterator[str]:
     rows = [(row, row.planned) for row in comparison.rows if row.planned is not None]
     memories = _memories(row for _, row in rows)
-    lines = [(*_HEAD, *memories, "vs best")]
-    lines += [(row.strategy, *_line(row.strategy, cells, memories), f"{row.relative:.2f}x") for row, cells in rows]
+    lines = [(*_HEAD, *(comparison.memory_names.get(memory, memory) for memory in memories), "vs best")]
+    lines += [(row.strategy, *_line(cells, memories), f"{row.relative:.2f}x") for row, cells in rows]
     if any(row.misses for row, _ in rows):
         misses = ["misses", *(" and ".join(row.misses) or "-" for row, _ in rows)]
         lines = [(*line, missed) for line, missed in zip(lines, misses, strict=True)]
     if rows:
-        yield from aligned(lines, 2)
+        yield from aligned(lines, 1)
+
+
+def _labels(rows: Sequence[Row]) -> Iterator[str]:
+    lines = [(row.strategy, short_label(row.strategy, row.planned.label)) for row in rows if row.planned is not None]
+    if lines:
+        yield from aligned([("strategy", "label of the plan"), *lines], 2)
 
 
 def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
@@ -87,20 +95,21 @@ def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(use.memory for plan in plans for use in plan.memory if use.used))
 
 
-def _line(strategy: str, planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
+def _line(planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
     speed, used = planned.speed, {use.memory: use.used for use in planned.memory}
     times = (format_seconds(times.mid) for times in (speed.ttft, speed.step))
     rates = format_number(speed.decode_rate.mid, 4), _spread(speed.decode_rate)
     sizes = (format_bytes(used.get(memory, 0)) for memory in memories)
-    return (short_label(strategy, planned.label), *times, *rates, format_seconds(speed.request.mid), *sizes)
+    return (*times, *rates, format_seconds(speed.request.mid), *sizes)
 
 
 def _spread(rate: Interval) -> str:
     return f"[{format_number(rate.low, 3)} .. {format_number(rate.high, 3)}]"
 
 
-def _failures(rows: Sequence[Row]) -> Iterator[str]:
-    lines = [(row.strategy, row.verdict.replace("-", " "), why_not(row)) for row in rows if row.planned is None]
+def _failures(comparison: Comparison) -> Iterator[str]:
+    without = [row for row in comparison.rows if row.planned is None]
+    lines = [(row.strategy, row.verdict.replace("-", " "), why_not(row, comparison.memory_names)) for row in without]
     if lines:
         yield from aligned(lines, 3)
 
@@ -117,23 +126,27 @@ def _ignored(rows: Sequence[Row]) -> Iterator[str]:
         yield f"--{option.replace('_', '-')} is no option of {names}"
 
 
-def _front(comparison: Comparison) -> Iterator[str]:
+def _front(comparison: Comparison, exact: bool) -> Iterator[str]:
     best = front(comparison.points)
     if not best:
         return
     many = sum(not point.misses for point in comparison.points)
     plans = f"{many} plans that keep --slo" if "slo" in comparison.options else f"{many} plans"
     yield f"larger batches: no other of {plans} has a shorter request and more tokens/s than these"
-    head = ("strategy", "plan", "batch", "request", "tokens/s", "[low .. high]", "step")
-    yield from aligned([head, *map(_point, best)], 2)
+    yield from aligned([("strategy", "batch", "request", "tokens/s", "[low .. high]", "step"), *map(_point, best)], 1)
+    if exact:
+        labels = [
+            (point.strategy, str(point.batch), short_label(point.strategy, point.planned.label)) for point in best
+        ]
+        yield ""
+        yield from aligned([("strategy", "batch", "label of the plan"), *labels], 3)
 
 
 def _point(point: Point) -> tuple[str, ...]:
-    speed, label = point.planned.speed, short_label(point.strategy, point.planned.label)
+    speed = point.planned.speed
     rates = f"{speed.rate.mid:.4g}", _spread(speed.rate)
     return (
         point.strategy,
-        label,
         str(point.batch),
         format_seconds(speed.request.mid),
         *rates,

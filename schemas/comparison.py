@@ -73,15 +73,17 @@ class Point(Frozen):
 class Comparison(Document):
     """Strategies asked one question, the best first; the same question gives the same text.
 
-    `weights`, `kv`: the formats that were asked for; `options`: of strategies, for all that have them; `same_software`:
-    whether placements alone are compared, engines with the launch times of the machine's record; `points`: the plans
-    for larger and larger batches, by strategy."""
+    `memory_names`: what people call the machine's memories, by their names in its record; `weights`, `kv`: the formats
+    that were asked for; `options`: of strategies, for all that have them; `same_software`: whether placements alone are
+    compared, engines with the launch times of the machine's record; `points`: the plans for larger and larger batches,
+    by strategy."""
 
     schema_id: Literal["helm.comparison/1"] = version("helm.comparison/1")
     model: Name
     model_sha256: Sha256
     hardware: Name
     hardware_sha256: Sha256
+    memory_names: dict[Name, Name] = Field(default_factory=dict)
     workload: Workload
     weights: StoredFormat
     kv: KvFormat

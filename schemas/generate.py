@@ -10,6 +10,7 @@ from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.listing import Listing
+from helmsman.schemas.longest_context import LongestContext
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
@@ -27,6 +28,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "explanation": Explanation,
     "hardware": Hardware,
     "listing": Listing,
+    "longest-context": LongestContext,
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,

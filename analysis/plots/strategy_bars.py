@@ -48,7 +48,7 @@ def draw_strategies(comparison: Comparison) -> "Figure":
     middles = [(top + bottom) / 2 for top, bottom in pairwise(tops)]
     places = list(zip(middles, comparison.rows, strict=True))
     for middle, row in places:
-        _draw(axes, middle, row, comparison.objective, scale)
+        _draw(axes, middle, row, comparison, scale)
     wide = (max(sizes, default=0.0) for sizes in (_names(axes, places), _numbers(axes, places, comparison.objective)))
     left, right = (size + _GAP for size in wide)
     box = axes.get_position()
@@ -75,15 +75,17 @@ def _scale(axes: "Axes", comparison: Comparison) -> float:
     return scale
 
 
-def _draw(axes: "Axes", middle: float, row: Row, objective: Objective, scale: float) -> None:
+def _draw(axes: "Axes", middle: float, row: Row, comparison: Comparison, scale: float) -> None:
     """The bar of a plan with its whiskers, or an arrow at the end of the scale; where there is none, why."""
     end = axes.get_xlim()[1]
     if row.planned is None:
-        words = shorten(f"{row.verdict.replace('-', ' ')}: {why_not(row)}", _WORDS, placeholder=" …")
+        words = shorten(
+            f"{row.verdict.replace('-', ' ')}: {why_not(row, comparison.memory_names)}", _WORDS, placeholder=" …"
+        )
         drawn = axes.text(0.006 * end, middle, words, fontsize=8.5, color=_FADED, va="center")
         drawn.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         return
-    times = interval(row.planned, objective)
+    times = interval(row.planned, comparison.objective)
     low, mid, high = (scale * seconds for seconds in (times.low, times.mid, times.high))
     axes.barh(middle, min(mid, end), height=0.6 * _PLAN, color=GREEN if row.relative == 1.0 else BLUE, zorder=2)
     axes.errorbar(mid, middle, xerr=[[mid - low], [high - mid]], color=INK, linewidth=1.1, capsize=3, zorder=3)

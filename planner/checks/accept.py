@@ -11,6 +11,7 @@ from helmsman.lowering.variants import check_cache_use
 from helmsman.planner.checks.rule_check import check_rules
 from helmsman.planner.checks.window_check import check_windows
 from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
@@ -130,7 +131,8 @@ def _check_memory(plan: Plan) -> None:
     for memory, missing in shortages(uses).items():
         use = next(use for use in uses if use.memory == memory)
         raise InfeasibleError(
-            f"the plan needs {format_bytes(use.used)} in {memory}, which has {format_bytes(use.available)}",
+            f"the plan needs {format_bytes(use.used)} {memory_place(plan.hardware, memory)}, where there are "
+            f"{format_bytes(use.available)}",
             field=f"hardware.memories.{memory}",
             remedy=f"move {format_bytes(missing)} elsewhere, or plan again",
         )

@@ -13,6 +13,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.serving.native_room import (
     host_beside,
@@ -28,7 +29,7 @@ from helmsman.planner.serving.replica import Replica, ReplicaOptions
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import Format, rows_size, size_of
-from helmsman.schemas.hardware import Device
+from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
@@ -83,7 +84,7 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
         most = max(needed, min(replica.model.longest_context, room // token_bytes // 2))
-    gpu = _gpu_tokens({memory.name: room}, {memory.name: token_bytes}, most, options)
+    gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: token_bytes}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -100,11 +101,16 @@ def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     """Tokens for whose part of a stage's layers there is room beside its weights."""
-    return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options.gpu_tokens, options)
+    rooms, token_bytes = _rooms(replica, options, stage), _token_bytes(replica, stage)
+    return _gpu_tokens(replica.hardware, rooms, token_bytes, options.gpu_tokens, options)
 
 
 def _gpu_tokens(
-    rooms: Mapping[str, int], token_bytes: Mapping[str, float], most: int | None, options: ReplicaOptions
+    hardware: Hardware,
+    rooms: Mapping[str, int],
+    token_bytes: Mapping[str, float],
+    most: int | None,
+    options: ReplicaOptions,
 ) -> int:
     """Tokens for whose every part there is room, `most` of them at most.
 
@@ -112,9 +118,8 @@ def _gpu_tokens(
     here = {memory: int(rooms[memory] // size) for memory, size in token_bytes.items()}
     gpu = _tokens(min(here.values()), most, options)
     if gpu < options.block:
-        raise _no_room(
-            {m: round(options.block * token_bytes[m] - rooms[m]) for m in token_bytes if here[m] < options.block}
-        )
+        needed = {memory: options.block * token_bytes[memory] - rooms[memory] for memory in here}
+        raise _no_room(hardware, {memory: round(needed[memory]) for memory in here if here[memory] < options.block})
     return gpu
 
 
@@ -187,10 +192,10 @@ def _tokens(room: int, most: int | None, options: ReplicaOptions) -> int:
     return max(0, room if most is None else min(room, most)) // options.block * options.block
 
 
-def _no_room(lacks: dict[str, int]) -> InfeasibleError:
+def _no_room(hardware: Hardware, lacks: dict[str, int]) -> InfeasibleError:
     memory, missing = max(lacks.items(), key=lambda lack: lack[1])
     return InfeasibleError(
-        f"no room for keys and values in {memory} beside weights and activations",
+        f"no room for keys and values {memory_place(hardware, memory)} beside weights and activations",
         field=f"hardware.memories.{memory}",
         lacks=lacks,
         remedy=f"free {format_bytes(missing)}: plan for a larger batch or context, use smaller formats, pass fewer "

@@ -12,6 +12,7 @@ from helmsman.lowering.turns import divides_attention
 from helmsman.planner.cost.rounding_loss import attention_loss, loss_of
 from helmsman.planner.decision import Decision, RejectedCandidate
 from helmsman.planner.machine import roles, why_unused
+from helmsman.planner.memory.names import more_room
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
 from helmsman.planner.prediction.predict import gap
 from helmsman.planner.registry import known
@@ -19,6 +20,7 @@ from helmsman.planner.words.plan_picture import INDENT, WIDTH, Paint, picture, p
 from helmsman.planner.words.plan_words import binding, in_words
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan, Residence
@@ -246,13 +248,14 @@ def _others(decision: Decision, exact: bool) -> Iterator[str]:
     yield from _passed_over(decision, exact)
     yield from _runner_ups(decision, exact)
     if exact:
-        yield from _too_large(decision.rejected)
+        yield from _too_large(decision.plan.hardware, decision.rejected)
     for name in decision.unused:
         yield f"not used     {name}: {why_unused(decision.plan.hardware, name)}"
     nearest = decision.nearest
     if nearest is not None:
         gain = decision.seconds / nearest.seconds - 1
-        yield f"to be faster {_lacks(nearest)} would allow {_named(decision.plan, nearest.label)} (+{gain:.1%} speed)"
+        room = more_room(decision.plan.hardware, nearest.shortage)
+        yield f"to be faster {room} would allow {_named(decision.plan, nearest.label)} (+{gain:.1%} speed)"
 
 
 def _runner_ups(decision: Decision, exact: bool) -> Iterator[str]:
@@ -279,11 +282,11 @@ def _named(plan: Plan, label: str) -> str:
     return label if "[" not in label else first if known(first) else plan.strategy.name
 
 
-def _too_large(rejected: Iterable[RejectedCandidate]) -> Iterator[str]:
+def _too_large(hardware: Hardware, rejected: Iterable[RejectedCandidate]) -> Iterator[str]:
     """The candidates that lack least."""
     ordered = sorted(rejected, key=lambda candidate: candidate.missing)
     for candidate in ordered[:SHOWN]:
-        yield f"does not fit {candidate.label}: {_lacks(candidate)} needed"
+        yield f"does not fit {candidate.label}: {more_room(hardware, candidate.shortage)} needed"
     if len(ordered) > SHOWN:
         yield f"             and {len(ordered) - SHOWN} more, each lacking more"
 
@@ -299,10 +302,6 @@ def _passed_over(decision: Decision, exact: bool) -> Iterator[str]:
             f"{format_seconds(plan.gain.mid)} ({share:.1%}), {format_seconds(plan.gain.high)} at best"
             f"{', and may save nothing' if plan.gain.low == 0.0 else ''}: the plan above {why}"
         )
-
-
-def _lacks(rejected: RejectedCandidate) -> str:
-    return " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in rejected.shortage)
 
 
 def _terms(title: str, phase: PhasePrediction) -> Iterator[str]:

@@ -8,7 +8,8 @@ from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import KnownPlan, known
 from helmsman.lowering.rules import homes, kv_homes, places
 from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.words.plan_words import device_name, memory_name
+from helmsman.planner.memory.names import memory_name
+from helmsman.planner.words.plan_words import device_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import MemoryUse, Plan

@@ -11,6 +11,7 @@ from helmsman.planner.cost.footprint import at_footprint
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.machine import roles
+from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.predict import predict
 from helmsman.planner.registry import known, method
@@ -22,16 +23,6 @@ from helmsman.schemas.units import format_number, format_seconds
 SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")
 """Formats that are offered where weights do not all fit, that which loses least first."""
 
-_MEMORIES = {
-    "dram": ("RAM", "in RAM"),
-    "vram": ("GPU", "on the GPU"),
-    "unified": ("shared memory", "in the shared memory"),
-    "loopback": ("accelerator", "on the accelerator"),
-    "optane": ("Optane", "in Optane"),
-    "cxl": ("CXL memory", "in CXL memory"),
-    "nvme": ("SSD", "on the SSD"),
-}
-"""By kind of memory, its name, and where what is in it is."""
 _DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU", "metal": "GPU", "loopback": "accelerator"}
 """Names of devices by kind."""
 _CLEARLY_LESS = 0.8
@@ -54,12 +45,6 @@ def in_words(plan: Plan) -> str:
     weights = _where(plan, "weights") + (", copies counted" if copied else "")
     parts = (weights, _where(plan, "kv"), speed, _limit(plan), "" if copied else _smaller(plan))
     return "; ".join(part for part in parts if part)
-
-
-def memory_name(hardware: Hardware, memory: str) -> str:
-    """`RAM`, `GPU`; of several memories of a kind the name in the record says which."""
-    name = _MEMORIES[hardware.memory(memory).kind][0]
-    return name if _only_of_its_kind(hardware, memory) else f"{name} {memory}"
 
 
 def device_name(hardware: Hardware, device: str) -> str:
@@ -122,7 +107,7 @@ def _where(plan: Plan, what: str) -> str:
     """`all weights on the GPU`, `KV 60 % on the GPU, 40 % in RAM`."""
     by_place = Counter[str]()
     for use in plan.predicted.memory:
-        by_place[_place(plan.hardware, use.memory)] += int(getattr(use, what))
+        by_place[memory_place(plan.hardware, use.memory)] += int(getattr(use, what))
     whole = max(1, by_place.total())
     shares = [(place, size / whole) for place, size in by_place.most_common() if size]
     if not shares:
@@ -132,16 +117,6 @@ def _where(plan: Plan, what: str) -> str:
         return f"all weights {place}" if what == "weights" else f"KV {place}"
     first = f"{most:.0%} of the weights {place}" if what == "weights" else f"KV {most:.0%} {place}"
     return ", ".join([first, *(f"{share:.0%} {other}" for other, share in shares[1:])]).replace("%", " %")
-
-
-def _place(hardware: Hardware, memory: str) -> str:
-    """`on the GPU`; of several memories of a kind the name in the record says which."""
-    where = _MEMORIES[hardware.memory(memory).kind][1]
-    return where if _only_of_its_kind(hardware, memory) else f"{where} ({memory})"
-
-
-def _only_of_its_kind(hardware: Hardware, memory: str) -> bool:
-    return [other.kind for other in hardware.memories].count(hardware.memory(memory).kind) == 1
 
 
 def _streams(plan: Plan) -> bool:
@@ -164,7 +139,7 @@ def _smaller(plan: Plan) -> str:
     for fmt in smaller:
         if not weights_misfit(plan.model, fmt) and not shortages(memory_use(whole := _whole(plan, accelerator, fmt))):
             rate = predict(whole, CostModel(at_footprint(whole), CostOptions(), table_prices(whole))).tokens_per_second
-            where = _place(plan.hardware, accelerator.memory)
+            where = memory_place(plan.hardware, accelerator.memory)
             return f"with {fmt} all would fit {where}: {format_number(rate.mid, 2)} tokens/s"
     return ""
 

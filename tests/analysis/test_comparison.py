@@ -143,7 +143,7 @@ def test_the_table_says_what_is_missing_and_what_is_ignored() -> None:
     )
     lines = text.splitlines()
     assert any(line.startswith("fast ") and "250 ms" in line and line.endswith("1.00x") for line in lines)
-    assert "lacks 3.00 GB in vram" in text and "`home`: not here" in text
+    assert "vram lacks 3.00 GB" in text and "`home`: not here" in text
     assert lines[-1] == "--home is no option of fast"
 
 
@@ -164,7 +164,7 @@ def test_labels_do_not_repeat_their_strategy() -> None:
 
 def test_a_reason_without_bytes_is_its_words() -> None:
     (row,) = ranked([Answer("x", refused())], "latency")
-    assert why_not(row) == "not here" and row.remedy == "elsewhere"
+    assert why_not(row, {}) == "not here" and row.remedy == "elsewhere"
 
 
 def test_batches_double_until_nothing_fits() -> None:

@@ -215,7 +215,7 @@ def test_bars_are_the_seconds_of_the_comparison() -> None:
     ]
     texts = [text.get_text() for text in axes.texts]
     assert {"best", "50 ms", "100 ms", "2.00x", "3.5 s", "70.00x", "vllm", "layerwise-map"} <= set(texts)
-    assert "does not fit: lacks 8.59 GB in vram and 3.22 GB in dram" in texts
+    assert "does not fit: vram lacks 8.59 GB, dram lacks 3.22 GB" in texts
     assert axes.get_xlabel() == "decode step, ms"
 
 

@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_empty_and_says_what_it_lacks():
     assert isinstance(found, Lacks)
     line = row(asked, "flexgen", found)
     assert (line["tokens/s"], line["prefill s"], line["generation s"]) == (None, None, None)
-    assert "more in dram" in line["lacks"]
+    assert "more in RAM" in line["lacks"]
     assert largest(lambda batch: batch <= 60) == 60
     assert largest(lambda _: False) == 0
 

@@ -55,7 +55,7 @@ def test_far_too_many_batches_are_refused_before_they_are_lowered(capsys, monkey
     monkeypatch.delattr(f"{module}.lower")
     machine = "rtx3090x2-5950x" if strategy == "optimal" else "rtx4060-laptop"
     code, answer = run(capsys, "--model", "Qwen3-8B", "--hw", machine, "--strategy", strategy, "--batches", "2000")
-    assert code == 3 and answer["error"]["code"] == "infeasible" and "more in dram" in answer["error"]["remedy"]
+    assert code == 3 and answer["error"]["code"] == "infeasible" and "more in RAM" in answer["error"]["remedy"]
 
 
 def test_gupta_batches(capsys):

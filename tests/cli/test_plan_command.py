@@ -72,7 +72,7 @@ def test_the_table_says_what_a_person_asks(capsys):
     code, out, _ = run(capsys, *question, "-v")
     assert code == 0
     for word in ("cpu(21)->cuda(17)", "tokens/s", "TTFT", "bottleneck", "lower bound", "memory", "runner-up",
-                 "does not fit", "more in vram would allow cpu(20)->cuda(18)", "attention on cuda"):  # fmt: skip
+                 "does not fit", "more on the GPU would allow cpu(20)->cuda(18)", "attention on cuda"):  # fmt: skip
         assert word in out
 
 
@@ -261,7 +261,7 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--context", "50000"), 2, "40960"),
         ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
-        (("--model", "Llama-3.1-70B", *HW), 3, "more in dram would do"),
+        (("--model", "Llama-3.1-70B", *HW), 3, "more in RAM would do"),
         (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),
         ((*MODEL, "--hw", "this"), 6, "helm-profile"),
         ((*MODEL, *HW, "-o", "/no/such/folder/p.json"), 2, "cannot be written"),

@@ -94,7 +94,7 @@ def test_a_plan_that_does_not_fit_says_by_how_much(plan):
         m.model_copy(update={"available": 1000, "capacity": 1000}) if m.name == "vram" else m
         for m in plan.hardware.memories
     )
-    with pytest.raises(InfeasibleError, match="in vram, which has 1.00 kB") as caught:
+    with pytest.raises(InfeasibleError, match="on the GPU, where there are 1.00 kB") as caught:
         accept(with_hardware(plan, plan.hardware.model_copy(update={"memories": small})))
     assert caught.value.exit_code == 3
 

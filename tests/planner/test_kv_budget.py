@@ -78,7 +78,7 @@ def test_layers_on_the_host_keep_their_caches_there() -> None:
 
 
 def test_nothing_is_served_without_room_for_a_block() -> None:
-    with pytest.raises(InfeasibleError, match="no room for keys and values in vram") as found:
+    with pytest.raises(InfeasibleError, match="no room for keys and values on the GPU") as found:
         _limits(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
     assert found.value.lacks["vram"] > GIB
 

@@ -271,7 +271,7 @@ def test_with_compression_the_closed_form_is_safe(path):
 
 def test_memory_that_is_too_small():
     frame = make_frame(small_model("qwen3"), hardware=make_hardware(vram=1 << 20))
-    with pytest.raises(InfeasibleError, match="more in vram"):
+    with pytest.raises(InfeasibleError, match="more on the accelerator"):
         OpSplit(frame, SplitRules(), CostOptions()).decide({})
 
 
@@ -318,7 +318,7 @@ def test_a_table_prices_the_operations_it_measured():
 def test_storage_lets_more_batches_fit():
     """PARK-44: two batches of 50 lack host memory; with streamed weights in storage they fit (Fig 17)."""
     work = WORK.model_copy(update={"batches": 2})
-    with pytest.raises(InfeasibleError, match="more in dram"):
+    with pytest.raises(InfeasibleError, match="more in RAM"):
         several(work).decide({})
     plan = several(work, storage=NVME).decide({}).plan
     assert accept(plan) is plan

@@ -167,7 +167,7 @@ def test_what_fits_nowhere_says_what_is_missing():
     small = roles(hardware.model_copy(update={"memories": memories}))
     with pytest.raises(InfeasibleError, match="optimal does not fit") as caught:
         Optimal(replace(question, frame=replace(question.frame, roles=small)), STEP).decide({})
-    assert "more in dram" in caught.value.remedy and caught.value.lacks
+    assert "more in RAM" in caught.value.remedy and caught.value.lacks
 
 
 def test_ways_are_each_there_once():

@@ -203,7 +203,7 @@ def test_ways_of_twins_ask_for_the_same_of_other_lanes():
 def test_what_fits_nowhere_says_what_is_missing():
     with pytest.raises(InfeasibleError, match="optimal does not fit") as caught:
         Optimal(asked(machine(vram=1 * MB, dram=10 * MB)), STEP).decide({})
-    assert "more in dram" in caught.value.remedy
+    assert "more in RAM" in caught.value.remedy
 
 
 def test_hidden_states_cross_as_rarely_as_they_can():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from questions import asked
 
+from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.slo import limits_of
 from helmsman.planner.strategies.optimal.search.compositions import Aim
@@ -36,10 +37,12 @@ def refusal(question: Question, aim: Aim = STEP) -> InfeasibleError:
     return caught.value
 
 
-def named(error: InfeasibleError) -> dict[str, int]:
+def named(error: InfeasibleError, question: Question) -> dict[str, int]:
     """Every memory that the remedy names, and how much more of it."""
-    changes = (change.removesuffix(" would do").partition(" more in ") for change in error.remedy.split(", or "))
-    return {memory: parse_bytes(size, "size") for size, _, memory in changes if memory}
+    hardware = question.frame.roles.hardware
+    places = {memory_place(hardware, memory.name): memory.name for memory in hardware.memories}
+    changes = (change.removesuffix(" would do").partition(" more ") for change in error.remedy.split(", or "))
+    return {places[place]: parse_bytes(size, "size") for size, _, place in changes if place in places}
 
 
 def small(vram: int, dram: int, **work: int) -> Question:
@@ -71,7 +74,7 @@ SLOW = ("hardly any on the accelerator", "caches", "caches of batches", "several
 def test_the_named_bytes_do_and_two_per_cent_less_do_not(name):
     question = QUESTIONS[name]()
     error = refusal(question)
-    changes = named(error)
+    changes = named(error, question)
     first = next(iter(changes))
     assert error.lacks == {first: changes[first]}
     sizes = {memory.name: memory.available for memory in question.frame.roles.hardware.memories}
@@ -86,7 +89,8 @@ def test_the_named_bytes_do_and_two_per_cent_less_do_not(name):
 
 def test_what_the_accelerator_takes_is_not_asked_of_the_host():
     """35.5 GB were named where everything but the accelerator's 12 GB need be in host memory."""
-    changes = named(refusal(asked("Qwen2.5-32B", "rtx3060-5600x")))
+    question = asked("Qwen2.5-32B", "rtx3060-5600x")
+    changes = named(refusal(question), question)
     assert set(changes) == {"dram", "vram"} and all(more < 24 * GB for more in changes.values())
 
 
@@ -95,14 +99,14 @@ def test_groups_that_come_take_less_of_the_host_where_room_for_them_is_found():
     """Of 4-bit weights everything can come; plain ones need four times the room beside the ends of the model."""
     plain = available(asked("opt-1.3b", layers=8), {"vram": 300 * MB, "dram": 200 * MB})
     packed = replace(plain, frame=replace(plain.frame, quarters=("weights", "kv")))
-    assert named(refusal(packed))["dram"] < 0.5 * named(refusal(plain))["dram"]
+    assert named(refusal(packed), packed)["dram"] < 0.5 * named(refusal(plain), plain)["dram"]
 
 
 @pytest.mark.nightly
 def test_storage_takes_what_it_can():
     stored = asked("opt-175b", "a100-ssd", batch=600)
     stored = replace(stored, frame=replace(stored.frame, store=store_of(stored.frame.roles)))
-    changes = named(refusal(stored))
+    changes = named(refusal(stored), stored)
     assert changes["dram"] < 500 * GB, "weights of 350 GB need not be in host memory"
     assert all(Optimal(available(stored, {memory: more}, more=True), STEP).fits for memory, more in changes.items())
 

@@ -29,7 +29,7 @@ def refused(**question: object) -> str:
 )
 def test_a_smaller_format_comes_first_and_does_fit(strategy: str) -> None:
     question = {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "strategy": strategy}
-    fmt = re.match(r"it fits with `format` (\w+).*; else .* more in ", refused(**question))[1]
+    fmt = re.match(r"it fits with `format` (\w+).*; else .* more (?:in|on) ", refused(**question))[1]
     assert helmsman.plan({**question, "format": fmt}).plan.label
     larger = {"q4_k": "q8_0", "q8_0": "f16"}[fmt]
     assert not fits(request_from({**question, "format": larger}))

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from helmsman.planner.memory.names import more_room
 from helmsman.planner.strategies.optimal.configurations.one_side import sides
 from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
 from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.schemas.units import format_seconds
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -28,10 +29,11 @@ def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
     free = replace(optimal, aim=replace(optimal.aim, limits={}))
     if optimal.aim.limits and free.fits:
         return _too_slow(optimal)
-    available = {memory.name: memory.available for memory in optimal.question.frame.roles.hardware.memories}
+    hardware = optimal.question.frame.roles.hardware
+    available = {memory.name: memory.available for memory in hardware.memories}
     lacking = _lacking(free)
     first, *rest = sorted(lacking, key=lambda memory: lacking[memory] / max(1, available[memory]))
-    others = ", or ".join(f"{format_bytes(lacking[memory])} more in {memory}" for memory in rest)
+    others = ", or ".join(more_room(hardware, [(memory, lacking[memory])]) for memory in rest)
     missing = {first: lacking[first]}
     return optimal.question.refused(
         name, missing, lambda question: replace(free, question=question).fits, others or None

@@ -10,6 +10,7 @@ from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision, plan_document
 from helmsman.planner.machine import check_separate
+from helmsman.planner.memory.names import more_room
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import phase_seconds, predict
@@ -18,7 +19,6 @@ from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
-from helmsman.schemas.units import format_bytes
 
 Recorded = Mapping[str, str | int | float | bool]
 
@@ -80,7 +80,7 @@ class Question:
         self, name: str, missing: Mapping[str, int], fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
         """Return the error where so many bytes are `missing` by memory."""
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
+        lacks = more_room(self.frame.roles.hardware, missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None
         message = f"{name} does not fit {self.frame.roles.hardware.name}"

@@ -68,10 +68,10 @@ def show_comparison(
         else ""
     )
     if kept:
-        emit(args, comparison.to_json(), lambda: args.in_flags(table(comparison)) + cost + drawn)
+        emit(args, comparison.to_json(), lambda: args.in_flags(table(comparison, args.verbose)) + cost + drawn)
         return
     if not (args.json or args.quiet):
-        say(args.in_flags(table(comparison)) + cost)
+        say(args.in_flags(table(comparison, args.verbose)) + cost)
     if any(row.planned for row in comparison.rows):
         remedy = next((row.remedy for row in comparison.rows if row.strategy == "optimal" and row.remedy), None)
         text = f"no strategy's plan keeps {comparison.options['slo']}"

@@ -13,7 +13,7 @@ from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
-from helmsman.cli.output import emit, show, to_json, write_out, write_text
+from helmsman.cli.output import emit, show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
 from helmsman.cli.progress import timed_progress
@@ -234,14 +234,19 @@ def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mappi
 def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int:
     from helmsman.planner.fits import longest_context
     from helmsman.schemas.errors import InfeasibleError
+    from helmsman.schemas.longest_context import LongestContext
 
     context = longest_context(request)
     if context == 0:
         batch = f" for {args.batch} sequences" if args.batch > 1 else ""
         remedy = "use more memory, a smaller format or a smaller --batch"
         raise InfeasibleError(f"not even one token of context fits{batch}", remedy=remedy)
-    limit = "model" if context == request.model.longest_context else "memory"
-    names = {"model": request.model.name, "hardware": request.hardware.name}
-    content = {**names, "max_context": context, "limited_by": limit}
-    emit(args, to_json(content), lambda: f"longest context that fits: {context} tokens, limited by the {limit}")
+    answer = LongestContext(
+        model=request.model.name,
+        hardware=request.hardware.name,
+        max_context=context,
+        limited_by="model" if context == request.model.longest_context else "memory",
+    )
+    text = f"longest context that fits: {context} tokens, limited by the {answer.limited_by}"
+    emit(args, answer.to_json(), lambda: text)
     return 0
