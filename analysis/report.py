@@ -1,13 +1,13 @@
-"""A check for readers: a JSON-ready document, and a table for people."""
+"""A check for readers: a document, and a table for people."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from helmsman.analysis.attribution import Difference
 from helmsman.analysis.check import CheckResult
 from helmsman.analysis.rows import TermRow
 from helmsman.hwdb.machine_line import facts_of, record_line
+from helmsman.schemas.check_report import CheckedTerm, CheckReport, ErrorPart, ErrorParts, PlannedSeconds, SecondsNow
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
@@ -17,39 +17,43 @@ _NAMES = {"step": "decode step", "request": "request"}
 """Of the totals that are judged, for people."""
 
 
-def document(plan: Plan, checked: CheckResult) -> dict[str, Any]:
-    """Return seconds and signed errors of every term and total; null where nothing was predicted."""
-    return {
-        "plan": plan.label,
-        "plan_sha256": digest(plan),
-        "machine": record_line(plan.hardware),
-        "ran_on": None if checked.machine is None else str(checked.machine),
-        "runs": checked.runs,
-        "planned": {
-            "decode_s": plan.predicted.decode.seconds.model_dump(),
-            "decode_context": plan.predicted.decode.context,
-            "ttft_s": plan.predicted.ttft.seconds.model_dump(),
-        },
-        "at_run_speeds": {
-            "step_s": checked.step_interval.model_dump(),
-            "step_inside": checked.inside,
-            "ttft_s": checked.ttft_interval.model_dump() if checked.ttft_interval else None,
-        },
-        "step": asdict(checked.step),
-        "ttft": asdict(checked.ttft) if checked.ttft else None,
-        "request": asdict(checked.request) if checked.request else None,
-        "terms": [asdict(row) for row in _ordered(checked.terms)],
-        "speed_now": checked.factors,
-        "others_cpu_share": checked.others,
-        "disturbance": checked.disturbance,
-        "step_difference": asdict(checked.step_difference),
-        "ttft_difference": asdict(checked.ttft_difference) if checked.ttft_difference else None,
-        "tolerance": checked.tolerance,
-        "judged": [row.op for row in checked.judged],
-        "beyond": [row.op for row in checked.beyond],
-        "verdict": checked.verdict,
-        "passed": checked.passed,
-    }
+def document(plan: Plan, checked: CheckResult) -> CheckReport:
+    """Return seconds and signed errors of every term and total."""
+    decode = plan.predicted.decode
+    now = SecondsNow(step_s=checked.step_interval, step_inside=checked.inside, ttft_s=checked.ttft_interval)
+    return CheckReport(
+        plan=plan.label,
+        plan_sha256=digest(plan),
+        machine=record_line(plan.hardware),
+        ran_on=None if checked.machine is None else str(checked.machine),
+        runs=checked.runs,
+        planned=PlannedSeconds(
+            decode_s=decode.seconds, decode_context=decode.context, ttft_s=plan.predicted.ttft.seconds
+        ),
+        at_run_speeds=now,
+        step=_term(checked.step),
+        ttft=None if checked.ttft is None else _term(checked.ttft),
+        request=None if checked.request is None else _term(checked.request),
+        terms=tuple(map(_term, _ordered(checked.terms))),
+        speed_now=checked.factors,
+        others_cpu_share=checked.others,
+        disturbance=checked.disturbance,
+        step_difference=_parts(checked.step_difference),
+        ttft_difference=None if checked.ttft_difference is None else _parts(checked.ttft_difference),
+        tolerance=checked.tolerance,
+        judged=tuple(row.op for row in checked.judged),
+        beyond=tuple(row.op for row in checked.beyond),
+        verdict=checked.verdict,
+        passed=checked.passed,
+    )
+
+
+def _term(row: TermRow) -> CheckedTerm:
+    return CheckedTerm(**asdict(row))
+
+
+def _parts(made: Difference) -> ErrorParts:
+    return ErrorParts(seconds=made.seconds, parts=tuple(ErrorPart(**asdict(part)) for part in made.parts))
 
 
 def table(plan: Plan, checked: CheckResult) -> str:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from pathlib import Path
-from typing import Any
 
 from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.measure import Measured, Request, Told, measure, run_once, trace
@@ -17,6 +16,7 @@ from helmsman.executor.text.sampling import GREEDY, Sampling
 from helmsman.executor.text.tokenizer import Text, open_text
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.trace import Trace
 
 MAX_RUNS = 10**9
@@ -44,7 +44,7 @@ class Execution:
         return [self.tokenizer.decode(sequence) for sequence in self.tokens]
 
     @cached_property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> RunReport:
         """The report as `helm-run --json` prints it: tokens, texts, seconds of every run and their medians."""
         return document(self.measured, self.tokenizer, ())
 

@@ -40,6 +40,18 @@ class Document(Frozen):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class Report(Document):
+    """A document whose JSON says null for a figure that there is not, and has texts of people as they are."""
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """Return the JSON text, nulls included."""
+        return self.model_dump_json(by_alias=True, indent=indent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same content as JSON-ready Python values."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
 def version(identifier: str) -> Any:
     """Return the field that holds a document's version."""
     return Field(default=identifier, alias="schema", description="document type and version")

@@ -6,17 +6,22 @@ from typing import Any
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.bench import Bench
+from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.listing import Listing
 from helmsman.schemas.longest_context import LongestContext
+from helmsman.schemas.made_checkpoint import MadeCheckpoint
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
+from helmsman.schemas.replay_report import ReplayReport
+from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.served_table import ServedInfo
+from helmsman.schemas.server_ready import ServerReady
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
 from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.schemas.trace import TraceInfo
@@ -24,17 +29,22 @@ from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
     "bench": Bench,
+    "check": CheckReport,
     "comparison": Comparison,
     "explanation": Explanation,
     "hardware": Hardware,
     "listing": Listing,
     "longest-context": LongestContext,
+    "made-checkpoint": MadeCheckpoint,
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,
     "plan-question": PlanQuestion,
+    "replay": ReplayReport,
+    "run": RunReport,
     "served": ServedInfo,
     "served-comparison": ServedComparison,
+    "server-ready": ServerReady,
     "serving": ServingReport,
     "serving-capacity": ServingCapacity,
     "serving-question": ServingQuestion,

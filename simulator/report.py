@@ -1,12 +1,24 @@
-"""A simulated stream for readers: a JSON-ready document, and a table for people."""
+"""A simulated stream for readers: a document, and a table for people."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from helmsman.lowering.placement import batches_together
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
+from helmsman.schemas.replay_report import (
+    LayerOverlap,
+    ReplayedLane,
+    ReplayedLayer,
+    ReplayedLayers,
+    ReplayedPhase,
+    ReplayedRates,
+    ReplayReport,
+    StepQuantiles,
+    Waits,
+    WorkedOn,
+    WorkedTogether,
+)
 from helmsman.schemas.units import format_bytes, format_seconds
 from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
@@ -15,24 +27,24 @@ from helmsman.simulator.stream import LaneUse, Stream, StreamPhase
 from helmsman.simulator.synchronisation import Synchronisation
 
 
-def document(plan: Plan, stream: Stream, waits: Synchronisation) -> dict[str, Any]:
-    """Seconds, bytes and tokens/s of the stream, `waits` per layer and batch; `tpot_s`, `itl_s` and the decode rate are
-    null for one token."""
-    return {
-        "plan": plan.label,
-        "plan_sha256": digest(plan),
-        "ttft_s": stream.ttft,
-        "tpot_s": stream.tpot,
-        "itl_s": stream.itl,
-        "e2e_s": stream.e2e,
-        "batches_s": stream.e2e * plan.workload.batches / batches_together(plan),
-        "tokens_per_second": {"decode": stream.decode_rate, "overall": stream.rate},
-        "prefill": _phase(stream.prefill),
-        "decode": _phase(stream.decode),
-        "synchronisation": asdict(waits),
-        "decode_steps": stream.steps,
-        "decode_steps_replayed": len(stream.simulated),
-    }
+def document(plan: Plan, stream: Stream, waits: Synchronisation, passes: Sequence[PassLayers] = ()) -> ReplayReport:
+    """Seconds, bytes and tokens/s of the stream, `waits` per layer and batch, and the layers of `passes`."""
+    return ReplayReport(
+        plan=plan.label,
+        plan_sha256=digest(plan),
+        ttft_s=stream.ttft,
+        tpot_s=stream.tpot,
+        itl_s=None if stream.itl is None else StepQuantiles(**stream.itl),
+        e2e_s=stream.e2e,
+        batches_s=stream.e2e * plan.workload.batches / batches_together(plan),
+        tokens_per_second=ReplayedRates(decode=stream.decode_rate, overall=stream.rate),
+        prefill=_phase(stream.prefill),
+        decode=_phase(stream.decode),
+        synchronisation=Waits(**asdict(waits)),
+        decode_steps=stream.steps,
+        decode_steps_replayed=len(stream.simulated),
+        per_layer={one_pass.phase: _layers(one_pass) for one_pass in passes} or None,
+    )
 
 
 def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
@@ -40,26 +52,24 @@ def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
     return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
 
 
-def layers_document(passes: Sequence[PassLayers]) -> dict[str, Any]:
-    """`per_layer`: by phase every layer's seconds, and what overlaps; nothing if there are no passes."""
-    phases = {
-        one_pass.phase: {
-            "context": one_pass.context,
-            "layers": [
-                {"kind": layer.kind, "layer": layer.layer, "compute_s": layer.compute, "load_s": layer.load}
-                for layer in one_pass.layers
-            ],
-            "overlaps": [_overlap(overlap) for overlap in one_pass.overlaps],
-        }
-        for one_pass in passes
-    }
-    return {"per_layer": phases} if phases else {}
+def _layers(pass_layers: PassLayers) -> ReplayedLayers:
+    layers = (
+        ReplayedLayer(kind=layer.kind, layer=layer.layer, compute_s=layer.compute, load_s=layer.load)
+        for layer in pass_layers.layers
+    )
+    return ReplayedLayers(
+        context=pass_layers.context, layers=tuple(layers), overlaps=tuple(map(_overlap, pass_layers.overlaps))
+    )
 
 
-def _overlap(overlap: Overlap) -> dict[str, Any]:
-    """`ratio` is null where nothing is loaded."""
-    times = {"compute_s": overlap.compute, "load_s": overlap.load, "ratio": overlap.ratio}
-    return {"kind": overlap.kind, "following": overlap.following, **times}
+def _overlap(overlap: Overlap) -> LayerOverlap:
+    return LayerOverlap(
+        kind=overlap.kind,
+        following=overlap.following,
+        compute_s=overlap.compute,
+        load_s=overlap.load,
+        ratio=overlap.ratio,
+    )
 
 
 def layers_table(passes: Sequence[PassLayers]) -> str:
@@ -84,16 +94,18 @@ def _synchronised(synchronisation: Synchronisation) -> Iterator[str]:
         yield f"waits per layer and batch: {waits}"
 
 
-def _phase(phase: StreamPhase) -> dict[str, Any]:
-    lanes = [_lane(lane) for lane in phase.lanes]
-    shares = {f"{name}_s": getattr(phase.shares, name) for name in FIELDS}
-    rows = {f"{name}_s": getattr(phase.rows, name) for name in ROWS}
-    times = {"seconds": phase.seconds, "overlap_s": phase.overlap}
-    return {**times, "shares": shares, "breakdown": rows, "resources": lanes}
+def _phase(phase: StreamPhase) -> ReplayedPhase:
+    return ReplayedPhase(
+        seconds=phase.seconds,
+        overlap_s=phase.overlap,
+        shares=WorkedTogether(**{f"{name}_s": getattr(phase.shares, name) for name in FIELDS}),
+        breakdown=WorkedOn(**{f"{name}_s": getattr(phase.rows, name) for name in ROWS}),
+        resources=tuple(map(_lane, phase.lanes)),
+    )
 
 
-def _lane(lane: LaneUse) -> dict[str, Any]:
-    return {"name": lane.resource, "busy_s": lane.busy, "idle_s": lane.idle, "bytes": lane.bytes}
+def _lane(lane: LaneUse) -> ReplayedLane:
+    return ReplayedLane(name=lane.resource, busy_s=lane.busy, idle_s=lane.idle, bytes=lane.bytes)
 
 
 def _times(plan: Plan, stream: Stream) -> Iterator[str]:

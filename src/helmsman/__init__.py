@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from helmsman.library import simulate as simulate
     from helmsman.planner.decision import Decision as Decision
     from helmsman.planner.request import PlanRequest as PlanRequest
+    from helmsman.schemas.check_report import CheckReport as CheckReport
     from helmsman.schemas.comparison import Comparison as Comparison
     from helmsman.schemas.errors import BadInputError as BadInputError
     from helmsman.schemas.errors import HardwareUnavailableError as HardwareUnavailableError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan as Plan
     from helmsman.schemas.plan_question import ComposedMachine as ComposedMachine
     from helmsman.schemas.plan_question import PlanQuestion as PlanQuestion
+    from helmsman.schemas.replay_report import ReplayReport as ReplayReport
+    from helmsman.schemas.run_report import RunReport as RunReport
     from helmsman.schemas.serving import ServingCapacity as ServingCapacity
     from helmsman.schemas.serving import ServingReport as ServingReport
     from helmsman.schemas.serving_question import ServingQuestion as ServingQuestion
@@ -47,6 +50,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BadInputError": "schemas.errors",
+    "CheckReport": "schemas.check_report",
     "Comparison": "schemas.comparison",
     "ComposedMachine": "schemas.plan_question",
     "Decision": "planner.decision",
@@ -59,6 +63,8 @@ _HOMES = {
     "PlanQuestion": "schemas.plan_question",
     "PlanRequest": "planner.request",
     "Execution": "executor.ask_run",
+    "ReplayReport": "schemas.replay_report",
+    "RunReport": "schemas.run_report",
     "ServingCapacity": "schemas.serving",
     "ServingQuestion": "schemas.serving_question",
     "ServingReport": "schemas.serving",

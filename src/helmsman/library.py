@@ -28,6 +28,8 @@ from helmsman.schemas.serving_question import ServingQuestion
 if TYPE_CHECKING:
     from helmsman.executor.ask_run import Execution
     from helmsman.executor.text.sampling import Sampling
+    from helmsman.schemas.check_report import CheckReport
+    from helmsman.schemas.replay_report import ReplayReport
     from helmsman.schemas.trace import Trace
 
 Asked = PlanRequest[Any] | PlanQuestion | Mapping[str, object]
@@ -111,11 +113,11 @@ def compare(
     return compared(request, names, given, most)
 
 
-def simulate(plan: Plan | Decision) -> dict[str, Any]:
+def simulate(plan: Plan | Decision) -> "ReplayReport":
     """Return what a replay of all steps of a plan in virtual time gives, as `helm-sim --json` prints it.
 
     >>> from helmsman import plan
-    >>> simulate(plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}))["ttft_s"] > 0
+    >>> simulate(plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})).ttft_s > 0
     True
     """
     from helmsman.planner.cost.plan_costs import cost_model
@@ -204,12 +206,12 @@ def run(
     return executed(_plan(plan), Path(checkpoint), listed, output_tokens, runs, ignore_eos, sampling, seed)
 
 
-def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float = 0.08) -> dict[str, Any]:
+def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float = 0.08) -> "CheckReport":
     """Return predicted, simulated and measured seconds of a plan term by term, and the verdict, as `helm-check --json`
     prints it: `passed`, `missed` or `disturbed`. `measured`: several runs, or the Trace of some.
 
     >>> runs = run(decision, checkpoint, [[7, 3, 11]], output_tokens=4, runs=2, ignore_eos=True)
-    >>> check(decision, runs)["verdict"] in ("passed", "missed", "disturbed")
+    >>> check(decision, runs).verdict in ("passed", "missed", "disturbed")
     True
     """
     from helmsman.analysis.check import check as checked

@@ -306,12 +306,12 @@ def test_decode_alone_can_be_checked(plan: Plan, run: Run) -> None:
     trace = run(lambda task, run: 1.05)
     found = checked(plan, Trace(trace.info, [span for span in trace.spans if span.iteration > 0]))
     assert found.ttft is None and found.step.error == pytest.approx(0.05)
-    assert document(plan, found)["ttft"] is None
+    assert document(plan, found).ttft is None
 
 
 def test_the_document_and_the_table_agree(plan: Plan, run: Run) -> None:
     found = checked(plan, run(lambda task, run: 1.2, runs=2, probes=probes(1.0, 1.0)))
-    content, text = document(plan, found), table(plan, found)
+    content, text = document(plan, found).to_dict(), table(plan, found)
     assert content["passed"] is False and content["step"]["scaled_error"] == pytest.approx(0.2)
     assert "BEYOND 8.0%" in text and "+20.0%" in text and "read cpu: 1.000" in text
     assert [term["phase"] for term in content["terms"]] == sorted(term["phase"] for term in content["terms"])
@@ -343,7 +343,7 @@ def test_disturbed_runs_neither_pass_nor_miss(plan: Plan, run: Run) -> None:
         )
         assert found.verdict == "disturbed" and not found.passed and (not found.beyond) is (slow == 1.0)
         assert "not judged, others took 25% of the time" in table(plan, found)
-        assert document(plan, found)["verdict"] == "disturbed"
+        assert document(plan, found).verdict == "disturbed"
 
 
 def test_one_disturbed_run_of_three_moves_no_median(plan: Plan, run: Run) -> None:
@@ -366,7 +366,7 @@ def test_a_miss_names_the_terms_that_missed(plan: Plan, run: Run) -> None:
     assert parts["head", "cuda"] == pytest.approx(head.measured - head.predicted)
     assert sum(seconds for (op, _), seconds in parts.items() if op == BETWEEN) == pytest.approx(1e-8)
     assert "; of +" in verdict(found) and "down on cpu +" in verdict(found)
-    assert document(plan, found)["step_difference"]["parts"][0]["seconds"] == made.parts[0].seconds
+    assert document(plan, found).step_difference.parts[0].seconds == made.parts[0].seconds
     assert found.ttft_difference is not None and found.ttft is not None
     assert found.ttft_difference.seconds == pytest.approx(found.ttft.measured - found.ttft.scaled)
 

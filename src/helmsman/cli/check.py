@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
-from helmsman.cli.output import emit, to_json
+from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
@@ -101,7 +101,7 @@ def _measured(args: argparse.Namespace) -> int:
     files = (str(args.measured), str(args.simulated))
     costs = cost_model(plan, str(args.plan))
     checked = check(plan, costs, measured, simulated, args.tolerance, files, _progress(args))
-    emit(args, to_json(document(plan, checked)), lambda: table(plan, checked))
+    emit(args, document(plan, checked).to_json(), lambda: table(plan, checked))
     return _judge(checked.verdict, verdict(checked))
 
 

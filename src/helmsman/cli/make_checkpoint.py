@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
-from helmsman.cli.output import say, to_json
+from helmsman.cli.output import say
 from helmsman.cli.parser import PLACE, Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import UsageError
@@ -56,9 +56,18 @@ def _execute(args: argparse.Namespace) -> int:
     with _progress(args, model, fmt) as progress:
         written = (_write_gguf if args.gguf else _write_directory)(args, model, fmt, progress)
     if args.json:
-        facts = {"model": model.name, "directory": str(args.out), "seed": args.seed, "format": fmt}
-        counts = {"parameters": written.parameters, "weight_bytes": written.weight_bytes}
-        say(to_json({**facts, **counts, "files": list(written.files)}))
+        from helmsman.schemas.made_checkpoint import MadeCheckpoint
+
+        made = MadeCheckpoint(
+            model=model.name,
+            directory=str(args.out),
+            seed=args.seed,
+            format=fmt,
+            parameters=written.parameters,
+            weight_bytes=written.weight_bytes,
+            files=written.files,
+        )
+        say(made.to_json())
     elif not args.quiet:
         size = format_bytes(written.weight_bytes)
         say(f"{args.out}: {model.name}, {model.layers} layers, {size} of {fmt} weights, seed {args.seed}")

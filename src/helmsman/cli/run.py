@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
 from helmsman.cli.depth import check_depth
-from helmsman.cli.output import emit, say, to_json
+from helmsman.cli.output import emit, say
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.cli.sampling import add_sampling_arguments, sampling_of
@@ -195,7 +195,7 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
         with whole_file(args.trace) as stream:
             write_trace(measurement, stream)
     told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
-    emit(args, to_json(document(measured, text, args.stop)), lambda: "\n".join(told))
+    emit(args, document(measured, text, args.stop).to_json(), lambda: "\n".join(told))
 
 
 def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import run_command
-from helmsman.cli.output import emit, to_json
+from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.serving_arguments import add_limit_arguments, check_limit_arguments
 from helmsman.schemas.errors import UsageError
@@ -173,14 +173,12 @@ def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
 
 def _say(args: argparse.Namespace, url: str, served: "ServedModel", generator: "Generator") -> None:
     """That it is ready, and for what."""
+    from helmsman.schemas.server_ready import ServerReady
+
     most = generator.capacity
-    content = {
-        "url": url,
-        "model": served.name,
-        "policy": args.policy,
-        "sequences": most.sequences,
-        "kv_tokens": dict(most.homes),
-    }
+    ready = ServerReady(
+        url=url, model=served.name, policy=args.policy, sequences=most.sequences, kv_tokens=dict(most.homes)
+    )
     caches = " and ".join(f"{tokens} tokens ({home})" for home, tokens in most.homes.items())
     text = f"{served.name} under {args.policy} at {url}, caches of {caches} (Ctrl-C stops)"
-    emit(args, to_json(content), lambda: text)
+    emit(args, ready.to_json(), lambda: text)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
 from helmsman.cli.documents import plan_of
-from helmsman.cli.output import emit, to_json, write_text
+from helmsman.cli.output import emit, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, layers_drawn, write_picture
 from helmsman.cli.progress import bars
@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import median_price
-    from helmsman.simulator.report import document, layers_document, layers_table, table
+    from helmsman.simulator.report import document, layers_table, table
     from helmsman.simulator.stream import simulate, timeline
     from helmsman.simulator.synchronisation import synchronisation
 
@@ -86,7 +86,7 @@ def execute(args: argparse.Namespace) -> int:
         write_picture(args.plot, gantt_figure(plan, price, layers, between, slowed))
     waits = synchronisation(plan)
     text = table(plan, stream, waits) + layers_table(passes) + _written(args)
-    emit(args, to_json({**document(plan, stream, waits), **layers_document(passes)}), lambda: text)
+    emit(args, document(plan, stream, waits, passes).to_json(), lambda: text)
     return 0
 
 

@@ -1,0 +1,29 @@
+"""RunReport: the tokens, texts and times of a plan that was run."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from helmsman.schemas.base import Frozen, Index, NonNegative, Report, version
+
+
+class RunTimes(Frozen):
+    """The times of one run: seconds until the first token and a token, and tokens/s of all sequences in decode steps.
+    The last two are null where one token was made, the last also where the clock stood still over the others."""
+
+    ttft_s: NonNegative
+    tpot_s: NonNegative | None
+    tokens_per_second: NonNegative | None
+
+
+class RunReport(Report):
+    """The answer of `helm-run`: tokens and texts of the first run (texts are null without a tokenizer), the medians of
+    the times of all runs, and each of them."""
+
+    schema_id: Literal["helm.run/1"] = version("helm.run/1")
+    tokens: tuple[tuple[Index, ...], ...]
+    text: tuple[str, ...] | None
+    ttft_s: NonNegative
+    tpot_s: NonNegative | None
+    tokens_per_second: NonNegative | None
+    runs: Annotated[tuple[RunTimes, ...], Field(min_length=1)]
