@@ -71,7 +71,8 @@ def served_figure(outcome: "Outcome", serving_report: "ServingReport") -> "Figur
 
     title = f"{serving_report.run.policy}: {serving_report.throughput.output_tokens:.5g} output tokens/s"
     run = (serving_report.run.policy, outcome.served)
-    return draw_run(run, outcome.occupancy, title, describe(serving_report))
+    slo = None if serving_report.goodput is None else serving_report.goodput.slo
+    return draw_run(run, outcome.occupancy, title, describe(serving_report), slo)
 
 
 def sweep_figure(serving_sweep: "ServingSweep") -> "Figure":

@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helmsman.analysis.plots.picture import BLUE, GREY, ORANGE, caption, dress, new_figure
+from helmsman.analysis.plots.picture import BLUE, GREY, ORANGE, RED, caption, dress, new_figure
 from helmsman.analysis.plots.serving_curves import COLOURS
 from helmsman.schemas.requests import Floats
 from helmsman.schemas.served_table import ServedTable
+from helmsman.schemas.serving import Slo
+from helmsman.schemas.units import format_seconds
 from helmsman.simulator.serving.metrics import per_token, tpot, ttft
 from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running
 from helmsman.simulator.serving.run import Occupancy
@@ -29,24 +31,33 @@ _BOTTOM = 0.6
 _BETWEEN = 0.85
 _MOST = 4000
 """Points of a line: more than a picture has pixels across, so none is missed."""
-_LATENCIES = ((ttft, "TTFT, s"), (tpot, "TPOT, s"), (per_token, "E2E / output tokens, s"))
+_LATENCIES = (
+    (ttft, "TTFT, s", "ttft"),
+    (tpot, "TPOT, s", "tpot"),
+    (per_token, "E2E / output tokens, s", "per_token"),
+)
+"""What is drawn of requests: values, their name, and the field of an SLO that limits them."""
 
 
 def draw_latencies(runs: Sequence[Run], subtitle: str) -> "Figure":
     """Cumulative distributions of TTFT, TPOT and per-token latency, a line for each run."""
     figure = new_figure(_WIDTH, 4.4)
-    for axes, (values, name) in zip(_row(figure, len(_LATENCIES), 0, 1), _LATENCIES, strict=True):
+    for axes, (values, name, _) in zip(_row(figure, len(_LATENCIES), 0, 1), _LATENCIES, strict=True):
         _distributions(axes, [(run, values(served)) for run, served in runs], name)
     _legend(figure.axes[0])
     caption(figure, "latency of requests", subtitle)
     return figure
 
 
-def draw_run(run: Run, occupancy: Occupancy, title: str, subtitle: str) -> "Figure":
-    """Above, latencies of one run, requests with attention on the host apart; below, requests and caches over time."""
+def draw_run(run: Run, occupancy: Occupancy, title: str, subtitle: str, slo: Slo | None = None) -> "Figure":
+    """Above, latencies of one run, requests with attention on the host apart, and limits of `slo`; below, requests and
+    caches over time."""
     figure = new_figure(_WIDTH, _HEIGHT)
-    for axes, (values, name) in zip(_row(figure, len(_LATENCIES), 0, 2), _LATENCIES, strict=True):
+    for axes, (values, name, field) in zip(_row(figure, len(_LATENCIES), 0, 2), _LATENCIES, strict=True):
         _distributions(axes, _sides(run[1], values(run[1])), name)
+        limit: float | None = None if slo is None else getattr(slo, field)
+        if slo is not None and limit is not None:
+            _draw_limit(axes, limit, slo.share)
     _legend(figure.axes[0])
     there, cached = _row(figure, 2, 1, 2)
     _draw_requests(there, run[1])
@@ -88,6 +99,14 @@ def _distributions(axes: "Axes", runs: Sequence[tuple[str, Floats]], name: str) 
     axes.set_ylim(0.0, 100.0)
     axes.set_xlim(left=0.0)
     dress(axes, name, "requests, %")
+
+
+def _draw_limit(axes: "Axes", seconds: float, share: float) -> None:
+    """A limit, and how many of the requests are to keep it: where both lines meet the curve has to be above."""
+    axes.axvline(seconds, color=RED, linewidth=1.1, linestyle="--")
+    axes.axhline(100.0 * share, color=RED, linewidth=0.8, linestyle=":")
+    axes.set_xlim(0.0, max(axes.get_xlim()[1], 1.1 * seconds))
+    axes.set_xlabel(f"{axes.get_xlabel()}; limit {format_seconds(seconds)} for {share:.4g} of the requests")
 
 
 def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

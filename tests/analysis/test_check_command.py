@@ -49,6 +49,15 @@ def test_a_slow_run_exits_with_4(run: Callable[..., Trace], command: Command) ->
     assert command(slow, "--tolerance", "0.25")[0] == 0
 
 
+def test_a_check_can_be_drawn(run: Callable[..., Trace], command: Command, tmp_path: Path) -> None:
+    """Also one that was missed, whose report comes before the error; a name that is no picture's is refused."""
+    picture = tmp_path / "check.svg"
+    assert command(run(lambda task, run: 1.2, runs=2), "--plot", picture)[0] == 4
+    assert picture.read_bytes().startswith(b"<?xml")
+    code, _, err = command(run(runs=2), "--plot", tmp_path / "check.txt")
+    assert code == 2 and "--plot" in err and not (tmp_path / "check.txt").exists()
+
+
 def test_the_same_question_has_the_same_answer(run: Callable[..., Trace], command: Command) -> None:
     assert command(run(runs=2), "--json") == command(run(runs=2), "--json")
 

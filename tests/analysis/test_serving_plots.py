@@ -1,12 +1,10 @@
 """Pictures of serving runs: every run has its line, every panel its unit, and nothing stands on anything else."""
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
+from apart import check_apart
 from serving_oracle import INFO, simple_cost
 
 from helmsman.analysis.plots.picture import image
@@ -16,7 +14,7 @@ from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served_table import ServedTable
-from helmsman.schemas.serving import ServingReport, ServingSweep
+from helmsman.schemas.serving import ServingReport, ServingSweep, Slo
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.request_source import open_source
 from helmsman.simulator.serving.run import Occupancy, Setup
@@ -42,27 +40,6 @@ def swept(over: Over, relative_to: str | None) -> ServingSweep:
         return report(served(value if over == "rate" else 8.0, policy))
 
     return sweep(Sweep(over, (2.0, 4.0, 8.0)), ("neo", "apex"), run, relative_to)
-
-
-def texts(figure: Figure) -> list[Text]:
-    shown = [text for axes in figure.axes for text in (*axes.texts, axes.xaxis.label, axes.yaxis.label)]
-    ticks = []
-    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        low, high = sorted(axis.get_view_interval())
-        ticks += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-    return [text for text in (*figure.texts, *shown, *ticks) if text.get_text() and text.get_visible()]
-
-
-def check_apart(figure: Figure) -> None:
-    """No text stands on another, and none leaves the picture."""
-    figure.canvas.draw()
-    boxes = [(text, text.get_window_extent()) for text in texts(figure)]
-    inside = [(text, box) for text, box in boxes if box.width > 0]
-    for (one, first), (other, second) in combinations(inside, 2):
-        assert not first.overlaps(second), (one.get_text(), other.get_text())
-    width, height = figure.canvas.get_width_height()
-    for text, box in inside:
-        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, text.get_text()
 
 
 @pytest.mark.parametrize(("over", "relative"), [("rate", None), ("output", "gpu-only"), ("input", None)])
@@ -106,6 +83,21 @@ def test_one_run_shows_requests_and_caches_over_time() -> None:
     assert lines == [["on the accelerator", "partly on the host"]] * 3 + [["there", "running"], ["accelerator"]]
     there, running = figure.axes[3].lines
     assert max(there.get_ydata()) > max(running.get_ydata()) == 15
+    check_apart(figure)
+
+
+def test_limits_are_drawn_where_they_are() -> None:
+    """Also beyond what any request took; a metric without a limit has none."""
+    at = np.linspace(0.0, 9.0, 50)
+    figure = draw_run(
+        ("neo", served()), Occupancy(at, at / 9.0, None), "neo", "sixty", Slo(ttft=50.0, tpot=0.01, share=0.9)
+    )
+    first, second, third, *_ = figure.axes
+    for axes, limit in ((first, 50.0), (second, 0.01)):
+        upright, level = axes.lines[-2:]
+        assert list(upright.get_xdata()) == [limit] * 2 and list(level.get_ydata()) == [90.0] * 2
+        assert axes.get_xlim()[1] > limit and "0.9 of the requests" in axes.get_xlabel()
+    assert len(third.lines) == 1
     check_apart(figure)
 
 

@@ -185,7 +185,7 @@ def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixt
         (("--requests", SOME, "--pipeline-parallel", "2"), 2, "--pipeline-parallel"),
         (("--requests", SOME, "--pipeline-parallel", "0"), 2, "--pipeline-parallel"),
         (("--pipeline-parallel", "2"), 2, "--pipeline-parallel"),
-        (("--requests", SOME, "--timeline", "t.json"), 2, "--timeline"),
+        (("--requests", SOME, "--sweep", "rate=1", "--timeline", "t.json"), 2, "--timeline"),
         (("--requests", SOME, "--per-layer"), 2, "--per-layer"),
         (("--requests", "synthetic:n=x"), 2, "--requests"),
         (("--requests", "none.csv"), 5, None),

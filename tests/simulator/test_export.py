@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -60,6 +61,18 @@ def test_spans_nest_and_never_overlap(rows: list[Span]) -> None:
         check_nesting(events)
     operations = [e for events in lanes.values() for e in events if depth(e[2]) == 2]
     assert len(operations) == len(rows)
+
+
+def test_counters_say_how_much_a_second_moves(rows: list[Span]) -> None:
+    """Bytes over seconds while a lane moves or reads something, else 0: their integral is all bytes."""
+    document = json.loads(timeline_json(rows, LANES, "test"))
+    for lane in {row.resource for row in rows}:
+        told = [(e["ts"], e["args"]["GB/s"]) for e in document["traceEvents"] if e["name"] == f"{lane} GB/s"]
+        moments = [moment for moment, _ in told]
+        assert moments == sorted(moments)
+        total = sum(row.bytes for row in rows if row.resource == lane and row.end_s > row.start_s)
+        area = sum(rate * (later - now) * 1e3 for (now, rate), (later, _) in pairwise(told))
+        assert area == pytest.approx(total, rel=1e-2) and (not told or told[-1][1] == 0.0)
 
 
 def test_lanes_are_named_and_ordered(rows: list[Span]) -> None:

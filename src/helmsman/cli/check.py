@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
 
@@ -41,6 +42,7 @@ def build_parser() -> Parser:
         f"of throughput and latencies (default {_SERVED_TOLERANCE})"
     )
     parser.add_argument("--tolerance", type=float, metavar="X", help=tolerance)
+    add_plot_argument(parser, "terms predicted and measured; with --served latencies simulated and measured")
     judged = "with --served: what must be within the tolerance, of throughput, ttft, tpot, e2e (default: all)"
     parser.add_argument("--judge", metavar="A,B", help=judged)
     return parser
@@ -58,6 +60,7 @@ def execute(args: argparse.Namespace) -> int:
         args.tolerance = _TOLERANCE if args.served is None else _SERVED_TOLERANCE
     if not 0.0 < args.tolerance <= 10.0:
         raise UsageError("must be between 0 and 10", field="--tolerance", value=args.tolerance)
+    check_plot_argument(args)
     if args.served is not None:
         return _served(args)
     if args.judge is not None:
@@ -83,6 +86,11 @@ def _served(args: argparse.Namespace) -> int:
     simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
     comparison = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
+    if args.plot:
+        from helmsman.analysis.plots.serving_run import draw_latencies
+
+        runs = [("simulated", simulated), ("measured", measured)]
+        write_picture(args.plot, draw_latencies(runs, f"{plan.model.name} on {plan.hardware.name}"))
     emit(args, comparison.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(comparison)}")
     remedy = "see what helm-bench-serve said of the first that failed or was refused" if comparison.lost else _REMEDY
     return _judge(comparison.verdict, served_verdict(comparison), remedy)
@@ -101,7 +109,12 @@ def _measured(args: argparse.Namespace) -> int:
     files = (str(args.measured), str(args.simulated))
     costs = cost_model(plan, str(args.plan))
     checked = check(plan, costs, measured, simulated, args.tolerance, files, _progress(args))
-    emit(args, document(plan, checked).to_json(), lambda: table(plan, checked))
+    report = document(plan, checked)
+    if args.plot:
+        from helmsman.analysis.plots.check_bars import draw_check
+
+        write_picture(args.plot, draw_check(report))
+    emit(args, report.to_json(), lambda: table(plan, checked))
     return _judge(checked.verdict, verdict(checked))
 
 

@@ -28,16 +28,21 @@ def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
     study = study_of(plan, question_of(args))
     if args.sweep is not None:
         return _sweep(args, study)
-    return _capacity(args, study) if args.find_capacity else _serve(args, study)
+    return _capacity(args, study) if args.find_capacity else _serve(args, plan, study)
 
 
-def _serve(args: argparse.Namespace, study: "ServingStudy") -> int:
+def _serve(args: argparse.Namespace, plan: "Plan", study: "ServingStudy") -> int:
     from helmsman.analysis.ask_serving import served
     from helmsman.schemas.served_table import write_served
     from helmsman.simulator.serving.text import report_text, slo_text
 
     outcome, report = served(study)
     _export(args, outcome, report)
+    if args.timeline:
+        from helmsman.simulator.serving.timeline import serving_timeline
+
+        title = f"{plan.model.name} under {report.run.policy}"
+        write_text(args.timeline, serving_timeline(outcome.served, outcome.occupancy, title))
     if args.plot:
         from helmsman.analysis.plots.figures import served_figure
 

@@ -11,7 +11,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.serving_question import ROUTERS, Stage
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-_REPLAY = ("timeline", "trace", "per_layer", "layer")
+_REPLAY = ("trace", "per_layer", "layer")
 
 
 def add_serving_arguments(parser: Parser) -> None:
@@ -128,7 +128,7 @@ def _check_studies(args: argparse.Namespace) -> None:
     if args.seeds is not None and not args.find_capacity:
         raise UsageError("needs --find-capacity", field="--seeds", remedy="leave it out, or use --seed")
     if args.sweep is not None or args.find_capacity:
-        exports = ("export_vllm", "export_aiperf")
+        exports = ("export_vllm", "export_aiperf", "timeline")
         _refuse_given(args, exports, "is about one run", "leave it out")
         if is_table(args.out):
             raise UsageError("a table is of one run", field="--out", value=str(args.out), remedy="name a .json file")

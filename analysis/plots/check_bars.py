@@ -1,0 +1,113 @@
+"""A check as a picture: a bar for what was predicted of every term, one for what was measured, and the error beside."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from helmsman.analysis.plots.picture import BLUE, INK, ORANGE, caption, new_figure
+from helmsman.schemas.check_report import CheckedTerm, CheckReport
+from helmsman.schemas.plan import Interval
+from helmsman.schemas.units import format_seconds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_WIDTH = 11.0
+_ROW = 0.34
+"""Inches of a term."""
+_TOP = 1.05
+_BOTTOM = 0.55
+_BETWEEN = 0.75
+_LEFT = 2.6
+_RIGHT = 2.0
+_MAX_TERMS = 14
+"""Terms of a phase that are drawn at most, the longest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """A phase: its total, the interval that was expected of it, its longest terms, and the number of `others`."""
+
+    name: str
+    total: CheckedTerm
+    expected: Interval
+    terms: tuple[CheckedTerm, ...]
+    others: int
+
+    @property
+    def rows(self) -> tuple[CheckedTerm, ...]:
+        """The total first."""
+        return (self.total, *self.terms)
+
+
+def draw_check(report: CheckReport) -> "Figure":
+    """Seconds of a step and of a prompt, predicted at the speeds of the runs and measured: in all, with the interval
+    that was expected, and term by term. Terms overlap, so that they add up to more than the whole."""
+    panels = list(_panels(report))
+    sizes = [_ROW * len(panel.rows) for panel in panels]
+    height = _TOP + sum(sizes) + _BETWEEN * (len(panels) - 1) + _BOTTOM
+    figure = new_figure(_WIDTH, height)
+    tops = [_TOP, *(_TOP + _BETWEEN * (place + 1) + used for place, used in enumerate(accumulate(sizes[:-1])))]
+    for panel, size, top in zip(panels, sizes, tops, strict=True):
+        low = (height - top - size) / height
+        axes = figure.add_axes((_LEFT / _WIDTH, low, (_WIDTH - _LEFT - _RIGHT) / _WIDTH, size / height))
+        _draw(axes, panel)
+    figure.axes[0].legend(
+        fontsize=8.5, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2
+    )
+    where = report.machine if report.ran_on is None else report.ran_on
+    caption(figure, f"predicted and measured: {report.verdict}", f"{report.plan} ({where}, {report.runs} runs)")
+    return figure
+
+
+def _panels(report: CheckReport) -> Iterator[_Panel]:
+    yield _panel("decode step", report.step, report.at_run_speeds.step_s, report.terms)
+    if report.ttft is not None and report.at_run_speeds.ttft_s is not None:
+        yield _panel("time to first token", report.ttft, report.at_run_speeds.ttft_s, report.terms)
+
+
+def _panel(name: str, total: CheckedTerm, expected: Interval, terms: Sequence[CheckedTerm]) -> _Panel:
+    own = sorted((term for term in terms if term.phase == total.phase), key=lambda term: -term.measured)
+    return _Panel(name, total, expected, tuple(own[:_MAX_TERMS]), max(0, len(own) - _MAX_TERMS))
+
+
+def _draw(axes: "Axes", panel: _Panel) -> None:
+    end = 1.04 * max(panel.expected.high, *(max(row.scaled, row.measured) for row in panel.rows))
+    scale, unit = (1.0, "s") if end > 1.0 else (1e3, "ms")
+    axes.set_xlim(0.0, end * scale)
+    axes.set_ylim(len(panel.rows), 0.0)
+    for place, row in enumerate(panel.rows):
+        _bars(axes, place + 0.5, row, scale)
+        _words(axes, place + 0.5, row, panel)
+    low, mid, high = (scale * seconds for seconds in (panel.expected.low, panel.expected.mid, panel.expected.high))
+    axes.errorbar(mid, 0.33, xerr=[[mid - low], [high - mid]], color=INK, linewidth=1.0, capsize=2.5, zorder=3)
+    smaller = f"; {panel.others} shorter terms are not drawn" if panel.others else ""
+    axes.set_xlabel(f"{panel.name}, {unit}{smaller}", fontsize=9.5, color=INK)
+    axes.set_yticks([])
+    axes.grid(axis="x", color="#E6E6E6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", labelsize=9, color="#888888", labelcolor=INK)
+    for name, side in axes.spines.items():
+        side.set(color="#888888", linewidth=0.8, visible=name in ("left", "bottom"))
+
+
+def _bars(axes: "Axes", middle: float, row: CheckedTerm, scale: float) -> None:
+    first = middle < 1.0
+    axes.barh(
+        middle - 0.17, row.scaled * scale, height=0.3, color=BLUE, label="predicted, at these speeds" if first else None
+    )
+    axes.barh(middle + 0.17, row.measured * scale, height=0.3, color=ORANGE, label="measured" if first else None)
+
+
+def _words(axes: "Axes", middle: float, row: CheckedTerm, panel: _Panel) -> None:
+    """The term left of its bars; what was measured, and the error, right of all."""
+    whole = row is panel.total
+    name = panel.name if whole else f"{row.op} on {row.resource}" if row.resource else row.op
+    error = "" if row.scaled_error is None else f"  {row.scaled_error:+.1%}"
+    weight = "bold" if whole else "normal"
+    here = axes.get_yaxis_transform()
+    axes.text(-0.015, middle, name, transform=here, fontsize=9, ha="right", va="center", color=INK, weight=weight)
+    text = f"{format_seconds(row.measured)}{error}"
+    axes.text(1.015, middle, text, transform=here, fontsize=9, ha="left", va="center", color=INK, weight=weight)

@@ -1,0 +1,88 @@
+"""A serving run as a Chrome/Perfetto timeline: every request's wait, prompt and tokens, and counters over time."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from helmsman.schemas.requests import Floats
+from helmsman.schemas.served_table import STATUSES, ServedTable
+from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running
+from helmsman.simulator.serving.run import Occupancy
+from helmsman.simulator.trace_events import (
+    DEFAULT_LIMIT,
+    RESERVED,
+    Event,
+    counter,
+    document_text,
+    event_text,
+    nanoseconds,
+    process_name,
+)
+
+_COUNTERS = 0
+"""The process of what is counted over all replicas."""
+_MAX_MOMENTS = 4000
+"""Moments of a counter at most: more than a screen has pixels across."""
+
+
+def serving_timeline(served: ServedTable, occupancy: Occupancy, title: str, limit: int = DEFAULT_LIMIT) -> str:
+    """Return a timeline as Trace Event JSON of at most `limit` bytes, the same every time.
+
+    A replica is a process, in which each request is a track with what it waited, its prompt and its output; counters
+    say how many requests were there and running, and which share of each cache was in use. Requests that do not fit
+    are dropped, the last to arrive first; `otherData` says how many were written and how many dropped."""
+    replicas = sorted(set(served.replica[served.replica >= 0].tolist()))
+    parts = [event_text(process_name(_COUNTERS, title))]
+    parts += [event_text(process_name(replica + 1, f"replica {replica}")) for replica in replicas]
+    parts += [event_text(event) for event in _counters(served, occupancy)]
+    room = limit - RESERVED - len(event_text({title: 0})) - sum(len(part) + 2 for part in parts)
+    written = dropped = 0
+    for row in np.argsort(served.arrival_s, kind="stable").tolist():
+        chunk = ",\n".join(map(event_text, _request(served, row)))
+        if not chunk:
+            continue
+        room -= len(chunk) + 2
+        if dropped or room < 0:
+            dropped += 1
+        else:
+            parts.append(chunk)
+            written += 1
+    return document_text({"title": title, "requests_written": written, "requests_dropped": dropped}, parts)
+
+
+def _request(served: ServedTable, row: int) -> Iterator[Event]:
+    """Yield begins and ends of a request's parts, within those of the whole; nothing where it never ended."""
+    moments = (served.arrival_s[row], served.started_s[row], served.first_token_s[row], served.finish_s[row])
+    arrival, started, first, finish = (None if np.isnan(moment) else nanoseconds(float(moment)) for moment in moments)
+    if arrival is None or finish is None:
+        return
+    number = int(served.request[row])
+    facts = {"prompt_tokens": int(served.prompt_tokens[row]), "output_tokens": int(served.produced[row])}
+    facts |= {"cpu_tokens": int(served.cpu_tokens[row]), "preemptions": int(served.preemptions[row])}
+    shared = {"cat": "request", "id": number, "pid": max(0, int(served.replica[row])) + 1, "tid": 0}
+    about = {"status": STATUSES[int(served.status[row])], **facts}
+    yield {**shared, "ph": "b", "name": f"request {number}", "ts": arrival / 1000, "args": about}
+    parts = (("waits", arrival, started), ("prompt", started, first), ("output", first, finish))
+    for name, begin, end in parts:
+        if begin is not None:
+            yield {**shared, "ph": "b", "name": name, "ts": begin / 1000}
+            yield {**shared, "ph": "e", "name": name, "ts": (finish if end is None else end) / 1000}
+    yield {**shared, "ph": "e", "name": f"request {number}", "ts": finish / 1000}
+
+
+def _counters(served: ServedTable, occupancy: Occupancy) -> Iterator[Event]:
+    for name, steps in (("requests there", present(served)), ("requests running", running(served))):
+        yield from _counted(name, steps)
+    for name, share in (("cache on the accelerator", occupancy.gpu_share), ("cache on the host", occupancy.cpu_share)):
+        if share is not None:
+            yield from _series(f"{name}, %", occupancy.at_s, 100.0 * share)
+
+
+def _counted(name: str, steps: CountOverTime) -> Iterator[Event]:
+    yield from _series(name, steps.at_s, steps.count.astype(np.float64))
+
+
+def _series(name: str, at_s: Floats, values: Floats) -> Iterator[Event]:
+    """Yield a counter's values, of many evenly chosen ones."""
+    for row in np.unique(np.linspace(0, len(at_s) - 1, min(len(at_s), _MAX_MOMENTS)).astype(np.int64)).tolist():
+        yield counter(_COUNTERS, name, nanoseconds(float(at_s[row])), {"value": float(f"{values[row]:.5g}")})
