@@ -157,6 +157,14 @@ def test_what_is_found_with_weights_in_groups_is_found_with_anything_in_groups()
             id="two accelerators and batches in turns",
             marks=pytest.mark.nightly,  # 20 s
         ),
+        pytest.param(
+            "--model Qwen3-8B --cpu 'AMD Ryzen 9 5950X' --ram 64GB --link pcie3x16 --prompt-tokens 32 "
+            "--output-tokens 1 --batch 4 --format q6_k --kv-format f16 --strategy optimal",
+            "throughput",
+            "--gpu 'RTX 3060 12GB'",
+            "--gpu '2x RTX 3060 12GB'",
+            id="a second accelerator that is not used",
+        ),
     ],
 )
 def test_what_was_slower_for_being_allowed_more(words: str, objective: str, narrow: str, wide: str) -> None:

@@ -15,7 +15,7 @@ from helmsman.planner.strategies.optimal.configurations.rules import Assignment,
 from helmsman.planner.strategies.optimal.configurations.too_large import too_large
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.refusal import infeasible
-from helmsman.planner.strategies.optimal.search.compositions import EFFORT, Aim
+from helmsman.planner.strategies.optimal.search.compositions import EFFORT, SLACK, Aim
 from helmsman.planner.strategies.optimal.search.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.search.finalists import Finalists
 from helmsman.planner.strategies.streaming.question import Question, Recorded
@@ -23,9 +23,6 @@ from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import Certificate
 
 NAME = "optimal"
-
-_FAR_RATIO = 1.1
-"""The ratio to its bound above which a plan for several accelerators is compared with those for one."""
 
 _SAME = 1e-6
 """Relative difference of a bound that is none."""
@@ -109,7 +106,7 @@ class Optimal:
         best = min((finalist.seconds for finalist in fitting), default=float("inf"))
         large = too_large(self.question.frame)
         others = self.question.frame.roles.others and not large
-        if others and best > bound * _FAR_RATIO and self.with_one.search.floor < best:
+        if others and best > bound * (1 + SLACK) and self.with_one.search.floor < best:
             fitting += self.with_one.finalists
         if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
             fitting += self._of_requests()
