@@ -12,6 +12,8 @@ BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttf
 """The quantity that an objective makes least, in words."""
 
 _HEAD = ("strategy", "TTFT", "step", "tokens/s", "[low .. high]", "request")
+_MAX_MEMORIES = 2
+"""Memories that have a column beside seconds; more of them have a table of their own."""
 
 
 def table(comparison: Comparison, exact: bool = False) -> str:
@@ -75,13 +77,29 @@ def _title(comparison: Comparison) -> Iterator[str]:
 def _plans(comparison: Comparison) -> Iterator[str]:
     rows = [(row, row.planned) for row in comparison.rows if row.planned is not None]
     memories = _memories(row for _, row in rows)
-    lines = [(*_HEAD, *(comparison.memory_names.get(memory, memory) for memory in memories), "vs best")]
-    lines += [(row.strategy, *_line(cells, memories), f"{row.relative:.2f}x") for row, cells in rows]
+    own = [] if len(memories) > _MAX_MEMORIES else memories
+    lines = [(*_HEAD, *_named(comparison, own), "vs best")]
+    lines += [(row.strategy, *_line(cells), *_sizes(cells, own), f"{row.relative:.2f}x") for row, cells in rows]
     if any(row.misses for row, _ in rows):
         misses = ["misses", *(" and ".join(row.misses) or "-" for row, _ in rows)]
         lines = [(*line, missed) for line, missed in zip(lines, misses, strict=True)]
     if rows:
         yield from aligned(lines, 1)
+    if len(memories) > _MAX_MEMORIES:
+        yield ""
+        sizes = [(row.strategy, *_sizes(cells, memories)) for row, cells in rows]
+        yield from aligned([("strategy", *_named(comparison, memories)), *sizes], 1)
+
+
+def _named(comparison: Comparison, memories: Sequence[str]) -> tuple[str, ...]:
+    """Return what people call memories."""
+    return tuple(comparison.memory_names.get(memory, memory) for memory in memories)
+
+
+def _sizes(planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
+    """Return the bytes that a plan keeps in each memory."""
+    used = {use.memory: use.used for use in planned.memory}
+    return tuple(format_bytes(used.get(memory, 0)) for memory in memories)
 
 
 def _labels(rows: Sequence[Row]) -> Iterator[str]:
@@ -95,12 +113,11 @@ def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(use.memory for plan in plans for use in plan.memory if use.used))
 
 
-def _line(planned: Planned, memories: Sequence[str]) -> tuple[str, ...]:
-    speed, used = planned.speed, {use.memory: use.used for use in planned.memory}
+def _line(planned: Planned) -> tuple[str, ...]:
+    speed = planned.speed
     times = (format_seconds(times.mid) for times in (speed.ttft, speed.step))
     rates = format_number(speed.decode_rate.mid, 4), _spread(speed.decode_rate)
-    sizes = (format_bytes(used.get(memory, 0)) for memory in memories)
-    return (*times, *rates, format_seconds(speed.request.mid), *sizes)
+    return (*times, *rates, format_seconds(speed.request.mid))
 
 
 def _spread(rate: Interval) -> str:

@@ -19,7 +19,7 @@ from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch, WeightMove
-from helmsman.executor.devices.moves import Move
+from helmsman.executor.devices.move_calls import Move
 from helmsman.executor.devices.parts import KvSpan, Region
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, Precision, StoredFormat

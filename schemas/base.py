@@ -41,7 +41,7 @@ class Document(Frozen):
 
 
 class Report(Document):
-    """A document whose JSON says null for a figure that there is not, and has texts of people as they are."""
+    """A document whose JSON writes null for what is absent, where other documents leave it out."""
 
     def to_json(self, indent: int | None = 1) -> str:
         """Return the JSON text, nulls included."""
@@ -71,4 +71,7 @@ Positive = Annotated[float, Field(gt=0.0, le=1e24)]
 NonNegative = Annotated[float, Field(ge=0.0, le=1e24)]
 Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+Words = Annotated[str, Field(min_length=1, max_length=4000)]
+FilePath = Annotated[str, Field(min_length=1, max_length=4 * 4096)]
+"""A path as text: where it is not UTF-8, with escapes."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -4,36 +4,40 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Frozen, Index, Name, NonNegative, Positive, Report, Sha256, version
+from helmsman.schemas.base import Count, Frozen, Index, Name, NonNegative, Positive, Report, Sha256, Words, version
 from helmsman.schemas.plan import Interval
 from helmsman.schemas.served_comparison import Verdict
+
+Resource = Annotated[str, Field(max_length=4000)]
+"""A device, link or memory by its name in the record; empty for a total."""
 
 
 class CheckedTerm(Frozen):
     """One operation on one resource, or a total: medians over runs and passes, in seconds of one pass.
 
     `scaled`: the prediction at the speeds of each run; errors are signed, (measured - predicted) / predicted, null
-    where nothing was predicted. `noise`: relative spread from run to run; `pairs`: A against A, neighbouring runs."""
+    where nothing was predicted. `noise`: relative spread from run to run, of one run from step to step; `pairs`: by how
+    much neighbouring runs differ, null for a single run."""
 
     phase: Name
     op: Name
-    resource: Annotated[str, Field(max_length=200)]
+    resource: Resource
     tasks: Index
     predicted: NonNegative
     scaled: NonNegative
     simulated: NonNegative
-    measured: NonNegative
+    measured: float
     error: float | None
     scaled_error: float | None
-    noise: NonNegative
-    pairs: NonNegative | None
+    noise: float
+    pairs: float | None
 
 
 class ErrorPart(Frozen):
     """Signed seconds that one operation on one resource adds to a difference."""
 
     op: Name
-    resource: Annotated[str, Field(max_length=200)]
+    resource: Resource
     seconds: float
 
 
@@ -61,17 +65,19 @@ class SecondsNow(Frozen):
 
 
 class CheckReport(Report):
-    """The answer of `helm-check`. `machine`: the one that was profiled, `ran_on`: the one that ran; `speed_now`: by
-    what was probed, its rate over the profiled one; `others_cpu_share`, `disturbance`: what other processes took.
+    """The answer of `helm-check`. `machine`: the one that was profiled, `ran_on`: the one that ran; `speed_now`: each
+    rate that probes read over the rate that was profiled. `others_cpu_share`: the largest share of all processor time
+    that other processes used in a run; `disturbance`: the median over runs of the share of time that they took.
 
-    The verdict is about the terms that `judged` names: `passed` where no scaled error is beyond `tolerance`, `missed`
-    where one is, `disturbed` where nobody can tell."""
+    `judged` names the totals that the verdict is about, `beyond` those of them whose scaled error is beyond
+    `tolerance`. `passed`: there are none; `missed`: one is beyond twice its noise as well; `disturbed`: others took so
+    much time, or runs differ by so much among themselves, that nobody can tell."""
 
     schema_id: Literal["helm.check/1"] = version("helm.check/1")
     plan: Name
     plan_sha256: Sha256
-    machine: Name
-    ran_on: Name | None
+    machine: Words
+    ran_on: Words | None
     runs: Count
     planned: PlannedSeconds
     at_run_speeds: SecondsNow
@@ -79,9 +85,9 @@ class CheckReport(Report):
     ttft: CheckedTerm | None
     request: CheckedTerm | None
     terms: tuple[CheckedTerm, ...]
-    speed_now: dict[Name, Positive]
-    others_cpu_share: NonNegative | None
-    disturbance: NonNegative
+    speed_now: dict[Words, Positive]
+    others_cpu_share: float | None
+    disturbance: float
     step_difference: ErrorParts
     ttft_difference: ErrorParts | None
     tolerance: Positive

@@ -1,10 +1,10 @@
 """Comparison: what strategies would do with one question, side by side; for larger batches, which are never worse."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
+from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, Words, version
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Derived, Interval, MemoryUse, Total
@@ -14,8 +14,6 @@ Verdict = Literal["fits", "does-not-fit", "does-not-apply"]
 
 Limit = Literal["ttft", "tpot"]
 """The metric that a plan may be limited in: `ttft` and `step` of its speed."""
-
-Words = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
 class Speed(Frozen):
@@ -83,7 +81,7 @@ class Comparison(Document):
     model_sha256: Sha256
     hardware: Name
     hardware_sha256: Sha256
-    memory_names: dict[Name, Name] = Field(default_factory=dict)
+    memory_names: dict[Name, Words] = Field(default_factory=dict)
     workload: Workload
     weights: StoredFormat
     kv: KvFormat

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Bytes, Document, Name, version
+from helmsman.schemas.base import Bytes, Document, FilePath, Name, version
 
 
 class MadeCheckpoint(Document):
@@ -12,9 +12,9 @@ class MadeCheckpoint(Document):
 
     schema_id: Literal["helm.made-checkpoint/1"] = version("helm.made-checkpoint/1")
     model: Name
-    directory: str
+    directory: FilePath
     seed: Annotated[int, Field(ge=0, lt=2**64)]
     format: Name
     parameters: Annotated[int, Field(ge=1)]
     weight_bytes: Bytes
-    files: tuple[Name, ...]
+    files: tuple[FilePath, ...]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, version
+from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, Words, version
 from helmsman.schemas.plan import Total
 
 
@@ -37,7 +37,7 @@ class WorkedOn(Frozen):
 class ReplayedLane(Frozen):
     """Seconds at work and idle of one resource in a phase, and the bytes that it moved or read."""
 
-    name: Name
+    name: Words
     busy_s: NonNegative
     idle_s: NonNegative
     bytes: Total
@@ -71,8 +71,8 @@ class StepQuantiles(Frozen):
 
 
 class Waits(Frozen):
-    """Waits per layer and batch of a step: of devices for each other, of any lane for another, and those of as many
-    devices that divide every layer."""
+    """Waits per layer and batch of a step: those of devices for each other, those of any lane for another, and those
+    that as many devices would have if they divided every layer."""
 
     devices: NonNegative
     lanes: NonNegative
@@ -109,7 +109,7 @@ class ReplayedLayers(Frozen):
 
 class ReplayReport(Report):
     """The answer of `helm-sim` about a plan. `tpot_s`, `itl_s` are null for one output token; `batches_s`: seconds of
-    all batches that take turns; `per_layer`: by phase, where it was asked for, empty elsewhere."""
+    all batches that take turns; `per_layer`: every layer by phase, null where it was not asked for."""
 
     schema_id: Literal["helm.replay/1"] = version("helm.replay/1")
     plan: Name

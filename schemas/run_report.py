@@ -8,8 +8,9 @@ from helmsman.schemas.base import Frozen, Index, NonNegative, Report, version
 
 
 class RunTimes(Frozen):
-    """The times of one run: seconds until the first token and a token, and tokens/s of all sequences in decode steps.
-    The last two are null where one token was made, the last also where the clock stood still over the others."""
+    """The times of one run: seconds until the first token (`ttft_s`), seconds of each later token (`tpot_s`), and
+    tokens/s of all sequences in decode steps. The last two are null where one token was made, the last also where the
+    clock stood still over the others."""
 
     ttft_s: NonNegative
     tpot_s: NonNegative | None

@@ -23,8 +23,8 @@ _GIGA = 1e9
 def timeline_json(spans: Iterable[Span], lanes: Sequence[str], title: str, limit: int = DEFAULT_LIMIT) -> str:
     """Return the timeline of `spans` as Trace Event JSON of at most `limit` bytes (it is ASCII), the same every time.
 
-    Lanes appear in the order of `lanes`, others after them by name; a counter of each says how many GB/s it moves or
-    reads. What does not fit is dropped by whole iterations from the end; `otherData` says how many were written and how
+    Lanes appear in the order of `lanes`, others after them by name; those that move or read anything have a counter of
+    GB/s. What does not fit is dropped by whole iterations from the end; `otherData` says how many were written and how
     many dropped."""
     ordered = sorted(spans, key=lambda span: (span.run, span.iteration, span.start_s, span.end_s))
     runs = sorted({span.run for span in ordered})

@@ -28,7 +28,8 @@ from helmsman.simulator.synchronisation import Synchronisation
 
 
 def document(plan: Plan, stream: Stream, waits: Synchronisation, passes: Sequence[PassLayers] = ()) -> ReplayReport:
-    """Seconds, bytes and tokens/s of the stream, `waits` per layer and batch, and the layers of `passes`."""
+    """Return the report of a stream: seconds, bytes, tokens/s, the `waits` per layer and batch, the layers of
+    `passes`."""
     return ReplayReport(
         plan=plan.label,
         plan_sha256=digest(plan),

@@ -19,7 +19,7 @@ def event_text(content: Event) -> str:
     return json.dumps(content, separators=(",", ":"), allow_nan=False)
 
 
-def document_text(head: Event, parts: Iterable[str]) -> str:
+def document_text(head: dict[str, Any], parts: Iterable[str]) -> str:
     """Return the whole file: `head` says what it is of, `parts` are texts of events, several of one joined already."""
     opening = f'{{"displayTimeUnit":"ms","otherData":{event_text(head)},"traceEvents":[\n'
     return opening + ",\n".join(parts) + "\n]}\n"

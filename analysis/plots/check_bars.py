@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helmsman.analysis.plots.picture import BLUE, INK, ORANGE, caption, new_figure
 from helmsman.schemas.check_report import CheckedTerm, CheckReport
@@ -24,6 +24,8 @@ _LEFT = 2.6
 _RIGHT = 2.0
 _MAX_TERMS = 14
 """Terms of a phase that are drawn at most, the longest."""
+_MAX_LETTERS = 36
+"""Letters of a term's name that are drawn at most: what is left of the bars has room for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +40,14 @@ class _Panel:
 
     @property
     def rows(self) -> tuple[CheckedTerm, ...]:
-        """The total first."""
+        """Return what is drawn, from top to bottom."""
         return (self.total, *self.terms)
 
 
 def draw_check(report: CheckReport) -> "Figure":
-    """Seconds of a step and of a prompt, predicted at the speeds of the runs and measured: in all, with the interval
-    that was expected, and term by term. Terms overlap, so that they add up to more than the whole."""
+    """Draw seconds of a step and of a prompt, predicted at the speeds of the runs and measured: in all, with the
+    interval that was expected, and of the longest terms. Terms of several lanes overlap, so that they may add up to
+    more than the whole."""
     panels = list(_panels(report))
     sizes = [_ROW * len(panel.rows) for panel in panels]
     height = _TOP + sum(sizes) + _BETWEEN * (len(panels) - 1) + _BOTTOM
@@ -58,7 +61,10 @@ def draw_check(report: CheckReport) -> "Figure":
         fontsize=8.5, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2
     )
     where = report.machine if report.ran_on is None else report.ran_on
-    caption(figure, f"predicted and measured: {report.verdict}", f"{report.plan} ({where}, {report.runs} runs)")
+    rows = (("decode step", report.step), ("request", report.request))
+    errors = ", ".join(f"{name} {row.scaled_error:+.1%}" for name, row in rows if row and row.scaled_error is not None)
+    title = f"{report.verdict}: {errors} beside what was predicted, at most {report.tolerance:.4g} of it to pass"
+    caption(figure, title, f"{report.plan} ({where}, {report.runs} runs)")
     return figure
 
 
@@ -69,7 +75,8 @@ def _panels(report: CheckReport) -> Iterator[_Panel]:
 
 
 def _panel(name: str, total: CheckedTerm, expected: Interval, terms: Sequence[CheckedTerm]) -> _Panel:
-    own = sorted((term for term in terms if term.phase == total.phase), key=lambda term: -term.measured)
+    own = [term for term in terms if term.phase == total.phase]
+    own.sort(key=lambda term: -max(term.measured, term.scaled))
     return _Panel(name, total, expected, tuple(own[:_MAX_TERMS]), max(0, len(own) - _MAX_TERMS))
 
 
@@ -94,20 +101,24 @@ def _draw(axes: "Axes", panel: _Panel) -> None:
 
 
 def _bars(axes: "Axes", middle: float, row: CheckedTerm, scale: float) -> None:
-    first = middle < 1.0
-    axes.barh(
-        middle - 0.17, row.scaled * scale, height=0.3, color=BLUE, label="predicted, at these speeds" if first else None
-    )
-    axes.barh(middle + 0.17, row.measured * scale, height=0.3, color=ORANGE, label="measured" if first else None)
+    predicted, measured = ("predicted, at the speeds of the runs", "measured") if middle < 1.0 else (None, None)
+    axes.barh(middle - 0.17, row.scaled * scale, height=0.3, color=BLUE, label=predicted)
+    axes.barh(middle + 0.17, row.measured * scale, height=0.3, color=ORANGE, label=measured)
 
 
 def _words(axes: "Axes", middle: float, row: CheckedTerm, panel: _Panel) -> None:
-    """The term left of its bars; what was measured, and the error, right of all."""
+    """Write the term left of its bars, what was measured and the error right of all."""
     whole = row is panel.total
     name = panel.name if whole else f"{row.op} on {row.resource}" if row.resource else row.op
+    name = name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS - 1]}…"
     error = "" if row.scaled_error is None else f"  {row.scaled_error:+.1%}"
     weight = "bold" if whole else "normal"
-    here = axes.get_yaxis_transform()
-    axes.text(-0.015, middle, name, transform=here, fontsize=9, ha="right", va="center", color=INK, weight=weight)
-    text = f"{format_seconds(row.measured)}{error}"
-    axes.text(1.015, middle, text, transform=here, fontsize=9, ha="left", va="center", color=INK, weight=weight)
+    look: dict[str, Any] = {
+        "transform": axes.get_yaxis_transform(),
+        "fontsize": 9,
+        "va": "center",
+        "color": INK,
+        "weight": weight,
+    }
+    axes.text(-0.015, middle, name, ha="right", parse_math=False, **look)
+    axes.text(1.015, middle, f"{format_seconds(row.measured)}{error}", ha="left", **look)

@@ -71,8 +71,12 @@ def served_figure(outcome: "Outcome", serving_report: "ServingReport") -> "Figur
 
     title = f"{serving_report.run.policy}: {serving_report.throughput.output_tokens:.5g} output tokens/s"
     run = (serving_report.run.policy, outcome.served)
-    slo = None if serving_report.goodput is None else serving_report.goodput.slo
-    return draw_run(run, outcome.occupancy, title, describe(serving_report), slo)
+    goodput = serving_report.goodput
+    if goodput is None:
+        return draw_run(run, outcome.occupancy, title, describe(serving_report))
+    kept = f"{'keeps' if goodput.met else 'MISSES'} the SLO: {goodput.share:.1%} of the requests keep all limits"
+    subtitle = f"{describe(serving_report)}; {kept}, {goodput.slo.share:.4%} have to"
+    return draw_run(run, outcome.occupancy, title, subtitle, goodput.slo)
 
 
 def sweep_figure(serving_sweep: "ServingSweep") -> "Figure":

@@ -68,7 +68,7 @@ def caption(figure: "Figure", title: str, subtitle: str) -> None:
 
 def _line(figure: "Figure", top: float, text: str, size: float, ink: str, weight: str) -> None:
     width = figure.get_size_inches()[0]
-    line = figure.text(0.2 / width, top, text, fontsize=size, weight=weight, va="top", color=ink)
+    line = figure.text(0.2 / width, top, text, fontsize=size, weight=weight, va="top", color=ink, parse_math=False)
     wide = line.get_window_extent().width / figure.dpi
     line.set_fontsize(min(size, size * (width - 0.4) / wide))
 

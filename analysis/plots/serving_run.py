@@ -11,8 +11,8 @@ from helmsman.schemas.requests import Floats
 from helmsman.schemas.served_table import ServedTable
 from helmsman.schemas.serving import Slo
 from helmsman.schemas.units import format_seconds
-from helmsman.simulator.serving.metrics import per_token, tpot, ttft
-from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running
+from helmsman.simulator.serving.metrics import e2e, per_token, tpot, ttft
+from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running, thinned
 from helmsman.simulator.serving.run import Occupancy
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _LATENCIES = (
     (per_token, "E2E / output tokens, s", "per_token"),
 )
 """What is drawn of requests: values, their name, and the field of an SLO that limits them."""
+_E2E = (e2e, "E2E, s", "e2e")
+"""The same of whole requests, where they are limited."""
 
 
 def draw_latencies(runs: Sequence[Run], subtitle: str) -> "Figure":
@@ -53,11 +55,12 @@ def draw_run(run: Run, occupancy: Occupancy, title: str, subtitle: str, slo: Slo
     """Above, latencies of one run, requests with attention on the host apart, and limits of `slo`; below, requests and
     caches over time."""
     figure = new_figure(_WIDTH, _HEIGHT)
-    for axes, (values, name, field) in zip(_row(figure, len(_LATENCIES), 0, 2), _LATENCIES, strict=True):
+    latencies = _LATENCIES if slo is None or slo.e2e is None else (*_LATENCIES, _E2E)
+    for axes, (values, name, field) in zip(_row(figure, len(latencies), 0, 2), latencies, strict=True):
         _distributions(axes, _sides(run[1], values(run[1])), name)
         limit: float | None = None if slo is None else getattr(slo, field)
         if slo is not None and limit is not None:
-            _draw_limit(axes, limit, slo.share)
+            _draw_limit(axes, limit)
     _legend(figure.axes[0])
     there, cached = _row(figure, 2, 1, 2)
     _draw_requests(there, run[1])
@@ -93,7 +96,7 @@ def _sides(served: ServedTable, values: Floats) -> list[tuple[str, Floats]]:
 def _distributions(axes: "Axes", runs: Sequence[tuple[str, Floats]], name: str) -> None:
     for number, (run, values) in enumerate(runs):
         known = np.sort(values[~np.isnan(values)])
-        rows = _thinned(len(known))
+        rows = thinned(len(known), _MOST)
         colour = COLOURS[number % len(COLOURS)]
         axes.plot(known[rows], 100.0 * (rows + 1) / max(1, len(known)), label=run, color=colour, linewidth=1.4)
     axes.set_ylim(0.0, 100.0)
@@ -101,17 +104,11 @@ def _distributions(axes: "Axes", runs: Sequence[tuple[str, Floats]], name: str) 
     dress(axes, name, "requests, %")
 
 
-def _draw_limit(axes: "Axes", seconds: float, share: float) -> None:
-    """A limit, and how many of the requests are to keep it: where both lines meet the curve has to be above."""
+def _draw_limit(axes: "Axes", seconds: float) -> None:
+    """Draw a limit. How many requests keep all limits at once no single curve shows."""
     axes.axvline(seconds, color=RED, linewidth=1.1, linestyle="--")
-    axes.axhline(100.0 * share, color=RED, linewidth=0.8, linestyle=":")
     axes.set_xlim(0.0, max(axes.get_xlim()[1], 1.1 * seconds))
-    axes.set_xlabel(f"{axes.get_xlabel()}; limit {format_seconds(seconds)} for {share:.4g} of the requests")
-
-
-def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Places of at most so many of `count` points, the first and the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(np.int64))
+    axes.set_xlabel(f"{axes.get_xlabel()} (limit {format_seconds(seconds)})")
 
 
 def _draw_requests(axes: "Axes", served: ServedTable) -> None:
@@ -123,12 +120,12 @@ def _draw_requests(axes: "Axes", served: ServedTable) -> None:
 
 
 def _stairs(axes: "Axes", steps: CountOverTime, name: str, colour: str) -> None:
-    rows = _thinned(len(steps.at_s))
+    rows = thinned(len(steps.at_s), _MOST)
     axes.plot(steps.at_s[rows], steps.count[rows], drawstyle="steps-post", label=name, color=colour, linewidth=1.1)
 
 
 def _draw_caches(axes: "Axes", occupancy: Occupancy) -> None:
-    rows = _thinned(len(occupancy.at_s))
+    rows = thinned(len(occupancy.at_s), _MOST)
     homes = ((occupancy.gpu_share, "accelerator", BLUE), (occupancy.cpu_share, "host", ORANGE))
     for share, name, colour in homes:
         if share is not None:

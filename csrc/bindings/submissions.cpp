@@ -21,7 +21,7 @@ struct Chunk {
   long long stop(long long tokens) const { return size < tokens - start() ? start() + size : tokens; }
 };
 
-// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x past bytes each; executor/devices/moves.py. `rows`:
+// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x past bytes each; executor/devices/move_calls.py. `rows`:
 // which count is per token, `pasts`: which is per cached token; `at_past`: bytes by which that moves either offset.
 struct Pieces {
   explicit Pieces(const py::object& p)
@@ -58,7 +58,7 @@ class Submissions {
         });
   }
 
-  // `move`: a Move of executor/devices/moves.py.
+  // `move`: a Move of executor/devices/move_calls.py.
   void move(const py::object& engine, const py::object& move, std::pair<long long, long long> chunk, const Waits& wait,
             const std::shared_ptr<Event>& done, const py::object& times) {
     const auto target = move.attr("target").cast<Buffer>(), source = move.attr("source").cast<Buffer>();

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.iterations import Driver
-from helmsman.executor.devices.moves import ExpansionMove, Signals, Submit, Turn
+from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.system.rates import per_second

@@ -11,7 +11,7 @@ from helmsman.executor._kernels import Buffer, Cohort, Pool, Queue, ServingPass,
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.devices.moves import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
+from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.devices.probe import product_rate, read_rate
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.schemas.formats import Precision, StoredFormat

@@ -11,8 +11,8 @@ from helmsman.schemas.units import format_seconds
 
 
 def document(measured: Measured, text: Text | None, stops: Sequence[str] = ()) -> RunReport:
-    """Tokens and texts of the first run (no texts without a tokenizer; they end before the first of `stops`), and the
-    times of all runs."""
+    """Return the report of runs: tokens and texts of the first one (no texts without a tokenizer; they end before the
+    first of `stops`), and the times of all."""
     runs = tuple(
         RunTimes(ttft_s=run.ttft_s, tpot_s=run.tpot_s, tokens_per_second=run.tokens_per_second) for run in measured.runs
     )

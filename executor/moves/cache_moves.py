@@ -4,7 +4,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from helmsman.executor.cache.kv import Caches, Heads, LayerCache, Part, kv_format
-from helmsman.executor.devices.moves import Move, Pieces, Turn
+from helmsman.executor.devices.move_calls import Move, Pieces, Turn
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of

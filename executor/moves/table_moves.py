@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor.devices.moves import Lookup, Move, Pieces
+from helmsman.executor.devices.move_calls import Lookup, Move, Pieces
 from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Slot, Staging

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor.cache.kv import Caches
-from helmsman.executor.devices.moves import ExpansionMove, Lookup, Move, Read, Turn
+from helmsman.executor.devices.move_calls import ExpansionMove, Lookup, Move, Read, Turn
 from helmsman.executor.homes.staging import Staging
 from helmsman.executor.homes.storage import Storage
 from helmsman.executor.homes.store import WeightLoader

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from helmsman.executor.devices.moves import Move, Pieces
+from helmsman.executor.devices.move_calls import Move, Pieces
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.passes.halves import HIDDEN_MADE
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from helmsman.executor._kernels import packed_size
-from helmsman.executor.devices.moves import ExpansionMove, Move, Pieces, Read
+from helmsman.executor.devices.move_calls import ExpansionMove, Move, Pieces, Read
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Slot, Staging, rows_of

@@ -12,7 +12,7 @@ from helmsman.executor.cache.kv import Caches, allocate_caches
 from helmsman.executor.cache.pager import Pager
 from helmsman.executor.devices.base import PageLocked
 from helmsman.executor.devices.memory import view
-from helmsman.executor.devices.moves import UNLIMITED, Move
+from helmsman.executor.devices.move_calls import UNLIMITED, Move
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.homes.staging import longest, stage_weights

@@ -10,7 +10,7 @@ from helmsman.executor._kernels import CopyEngine as NativeEngine
 from helmsman.executor._kernels import Event, Submissions
 from helmsman.executor._kernels import Queue as NativeQueue
 from helmsman.executor.cache.pager import Pager
-from helmsman.executor.devices.moves import (
+from helmsman.executor.devices.move_calls import (
     ExpansionMove,
     Lookup,
     Move,

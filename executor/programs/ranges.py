@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.cache.pager import Pager, Reader, Submitted
-from helmsman.executor.devices.moves import Submit
+from helmsman.executor.devices.move_calls import Submit
 from helmsman.executor.devices.parts import Buffer, Queue, Stage
 from helmsman.executor.passes.halves import WHOLE, TokenChunk
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.iterations import WeightMove
-from helmsman.executor.devices.moves import Move, Read
+from helmsman.executor.devices.move_calls import Move, Read
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import Linear
 from helmsman.executor.homes.staging import Staging

@@ -1,1 +1,1 @@
-"""Bytes of a placement in every memory: weights, keys and values, buffers, page-locked rooms."""
+"""Bytes of a placement in every memory (weights, keys and values, buffers), and what people call memories."""

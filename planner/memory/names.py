@@ -1,4 +1,4 @@
-"""What people call the memories of a machine: RAM, the GPU's, an SSD, instead of names in its record."""
+"""What people call the memories of a machine, instead of their names in its record: RAM, GPU, SSD."""
 
 from collections.abc import Iterable
 
@@ -18,19 +18,20 @@ _MEMORIES = {
 
 
 def memory_name(hardware: Hardware, memory: str) -> str:
-    """`RAM`, `GPU`; of several memories of a kind the name in the record says which."""
+    """Return what a memory is called: `RAM`, `GPU`; of several of a kind with the name in the record."""
     name = _MEMORIES[hardware.memory(memory).kind][0]
     return name if _only_of_its_kind(hardware, memory) else f"{name} {memory}"
 
 
 def memory_place(hardware: Hardware, memory: str) -> str:
-    """`in RAM`, `on the GPU`; of several memories of a kind the name in the record says which."""
+    """Return where something in a memory is: `in RAM`, `on the GPU`; of several of a kind with the record's name."""
     place = _MEMORIES[hardware.memory(memory).kind][1]
     return place if _only_of_its_kind(hardware, memory) else f"{place} ({memory})"
 
 
-def more_room(hardware: Hardware, missing: Iterable[tuple[str, int]]) -> str:
-    """`298.89 MB more in RAM and 119.65 GB more on the GPU`, of pairs of a memory and bytes that it lacks."""
+def room_in_words(hardware: Hardware, missing: Iterable[tuple[str, int]]) -> str:
+    """Say how much more is needed where, `298.89 MB more in RAM and 119.65 GB more on the GPU`; `missing`: memories
+    and the bytes that each lacks."""
     return " and ".join(f"{format_bytes(size)} more {memory_place(hardware, memory)}" for memory, size in missing)
 
 

@@ -6,7 +6,7 @@ other is priced or predicted to. Without windows of caches the closed form is th
 from dataclasses import replace
 
 from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
-from helmsman.planner.memory.names import more_room
+from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window
@@ -60,7 +60,7 @@ def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[RejectedCandida
 
 def _infeasible(split: LayerSplit, rejected: tuple[RejectedCandidate, ...]) -> InfeasibleError:
     nearest = min(rejected, key=lambda r: r.missing)
-    lacks = more_room(split.roles.hardware, nearest.shortage)
+    lacks = room_in_words(split.roles.hardware, nearest.shortage)
     return InfeasibleError(
         f"no split of {split.model.name} fits {split.roles.hardware.name}",
         remedy=f"the smallest change: {lacks} (then {nearest.label} fits){_paged(split)}",

@@ -12,7 +12,7 @@ from helmsman.lowering.turns import divides_attention
 from helmsman.planner.cost.rounding_loss import attention_loss, loss_of
 from helmsman.planner.decision import Decision, RejectedCandidate
 from helmsman.planner.machine import roles, why_unused
-from helmsman.planner.memory.names import more_room
+from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
 from helmsman.planner.prediction.predict import gap
 from helmsman.planner.registry import known
@@ -254,7 +254,7 @@ def _others(decision: Decision, exact: bool) -> Iterator[str]:
     nearest = decision.nearest
     if nearest is not None:
         gain = decision.seconds / nearest.seconds - 1
-        room = more_room(decision.plan.hardware, nearest.shortage)
+        room = room_in_words(decision.plan.hardware, nearest.shortage)
         yield f"to be faster {room} would allow {_named(decision.plan, nearest.label)} (+{gain:.1%} speed)"
 
 
@@ -286,7 +286,7 @@ def _too_large(hardware: Hardware, rejected: Iterable[RejectedCandidate]) -> Ite
     """The candidates that lack least."""
     ordered = sorted(rejected, key=lambda candidate: candidate.missing)
     for candidate in ordered[:SHOWN]:
-        yield f"does not fit {candidate.label}: {more_room(hardware, candidate.shortage)} needed"
+        yield f"does not fit {candidate.label}: {room_in_words(hardware, candidate.shortage)} needed"
     if len(ordered) > SHOWN:
         yield f"             and {len(ordered) - SHOWN} more, each lacking more"
 

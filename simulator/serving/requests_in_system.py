@@ -24,6 +24,11 @@ class CountOverTime:
         return self.integral() / float(self.at_s[-1] - self.at_s[0])
 
 
+def thinned(count: int, most: int) -> Ints:
+    """Return at most `most` of the places 0 to count - 1, evenly apart, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
 def present(served: ServedTable) -> CountOverTime:
     """From arrival to the end; those that were rejected or failed were never there."""
     return _steps(served.arrival_s, served.finish_s)

@@ -1,12 +1,13 @@
 """A serving run as a Chrome/Perfetto timeline: every request's wait, prompt and tokens, and counters over time."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from helmsman.schemas.requests import Floats
 from helmsman.schemas.served_table import STATUSES, ServedTable
-from helmsman.simulator.serving.requests_in_system import CountOverTime, present, running
+from helmsman.simulator.serving.requests_in_system import present, running, thinned
 from helmsman.simulator.serving.run import Occupancy
 from helmsman.simulator.trace_events import (
     DEFAULT_LIMIT,
@@ -25,41 +26,55 @@ _MAX_MOMENTS = 4000
 """Moments of a counter at most: more than a screen has pixels across."""
 
 
-def serving_timeline(served: ServedTable, occupancy: Occupancy, title: str, limit: int = DEFAULT_LIMIT) -> str:
+class ServingTimeline(NamedTuple):
+    """A timeline as `text`, how many requests are in it, and how many were `dropped` for its size."""
+
+    text: str
+    written: int
+    dropped: int
+
+
+def serving_timeline(
+    served: ServedTable, occupancy: Occupancy, title: str, limit: int = DEFAULT_LIMIT
+) -> ServingTimeline:
     """Return a timeline as Trace Event JSON of at most `limit` bytes, the same every time.
 
-    A replica is a process, in which each request is a track with what it waited, its prompt and its output; counters
-    say how many requests were there and running, and which share of each cache was in use. Requests that do not fit
-    are dropped, the last to arrive first; `otherData` says how many were written and how many dropped."""
-    replicas = sorted(set(served.replica[served.replica >= 0].tolist()))
+    A replica is a process, in which each request that came to an end is a track with what it waited, its prompt and its
+    output; counters say how many requests were there and running, and which share of each cache was in use. Requests
+    that do not fit are dropped, the last to arrive first; `otherData` says how many were written and how many
+    dropped."""
+    last = int(served.replica.max(initial=-1))
     parts = [event_text(process_name(_COUNTERS, title))]
-    parts += [event_text(process_name(replica + 1, f"replica {replica}")) for replica in replicas]
+    parts += [event_text(process_name(replica + 1, f"replica {replica}")) for replica in range(last + 1)]
+    parts.append(event_text(process_name(last + 2, "served by none")))
     parts += [event_text(event) for event in _counters(served, occupancy)]
     room = limit - RESERVED - len(event_text({title: 0})) - sum(len(part) + 2 for part in parts)
-    written = dropped = 0
-    for row in np.argsort(served.arrival_s, kind="stable").tolist():
-        chunk = ",\n".join(map(event_text, _request(served, row)))
-        if not chunk:
-            continue
+    ended = np.flatnonzero(~np.isnan(served.finish_s))
+    ended, written = ended[np.argsort(served.arrival_s[ended], kind="stable")], 0
+    for row in ended.tolist():
+        pid = 1 + (int(served.replica[row]) if served.replica[row] >= 0 else last + 1)
+        chunk = ",\n".join(map(event_text, _request(served, row, pid)))
         room -= len(chunk) + 2
-        if dropped or room < 0:
-            dropped += 1
-        else:
-            parts.append(chunk)
-            written += 1
-    return document_text({"title": title, "requests_written": written, "requests_dropped": dropped}, parts)
+        if room < 0:
+            break
+        parts.append(chunk)
+        written += 1
+    dropped = len(ended) - written
+    head = {"title": title, "requests_written": written, "requests_dropped": dropped}
+    return ServingTimeline(document_text(head, parts), written, dropped)
 
 
-def _request(served: ServedTable, row: int) -> Iterator[Event]:
-    """Yield begins and ends of a request's parts, within those of the whole; nothing where it never ended."""
-    moments = (served.arrival_s[row], served.started_s[row], served.first_token_s[row], served.finish_s[row])
-    arrival, started, first, finish = (None if np.isnan(moment) else nanoseconds(float(moment)) for moment in moments)
-    if arrival is None or finish is None:
-        return
+def _request(served: ServedTable, row: int, pid: int) -> Iterator[Event]:
+    """Yield begins and ends of a request's parts, within those of the whole."""
+    arrival, finish = (nanoseconds(float(moments[row])) for moments in (served.arrival_s, served.finish_s))
+    started, first = (
+        None if np.isnan(moments[row]) else nanoseconds(float(moments[row]))
+        for moments in (served.started_s, served.first_token_s)
+    )
     number = int(served.request[row])
     facts = {"prompt_tokens": int(served.prompt_tokens[row]), "output_tokens": int(served.produced[row])}
     facts |= {"cpu_tokens": int(served.cpu_tokens[row]), "preemptions": int(served.preemptions[row])}
-    shared = {"cat": "request", "id": number, "pid": max(0, int(served.replica[row])) + 1, "tid": 0}
+    shared = {"cat": "request", "id": number, "pid": pid, "tid": 0}
     about = {"status": STATUSES[int(served.status[row])], **facts}
     yield {**shared, "ph": "b", "name": f"request {number}", "ts": arrival / 1000, "args": about}
     parts = (("waits", arrival, started), ("prompt", started, first), ("output", first, finish))
@@ -72,17 +87,13 @@ def _request(served: ServedTable, row: int) -> Iterator[Event]:
 
 def _counters(served: ServedTable, occupancy: Occupancy) -> Iterator[Event]:
     for name, steps in (("requests there", present(served)), ("requests running", running(served))):
-        yield from _counted(name, steps)
+        yield from _series(name, steps.at_s, steps.count.astype(np.float64))
     for name, share in (("cache on the accelerator", occupancy.gpu_share), ("cache on the host", occupancy.cpu_share)):
         if share is not None:
             yield from _series(f"{name}, %", occupancy.at_s, 100.0 * share)
 
 
-def _counted(name: str, steps: CountOverTime) -> Iterator[Event]:
-    yield from _series(name, steps.at_s, steps.count.astype(np.float64))
-
-
 def _series(name: str, at_s: Floats, values: Floats) -> Iterator[Event]:
-    """Yield a counter's values, of many evenly chosen ones."""
-    for row in np.unique(np.linspace(0, len(at_s) - 1, min(len(at_s), _MAX_MOMENTS)).astype(np.int64)).tolist():
+    """Yield the values of a counter; of very many, some evenly apart."""
+    for row in thinned(len(at_s), _MAX_MOMENTS).tolist():
         yield counter(_COUNTERS, name, nanoseconds(float(at_s[row])), {"value": float(f"{values[row]:.5g}")})

@@ -4,7 +4,7 @@
 
     decision = helmsman.plan({"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "format": "q4_k"})
     decision.plan.label, decision.seconds
-    helmsman.simulate(decision.plan)["tokens_per_second"]
+    helmsman.simulate(decision.plan).tokens_per_second
 
 Names are imported when they are first used: `import helmsman` itself reads nothing else."""
 

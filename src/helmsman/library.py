@@ -219,7 +219,7 @@ def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float
     from helmsman.planner.cost.plan_costs import cost_model
     from helmsman.schemas.trace import Trace
 
-    if not isinstance(tolerance, int | float) or not 0.0 < tolerance <= MOST_TOLERANCE:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0.0 < tolerance <= MOST_TOLERANCE:
         raise UsageError(f"must be between 0 and {MOST_TOLERANCE:g}", field="tolerance", value=tolerance)
     plan = _plan(plan)
     if not isinstance(measured, Trace) and not hasattr(measured, "trace"):

@@ -8,6 +8,7 @@ from helmsman.analysis.check import CheckResult, check
 from helmsman.analysis.report import document, table, verdict
 from helmsman.analysis.rows import TermRow
 from helmsman.analysis.scaling import Scaling
+from helmsman.hwdb.machine_line import MachineFacts
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.cost.device_rates import product_rate
@@ -315,6 +316,15 @@ def test_the_document_and_the_table_agree(plan: Plan, run: Run) -> None:
     assert content["passed"] is False and content["step"]["scaled_error"] == pytest.approx(0.2)
     assert "BEYOND 8.0%" in text and "+20.0%" in text and "read cpu: 1.000" in text
     assert [term["phase"] for term in content["terms"]] == sorted(term["phase"] for term in content["terms"])
+
+
+def test_a_machine_with_a_long_line_is_reported(plan: Plan, run: Run) -> None:
+    """A profile reads with 1, 2, 4 and more threads, and says so in a line; a Trace may note a strange processor."""
+    cores = 128
+    rates = {threads: 1e9 * threads for threads in (1, 2, 4, 8, 16, 32, 64, 128)}
+    facts = MachineFacts("an eight-letter name " * 9, cores, ("avx512bf16", "avx2"), rates)
+    found = replace(checked(plan, run(runs=2)), machine=facts)
+    assert len(str(facts)) > 250 and document(plan, found).ran_on == str(facts)
 
 
 def test_a_trace_without_probes_says_so(plan: Plan, run: Run) -> None:

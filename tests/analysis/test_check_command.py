@@ -8,7 +8,9 @@ import pytest
 from helmsman.cli import check as helm_check
 from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.machine_line import MachineFacts
+from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
 from helmsman.schemas.trace import Probe, Trace, write_trace
 
 Command = Callable[..., tuple[int, str, str]]
@@ -59,7 +61,9 @@ def test_a_check_can_be_drawn(run: Callable[..., Trace], command: Command, tmp_p
 
 
 def test_the_same_question_has_the_same_answer(run: Callable[..., Trace], command: Command) -> None:
-    assert command(run(runs=2), "--json") == command(run(runs=2), "--json")
+    _, out, _ = answer = command(run(runs=2), "--json")
+    assert command(run(runs=2), "--json") == answer
+    assert json.loads(parse_document(CheckReport, out.encode(), "out").to_json()) == json.loads(out)
 
 
 def test_the_simulators_trace_is_accepted(

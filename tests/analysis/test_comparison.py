@@ -18,7 +18,7 @@ from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
-from helmsman.schemas.plan import Interval, Plan, Schedule, Seconds
+from helmsman.schemas.plan import Interval, MemoryUse, Plan, Schedule, Seconds
 from helmsman.schemas.workload import Workload
 
 
@@ -145,6 +145,21 @@ def test_the_table_says_what_is_missing_and_what_is_ignored() -> None:
     assert any(line.startswith("fast ") and "250 ms" in line and line.endswith("1.00x") for line in lines)
     assert "vram lacks 3.00 GB" in text and "`home`: not here" in text
     assert lines[-1] == "--home is no option of fast"
+
+
+def test_many_memories_have_a_table_of_their_own_and_labels_are_for_those_who_ask() -> None:
+    names = ("dram", "vram", "vram1")
+    plan = plan_of(1.0, 0.25)
+    memory = tuple(MemoryUse(memory=name, available=10**10, weights=10**9, kv=0, buffers=0) for name in names)
+    several = plan.model_copy(update={"predicted": plan.predicted.model_copy(update={"memory": memory})})
+    called = {"dram": "RAM", "vram": "GPU vram", "vram1": "GPU vram1"}
+    found = compared(Answer("fast", several)).model_copy(update={"memory_names": called})
+    lines = table(found, exact=True).splitlines()
+    head = next(place for place, line in enumerate(lines) if line.startswith("strategy") and "RAM" in line)
+    assert lines[head].split() == ["strategy", "RAM", "GPU", "vram", "GPU", "vram1"]
+    assert lines[head + 1].split() == ["fast", *["1.00", "GB"] * 3]
+    assert all(len(line) <= 101 for line in lines)
+    assert several.label in lines[-1] and several.label not in table(found)
 
 
 def test_devices_that_strategies_cannot_use_are_named_once() -> None:

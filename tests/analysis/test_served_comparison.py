@@ -131,6 +131,13 @@ def test_mistakes(
     assert code == 2 and said in err
 
 
+def test_both_runs_can_be_drawn(
+    check: Callable[..., tuple[int, str, str]], simulated: ServedTable, tmp_path: Path
+) -> None:
+    assert check(simulated, slower(simulated, 1.0), "--plot", str(tmp_path / "both.png"))[0] == 0
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
 def noted(table: ServedTable, **notes: float) -> ServedTable:
     return replace(table, info=table.info.model_copy(update={"notes": notes}))
 

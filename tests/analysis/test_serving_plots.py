@@ -87,18 +87,16 @@ def test_one_run_shows_requests_and_caches_over_time() -> None:
 
 
 def test_limits_are_drawn_where_they_are() -> None:
-    """Also beyond what any request took; a metric without a limit has none."""
+    """Also beyond what any request took; a metric without a limit has none, and whole requests are drawn if limited."""
     at = np.linspace(0.0, 9.0, 50)
-    figure = draw_run(
-        ("neo", served()), Occupancy(at, at / 9.0, None), "neo", "sixty", Slo(ttft=50.0, tpot=0.01, share=0.9)
-    )
-    first, second, third, *_ = figure.axes
-    for axes, limit in ((first, 50.0), (second, 0.01)):
-        upright, level = axes.lines[-2:]
-        assert list(upright.get_xdata()) == [limit] * 2 and list(level.get_ydata()) == [90.0] * 2
-        assert axes.get_xlim()[1] > limit and "0.9 of the requests" in axes.get_xlabel()
-    assert len(third.lines) == 1
+    occupancy, slo = Occupancy(at, at / 9.0, None), Slo(ttft=50.0, per_token=0.01, e2e=0.5, share=0.9)
+    figure = draw_run(("neo", served()), occupancy, "neo", "sixty", slo)
+    limits = [axes.lines[-1].get_xdata()[0] if "limit" in axes.get_xlabel() else None for axes in figure.axes]
+    assert limits == [50.0, None, 0.01, 0.5, None, None]
+    assert all(axes.get_xlim()[1] > limit for axes, limit in zip(figure.axes, limits, strict=True) if limit)
+    assert len(figure.axes[1].lines) == 1
     check_apart(figure)
+    assert len(draw_run(("neo", served()), occupancy, "neo", "sixty", Slo(tpot=0.1)).axes) == len(figure.axes) - 1
 
 
 def test_long_runs_are_drawn_in_few_points() -> None:

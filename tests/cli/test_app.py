@@ -257,3 +257,6 @@ def test_two_outputs_and_what_is_read_are_three_files(
     name.write_text("a plan that was written before")
     monkeypatch.chdir(tmp_path)
     assert code("--model", "Qwen3-0.6B", "-o", "Qwen3-0.6B") == 0, "a name of the catalogue is no file"
+    (tmp_path / "TRACE.CSV").write_text("requests")
+    assert code("--requests", "TRACE.CSV", "-o", "TRACE.CSV") == 2
+    assert "-o: is read as --requests too" in capsys.readouterr().err

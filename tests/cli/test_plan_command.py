@@ -13,6 +13,7 @@ import helmsman
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.schemas.longest_context import LongestContext
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -104,6 +105,7 @@ def test_longest_context_is_the_last_that_fits(capsys):
 
 def test_a_sliding_window_limits_the_longest_context(capsys):
     found = split(capsys, "--model", "Mistral-7B-v0.1", "--hw", "rtx4090-7950x", "--max-context")
+    assert parse_document(LongestContext, json.dumps(found).encode(), "out").max_context == 4096
     assert (found["max_context"], found["limited_by"]) == (4096, "model")
 
 

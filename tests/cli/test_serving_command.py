@@ -145,12 +145,15 @@ def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFix
 
 
 def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    files = [tmp_path / name for name in ("v.json", "a.jsonl", "p.png")]
+    files = [tmp_path / name for name in ("v.json", "a.jsonl", "p.png", "t.json")]
     asked(capsys, plan, "--export-vllm", files[0], "--export-aiperf", files[1], "--plot", files[2])
+    code, out, _ = run(capsys, plan, "--requests", SOME, "--timeline", files[3])
+    assert code == 0 and out.splitlines()[-1].split()[:2] == ["timeline", str(files[3])]
+    assert json.loads(files[3].read_text())["otherData"]["requests_written"] == 40
     assert json.loads(files[0].read_text())["completed"] == 40
     assert len(files[1].read_text().splitlines()) == 40
     assert files[2].read_bytes().startswith(b"\x89PNG")
-    for option in ("--export-vllm", "--export-aiperf", "--plot"):
+    for option in ("--export-vllm", "--export-aiperf", "--plot", "--timeline"):
         code, out, _ = run(capsys, plan, "--requests", SOME, option, tmp_path / "none" / "p.png", "--json")
         assert code == 2 and "cannot be written" in json.loads(out)["error"]["message"]
     again = asked(capsys, plan)

@@ -12,6 +12,8 @@ import pytest
 from helmsman.cli.make_checkpoint import main
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.made_checkpoint import MadeCheckpoint
+from helmsman.schemas.read import parse_document
 
 COMMAND = [sys.executable, "-c", "from helmsman.cli.make_checkpoint import main; raise SystemExit(main())"]
 
@@ -25,6 +27,7 @@ def test_a_catalogue_model_is_written_sharded(tmp_path: Path) -> None:
     shallow = ("--model", "opt-125m", "--layers", "1", "--shard-size", "50MB", "--seed", "4")
     done = run(*shallow, "-o", str(place), "--json")
     report = json.loads(done.stdout)
+    assert json.loads(parse_document(MadeCheckpoint, done.stdout.encode(), "out").to_json()) == report
     assert (done.returncode, done.stderr) == (0, "")
     assert (report["format"], report["seed"], report["directory"]) == ("f16", 4, str(place))
     assert set(report["files"]) == {path.name for path in place.iterdir()}

@@ -27,7 +27,8 @@ from helmsman.executor.homes import storage
 from helmsman.executor.measuring import measure, prober
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import digest
+from helmsman.schemas.read import digest, parse_document
+from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
@@ -79,7 +80,9 @@ def test_text_streams_and_times_follow(run: Run, capsys: pytest.CaptureFixture[s
 
 def test_json_is_one_document(run: Run, tokens: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--tokens", tokens("[1, 2, 3]"), "--output-tokens", "5", "--runs", "2", "--json", "--ignore-eos") == 0
-    document = json.loads(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    document = json.loads(out)
+    assert json.loads(parse_document(RunReport, out.encode(), "out").to_json()) == document
     assert len(document["tokens"][0]) == 5 and len(document["text"]) == 1
     assert min(document[each] for each in ("tokens_per_second", "tpot_s", "ttft_s")) > 0 and len(document["runs"]) == 2
 

@@ -21,7 +21,7 @@ from helmsman.executor._kernels import (
     pack,
     packed_size,
 )
-from helmsman.executor.devices.moves import Move, Pieces
+from helmsman.executor.devices.move_calls import Move, Pieces
 from helmsman.executor.system.machine import Machine
 
 SIZE = 8192

@@ -20,7 +20,7 @@ from helmsman.executor._kernels import (
     q4_row_size,
     unpack,
 )
-from helmsman.executor.devices.moves import ExpansionMove
+from helmsman.executor.devices.move_calls import ExpansionMove
 from helmsman.executor.devices.torch import probe
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.codes import pack_codes, unpack_codes

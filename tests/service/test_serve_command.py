@@ -20,6 +20,8 @@ from helmsman.cli import serve, sim
 from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.read import read_document
+from helmsman.schemas.server_ready import ServerReady
 from helmsman.service import open_generator
 from helmsman.service.server import listen
 
@@ -60,7 +62,7 @@ class Visitor(threading.Thread):
             end = time.monotonic() + 60
             while not self.place.exists() and time.monotonic() < end:
                 time.sleep(0.01)
-            self.found["ready"] = json.loads(self.place.read_text())
+            self.found["ready"] = read_document(ServerReady, self.place).to_dict()
             for path in ("/health", "/v1/models"):
                 with urllib.request.urlopen(self.found["ready"]["url"] + path, timeout=60) as answer:
                     self.found[path] = json.load(answer)

@@ -6,7 +6,8 @@ import pytest
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import digest, read_document
+from helmsman.schemas.read import digest, parse_document, read_document
+from helmsman.schemas.replay_report import ReplayReport
 from helmsman.schemas.trace import read_trace
 
 
@@ -29,6 +30,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int
 def test_the_simulation_says_what_the_plan_says(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, plan, "--json")
     found, predicted = json.loads(out), read_document(Plan, plan).predicted
+    assert json.loads(parse_document(ReplayReport, out.encode(), "out").to_json()) == found
     assert code == 0
     assert found["ttft_s"] == pytest.approx(predicted.ttft.seconds.mid, rel=1e-9)
     assert found["tpot_s"] == pytest.approx(predicted.decode.seconds.mid, rel=1e-3)

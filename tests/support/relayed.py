@@ -15,7 +15,7 @@ from helmsman.executor.devices import parts
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, LinkSample, PageLocked
 from helmsman.executor.devices.iterations import Driver
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.devices.moves import (
+from helmsman.executor.devices.move_calls import (
     UNLIMITED,
     ExpansionMove,
     Signals,

@@ -10,7 +10,7 @@ from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Arena, CopyEngine, Event, packed_size
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor.devices.moves import UNLIMITED
+from helmsman.executor.devices.move_calls import UNLIMITED
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.torch.buffers import bytes_of
 from helmsman.executor.devices.torch.lane import TorchLane, WaitPoint

@@ -9,7 +9,7 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.iterations import Driver
-from helmsman.executor.devices.moves import ExpansionMove, Signals, Submit, Turn
+from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, Queue, of_kind
 from helmsman.executor.devices.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.devices.specs import AnySpec

@@ -2,7 +2,7 @@
 
 import torch
 
-from helmsman.executor.devices.moves import ExpansionMove, Turn
+from helmsman.executor.devices.move_calls import ExpansionMove, Turn
 from helmsman.executor.devices.parts import Buffer, of_kind
 from helmsman.executor.devices.torch.buffers import TorchBuffer, dtype_of
 from helmsman.executor.devices.torch.groups import unpack_groups

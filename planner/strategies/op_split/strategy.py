@@ -15,7 +15,7 @@ from helmsman.planner.cost.stripes import stripes
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
 from helmsman.planner.machine import check_separate
-from helmsman.planner.memory.names import more_room
+from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import phase_seconds, predict
@@ -354,7 +354,7 @@ class OpSplit:
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()
         missing = dict(self._missing(layout))
-        lacks = more_room(self.frame.roles.hardware, missing.items())
+        lacks = room_in_words(self.frame.roles.hardware, missing.items())
         most = largest_batch(self.frame.workload, self.fits)
         smaller = f", or batches of at most {most}" if most else ""
         return InfeasibleError(

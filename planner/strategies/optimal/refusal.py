@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from helmsman.planner.memory.names import more_room
+from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.strategies.optimal.configurations.one_side import sides
 from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
 from helmsman.planner.strategies.optimal.search.compositions import Aim
@@ -33,7 +33,7 @@ def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
     available = {memory.name: memory.available for memory in hardware.memories}
     lacking = _lacking(free)
     first, *rest = sorted(lacking, key=lambda memory: lacking[memory] / max(1, available[memory]))
-    others = ", or ".join(more_room(hardware, [(memory, lacking[memory])]) for memory in rest)
+    others = ", or ".join(room_in_words(hardware, [(memory, lacking[memory])]) for memory in rest)
     missing = {first: lacking[first]}
     return optimal.question.refused(
         name, missing, lambda question: replace(free, question=question).fits, others or None

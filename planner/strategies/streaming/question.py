@@ -10,7 +10,7 @@ from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decision import Decision, plan_document
 from helmsman.planner.machine import check_separate
-from helmsman.planner.memory.names import more_room
+from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import phase_seconds, predict
@@ -80,7 +80,7 @@ class Question:
         self, name: str, missing: Mapping[str, int], fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
         """Return the error where so many bytes are `missing` by memory."""
-        lacks = more_room(self.frame.roles.hardware, missing.items())
+        lacks = room_in_words(self.frame.roles.hardware, missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None
         message = f"{name} does not fit {self.frame.roles.hardware.name}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
-from helmsman.cli.output import say
+from helmsman.cli.output import encodable, say
 from helmsman.cli.parser import PLACE, Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import UsageError
@@ -60,12 +60,12 @@ def _execute(args: argparse.Namespace) -> int:
 
         made = MadeCheckpoint(
             model=model.name,
-            directory=str(args.out),
+            directory=encodable(str(args.out)),
             seed=args.seed,
             format=fmt,
             parameters=written.parameters,
             weight_bytes=written.weight_bytes,
-            files=written.files,
+            files=tuple(map(encodable, written.files)),
         )
         say(made.to_json())
     elif not args.quiet:

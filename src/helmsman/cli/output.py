@@ -21,7 +21,7 @@ def say(text: str, end: str = "\n") -> None:
 
     What its encoding lacks is escaped as in JSON. Raises BrokenPipeError when the reader has left, else OutputError."""
     try:
-        print(_encodable(text, getattr(sys.stdout, "encoding", None) or "utf-8"), end=end, flush=True)
+        print(encodable(text, getattr(sys.stdout, "encoding", None) or "utf-8"), end=end, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -35,7 +35,8 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _encodable(text: str, encoding: str) -> str:
+def encodable(text: str, encoding: str = "utf-8") -> str:
+    """Return a text with escapes for letters that an encoding does not have, such as bytes of a path."""
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
@@ -74,7 +75,7 @@ def to_json(content: Any) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, complete or not at all. Raises what `whole_file` raises."""
-    write_bytes(path, _encodable(text, "utf-8").encode())
+    write_bytes(path, encodable(text, "utf-8").encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -57,7 +57,7 @@ def _is_file(value: object, path: Path, whole: bool) -> bool:
     that is read (`whole`)."""
     if isinstance(value, list | tuple):
         return any(_is_file(entry, path, whole) for entry in value)
-    if isinstance(value, str) and Path(value).suffix not in _READ and os.sep not in value:
+    if isinstance(value, str) and Path(value).suffix.lower() not in _READ and os.sep not in value:
         return False  # a name of the catalogue, of the database, or a text
     if not isinstance(value, str | Path) or not path.exists():
         return False

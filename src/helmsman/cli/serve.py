@@ -172,7 +172,7 @@ def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
 
 
 def _say(args: argparse.Namespace, url: str, served: "ServedModel", generator: "Generator") -> None:
-    """That it is ready, and for what."""
+    """Say that the server is ready, where, and for how much."""
     from helmsman.schemas.server_ready import ServerReady
 
     most = generator.capacity

@@ -38,11 +38,7 @@ def _serve(args: argparse.Namespace, plan: "Plan", study: "ServingStudy") -> int
 
     outcome, report = served(study)
     _export(args, outcome, report)
-    if args.timeline:
-        from helmsman.simulator.serving.timeline import serving_timeline
-
-        title = f"{plan.model.name} under {report.run.policy}"
-        write_text(args.timeline, serving_timeline(outcome.served, outcome.occupancy, title))
+    timeline = _write_timeline(args, outcome, f"{plan.model.name} under {report.run.policy}") if args.timeline else ""
     if args.plot:
         from helmsman.analysis.plots.figures import served_figure
 
@@ -50,12 +46,22 @@ def _serve(args: argparse.Namespace, plan: "Plan", study: "ServingStudy") -> int
     if is_table(args.out):
         with whole_file(args.out) as stream:
             write_served(outcome.served, stream)
-        show(args, report.to_json(), lambda: report_text(report))
+        show(args, report.to_json(), lambda: report_text(report) + timeline)
     else:
-        emit(args, report.to_json(), lambda: report_text(report))
+        emit(args, report.to_json(), lambda: report_text(report) + timeline)
     if report.goodput is None or report.goodput.met:
         return 0
     raise _missed(f"kept by {report.goodput.share:.2%} of the requests: {slo_text(report.goodput.slo)}")
+
+
+def _write_timeline(args: argparse.Namespace, outcome: "Outcome", title: str) -> str:
+    """Write it, and return the line that says so."""
+    from helmsman.simulator.serving.timeline import serving_timeline
+
+    timeline = serving_timeline(outcome.served, outcome.occupancy, title)
+    write_text(args.timeline, timeline.text)
+    dropped = f", without the last {timeline.dropped} requests" if timeline.dropped else ""
+    return f"\n{'timeline':<14}{args.timeline}{dropped} (open it at https://ui.perfetto.dev)"
 
 
 def _missed(how: str) -> HelmError:

@@ -18,7 +18,8 @@ def add_serving_arguments(parser: Parser) -> None:
     """Options that --requests needs or allows."""
     group = parser.add_argument_group(
         "serving requests",
-        "-o FILE.parquet writes the table of requests, --plot latencies, requests and caches over time",
+        "-o FILE.parquet writes the table of requests, --plot latencies with their limits, requests and caches over "
+        "time, --timeline every request",
     )
     add_request_arguments(group, "serve")
     group.add_argument(

@@ -33,9 +33,7 @@ def build_parser() -> Parser:
         "helm-sim plan.json --timeline t.json\n  helm-sim plan.json --requests azure.csv --slo ttft=2s,tpot=100ms",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json prints it")
-    parser.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="timeline of tasks or requests for ui.perfetto.dev"
-    )
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="timeline for ui.perfetto.dev, at most 16 MiB")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the simulated Trace (Parquet)")
     parser.add_argument(
         "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"

@@ -29,7 +29,7 @@ def outcome() -> Outcome:
 
 
 def events(outcome: Outcome, limit: int = 16 * 2**20) -> dict[str, Any]:
-    text = serving_timeline(outcome.served, outcome.occupancy, "a run", limit)
+    text = serving_timeline(outcome.served, outcome.occupancy, "a run", limit).text
     assert text.isascii() and len(text) <= limit
     document: dict[str, Any] = json.loads(text)
     return document
@@ -71,7 +71,7 @@ def test_counters_are_those_of_the_table(outcome: Outcome) -> None:
 
 def test_the_last_requests_are_dropped_where_there_is_no_room(outcome: Outcome) -> None:
     whole = events(outcome)["otherData"]
-    size = len(serving_timeline(outcome.served, outcome.occupancy, "a run"))
+    size = len(serving_timeline(outcome.served, outcome.occupancy, "a run").text)
     part = events(outcome, size - 5000)
     kept = {event["id"] for event in part["traceEvents"] if event["ph"] == "b"}
     written, dropped = (part["otherData"][f"requests_{what}"] for what in ("written", "dropped"))
