@@ -1,6 +1,6 @@
 """Lists what may be named, each with a line about it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from helmsman.hwdb.catalogue import read_catalogue
 from helmsman.hwdb.load_hardware import load_hardware, system_names
@@ -8,7 +8,7 @@ from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.file_formats import MIX
 from helmsman.planner.registry import RECOMMENDED, method, names
-from helmsman.scheduler.policies import policies
+from helmsman.scheduler.policies import policy_names, policy_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import STORED_FORMATS, is_plain, size_of
 from helmsman.schemas.listing import Entry, Kind, Listing
@@ -16,6 +16,8 @@ from helmsman.schemas.units import format_bytes, format_rate
 
 _VALUES = 1 << 16
 """Of a matrix whose size tells the bits of a value."""
+_MOST_LETTERS = 1000
+"""Of what is said of a name."""
 
 
 def listing(kind: Kind) -> Listing:
@@ -53,11 +55,20 @@ def _cpus() -> Iterator[tuple[str, str]]:
 
 
 def _strategies() -> Iterator[tuple[str, str]]:
-    yield from ((name, method(name).summary) for name in (RECOMMENDED, *names()))
+    return _told((RECOMMENDED, *names()), lambda name: method(name).summary)
 
 
 def _policies() -> Iterator[tuple[str, str]]:
-    yield from ((name, policy.help) for name, policy in policies())
+    return _told(policy_names(), lambda name: policy_options(name).help)
+
+
+def _told(known: Iterable[str], about: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """Yield names with what is said of each: of one whose package is broken, what is wrong with it."""
+    for name in known:
+        try:
+            yield name, about(name)
+        except UsageError as error:
+            yield name, f"of no use: {error}"[:_MOST_LETTERS]
 
 
 def _formats() -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 Helm's own are native (csrc/scheduling, one file each); what reaches them has been checked here. Other packages add
 policies in Python by an entry point of the group `helmsman.policies` that names a `PolicyOptions` with `make`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -206,10 +206,9 @@ POLICIES: Mapping[str, PolicyOptions] = {
 """Helm's own by name; csrc/scheduling/policy.cpp has the same names."""
 
 
-def policies() -> Iterator[tuple[str, PolicyOptions]]:
-    """Yield names and options of all policies, Helm's own first."""
-    yield from POLICIES.items()
-    yield from ((name, policy_options(name)) for name in added(GROUP) if name not in POLICIES)
+def policy_names() -> tuple[str, ...]:
+    """Return the names of all policies, Helm's own first."""
+    return tuple(dict.fromkeys((*POLICIES, *added(GROUP))))
 
 
 def policy_maker(policy: str, options: Mapping[str, Value]) -> str | PolicyMaker:
@@ -236,8 +235,8 @@ def policy_options(policy: str) -> PolicyOptions:
         return POLICIES[policy]
     if policy in added(GROUP):
         return _loaded(added(GROUP)[policy])
-    names = ", ".join((*POLICIES, *added(GROUP)))
-    raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {names}")
+    remedy = f"use one of {', '.join(policy_names())}"
+    raise UsageError("no such policy", field="policy", value=policy, remedy=remedy)
 
 
 def _loaded(point: "EntryPoint") -> PolicyOptions:

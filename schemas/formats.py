@@ -38,6 +38,14 @@ FileFormat = Literal[Format, Blocks, "q4_k_m"]
 q8_0 for rows that are whole blocks of neither."""
 FILE_FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 
+_OTHER_NAMES = {"fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
+
+
+def format_named(text: str) -> str:
+    """Return the name that a format has here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
+    name = text.lower()
+    return _OTHER_NAMES.get(name, name)
+
 
 class FormatFacts(NamedTuple):
     """`values` of a row are stored together in `size` bytes.

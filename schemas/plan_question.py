@@ -3,10 +3,10 @@ options."""
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, version
-from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
+from helmsman.schemas.formats import KvFormat, Precision, StoredFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
@@ -14,6 +14,10 @@ Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x
 
 Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f]*$")] | bool | int | float | None
 """The value that an option of a strategy may have."""
+
+
+def _format(value: object) -> object:
+    return format_named(value) if isinstance(value, str) else value
 
 
 class ComposedMachine(Frozen):
@@ -35,9 +39,9 @@ class PlanQuestion(Document):
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
-    `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others; `options`: of the
-    strategy, by name; `corrections` off: efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads
-    of caches (HELM's eq 4.14)."""
+    `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others, also as
+    `Q4_K_M` or `FP16`; `options`: of the strategy, by name; `corrections` off: efficiencies 1 and overheads 0;
+    `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
@@ -51,8 +55,8 @@ class PlanQuestion(Document):
     prefix_tokens: Index = 0
     batch: Count | Literal["max", "best"] = 1
     batches: Count | Literal["best"] = 1
-    format: StoredFormat | Literal["native", "q4_k_m"] | None = None
-    kv_format: KvFormat = "f16"
+    format: Annotated[Literal[StoredFormat, "native", "q4_k_m"] | None, BeforeValidator(_format)] = None
+    kv_format: Annotated[KvFormat, BeforeValidator(_format)] = "f16"
     strategy: Name = "best"
     options: dict[Name, Value] = Field(default_factory=dict)
     objective: Objective = DEFAULT_OBJECTIVE

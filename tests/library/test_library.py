@@ -299,3 +299,16 @@ def test_what_is_wrong_with_a_serving_question_is_said(served: Decision, change,
 def test_questions_about_running_are_refused_with_errors_of_helm(served: Decision, ask) -> None:
     with pytest.raises(HelmError):
         ask(served)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("Q4_K_M", "q4_k_m"), ("FP16", "f16"), ("half", "f16"), ("Native", "native")]
+)
+def test_formats_have_other_names_in_questions_too(said: str, meant: str) -> None:
+    from helmsman.planner.read_request import read_question
+
+    question = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop"}
+    assert read_question({**question, "format": said}).format == meant
+    assert read_question({**question, "kv_format": "BFloat16"}).kv_format == "bf16"
+    with pytest.raises(BadInputError, match="q4_k_m"):
+        read_question({**question, "format": "q4_k_x"})

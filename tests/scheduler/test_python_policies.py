@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from serving_cases import Case, random_case
 
+from helmsman.analysis.listing import listing
 from helmsman.scheduler import policies
 from helmsman.scheduler._scheduling import ReplicaState, Scheduler, simulate
 from helmsman.scheduler.decision import Home
@@ -312,7 +313,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_another_package_adds_a_policy(installed: Callable[[str], None]) -> None:
     installed(TOY)
-    assert dict(policies.policies())["alone"].help == "one request after the other"
+    assert "alone" in policies.policy_names()
+    assert policies.policy_options("alone").help == "one request after the other"
     maker = policies.policy_maker("alone", policies.checked_options("alone", {}))
     assert isinstance(maker, PolicyMaker) and maker.homes == ("gpu",)
     with pytest.raises(UsageError, match="no such value of most"):
@@ -330,6 +332,8 @@ def test_a_package_that_names_no_policy_is_refused(installed: Callable[[str], No
     with pytest.raises(UsageError) as refusal:
         policies.policy_options("alone")
     assert refusal.value.field == "policy" and refusal.value.remedy is not None
+    about = {entry.name: entry.about for entry in listing("policies").entries}
+    assert about["alone"].startswith("of no use: ") and about["neo"] == policies.POLICIES["neo"].help
 
 
 def test_native_policies_go_by_their_names() -> None:

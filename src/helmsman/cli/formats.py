@@ -2,13 +2,12 @@
 
 import argparse
 
-from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS
+from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, format_named
 
 NATIVE = "native"
 """The format of weights that stands for those of a GGUF file."""
 MIX = "q4_k_m"
 """The format of weights that stands for a mixture."""
-_OTHER_NAMES = {"fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
 
 
 def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -> None:
@@ -24,9 +23,3 @@ def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -
         group.add_argument("--format", type=format_named, choices=STORED_FORMATS, default="f16", help=stored)
     kept = "how KV is stored (default f16)"
     group.add_argument("--kv-format", type=format_named, choices=KV_FORMATS, default="f16", help=kept)
-
-
-def format_named(text: str) -> str:
-    """Return the name that a format has here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
-    name = text.lower()
-    return _OTHER_NAMES.get(name, name)

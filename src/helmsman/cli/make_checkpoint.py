@@ -11,7 +11,7 @@ from helmsman.cli.output import encodable, say
 from helmsman.cli.parser import PLACE, Parser, command_parser
 from helmsman.cli.progress import bars
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat
+from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat, format_named
 from helmsman.schemas.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def _parser() -> Parser:
     parser.add_argument("--model", required=True, help="catalogue name, directory, config.json or plan")
     parser.add_argument("--seed", type=int, default=0, help="selects the weights (default 0)")
     parser.add_argument(
-        "--format", choices=FILE_FORMATS, help="of the weights (default: the model's own); q4_k_m mixes"
+        "--format",
+        type=format_named,
+        choices=FILE_FORMATS,
+        help="of the weights (default: the model's own); q4_k_m mixes",
     )
     parser.add_argument("--gguf", action="store_true", help="write one GGUF file; quantised formats need it")
     parser.add_argument("--shard-size", default="2GB", metavar="SIZE", help="largest file (default 2GB)")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.parser import Parser
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from helmsman.schemas.formats import FORMATS, STORED_FORMATS
+from helmsman.schemas.formats import FORMATS, STORED_FORMATS, format_named
 
 if TYPE_CHECKING:
     from helmsman.executor.profile.question import LayerQuestion
@@ -26,8 +26,10 @@ def add_table_arguments(parser: Parser) -> None:
     )
     group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
     group.add_argument("--context", type=int, metavar="N", help="tokens in the cache of each (default: 192)")
-    group.add_argument("--format", choices=STORED_FORMATS, default="f16", help="how weights are stored")
-    group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
+    group.add_argument(
+        "--format", type=format_named, choices=STORED_FORMATS, default="f16", help="how weights are stored"
+    )
+    group.add_argument("--kv-format", type=format_named, choices=FORMATS, default="f16", help="how KV is stored")
     group.add_argument(
         "--storage", metavar="DIR", action="append", type=Path, help="a folder that weights may come from; once each"
     )
