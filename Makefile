@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 NATIVE_FILES := $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*/*.h csrc/*/*/*.cpp)
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-hostile lint types layers unit coverage nightly arm64 sanitize schemas clean
+.PHONY: demo test test-hostile lint types layers unit coverage nightly arm64 sanitize wheel schemas clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
@@ -51,6 +51,11 @@ sanitize: $(STAMP)
 	$(BIN)/python tests/support/sanitizers.py address
 	$(BIN)/python tests/support/sanitizers.py plans
 	$(BIN)/python tests/support/sanitizers.py thread
+
+# A wheel that needs no compiler where it is installed, in dist/; tried in an empty environment. Needs the package index.
+wheel:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python tests/support/wheel.py
 
 schemas: $(STAMP)
 	$(BIN)/python -m helmsman.schemas.generate

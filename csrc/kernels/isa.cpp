@@ -10,43 +10,31 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "kernels/cpu_features.h"
+
 namespace helm {
 namespace {
 
 #if defined(__x86_64__)
-bool has_avx2() {
-  __builtin_cpu_init();
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-
-bool has_avx512() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
 // Linux lets a process use tiles once it has asked for them: all its threads, for a thread's state becomes larger.
 bool may_use_tiles() {
   constexpr int kAsk = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   static const bool allowed = syscall(SYS_arch_prctl, kAsk, kTileData) == 0;
   return allowed;
 }
-
-bool has_amx() {
-  return has_avx512() && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") &&
-         __builtin_cpu_supports("amx-bf16") && may_use_tiles();
-}
 #endif
 
 std::vector<const Kernels*> supported() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  const bool vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
-  if (vnni && has_amx()) found.push_back(&amx_kernels());
-  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());
-  if (vnni) found.push_back(&avx512vnni_kernels());
-  if (has_avx512()) found.push_back(&avx512_kernels());
-  if (has_avx2() && __builtin_cpu_supports("avxvnni")) found.push_back(&avxvnni_kernels());
-  if (has_avx2()) found.push_back(&avx2_kernels());
+  const CpuFeatures& has = cpu_features();
+  const bool bf16 = has.avx512_vnni && has.avx512_bf16;
+  if (bf16 && has.amx_bf16 && may_use_tiles()) found.push_back(&amx_kernels());
+  if (bf16) found.push_back(&avx512bf16_kernels());
+  if (has.avx512_vnni) found.push_back(&avx512vnni_kernels());
+  if (has.avx512) found.push_back(&avx512_kernels());
+  if (has.avx_vnni) found.push_back(&avxvnni_kernels());
+  if (has.avx2) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   const bool dot = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
   const bool i8mm = dot && getauxval(AT_HWCAP2) & HWCAP2_I8MM;
@@ -62,9 +50,9 @@ std::vector<const Kernels*> supported() {
 std::vector<const Kernels*> emulated() {
 #if defined(__x86_64__)
   std::vector<const Kernels*> found;
-  if (has_avx512()) found.push_back(&avx512bf16_emulated_kernels());
-  if (has_avx2()) found.push_back(&avxvnni_emulated_kernels());
-  if (has_avx2()) found.push_back(&amx_emulated_kernels());
+  if (cpu_features().avx512) found.push_back(&avx512bf16_emulated_kernels());
+  if (cpu_features().avx2) found.push_back(&avxvnni_emulated_kernels());
+  if (cpu_features().avx2) found.push_back(&amx_emulated_kernels());
   return found;
 #else
   return {};

@@ -36,7 +36,7 @@ Id in_the_way(const State& state, Homes homes) {
   const auto [priority, last] = last_running(state);
   if (!state.outranks(priority)) return -1;
   const auto [better, first] = *state.waiting().begin();
-  const auto has_room = [&](Home home) {
+  const auto has_room = [&, better = better, first = first](Home home) {
     return state.prompt_blocks(first, state.prompt_left(first, home), home) <= at_most(state, home, better);
   };
   return (homes.gpu && has_room(Home::gpu)) || (homes.cpu && has_room(Home::cpu)) ? last : -1;

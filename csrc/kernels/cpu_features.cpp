@@ -1,0 +1,58 @@
+#include "kernels/cpu_features.h"
+
+#if defined(__x86_64__)
+
+#include <cpuid.h>
+
+#include <cstdint>
+
+namespace helm {
+namespace {
+
+struct Registers {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+};
+
+Registers leaf(uint32_t number, uint32_t part) {
+  Registers found;
+  if (!__get_cpuid_count(number, part, &found.a, &found.b, &found.c, &found.d)) return {};
+  return found;
+}
+
+bool bit(uint32_t word, int place) { return word >> place & 1; }
+
+// Which registers the system saves when it changes threads (XCR0).
+uint64_t kept_registers() {
+  uint32_t low = 0, high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+CpuFeatures read_features() {
+  constexpr uint64_t kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;
+  CpuFeatures found;
+  const Registers basic = leaf(1, 0);
+  if (!bit(basic.c, 27)) return found;  // no xgetbv, so no AVX either
+  const uint64_t kept = kept_registers();
+  const Registers more = leaf(7, 0);
+  const Registers most = more.a >= 1 ? leaf(7, 1) : Registers{};
+  const bool ymm = (kept & kYmm) == kYmm, zmm = (kept & kZmm) == kZmm, tiles = (kept & kTiles) == kTiles;
+  found.avx2 = ymm && bit(basic.c, 28) && bit(basic.c, 12) && bit(basic.c, 29) && bit(more.b, 5);
+  found.avx512 = found.avx2 && zmm && bit(more.b, 16) && bit(more.b, 17) && bit(more.b, 30) && bit(more.b, 31);
+  found.avx_vnni = found.avx2 && bit(most.a, 4);
+  found.avx512_vnni = found.avx512 && bit(more.c, 11);
+  found.avx512_bf16 = found.avx512 && bit(most.a, 5);
+  found.amx_bf16 = tiles && bit(more.d, 24) && bit(more.d, 22);
+  return found;
+}
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = read_features();
+  return features;
+}
+
+}  // namespace helm
+
+#endif
