@@ -67,7 +67,7 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
 
 def _title(comparison: Comparison) -> Iterator[str]:
     yield question_line(comparison)
-    first = ", plans that keep --slo first" if "slo" in comparison.options else ""
+    first = ", plans that keep `slo` first" if "slo" in comparison.options else ""
     yield f"sorted by {BY[comparison.objective]}{first}"
     yield "TTFT: until every sequence has its first token; step: one more for each; request: until the last"
     if comparison.same_software:
@@ -148,7 +148,7 @@ def _front(comparison: Comparison, exact: bool) -> Iterator[str]:
     if not best:
         return
     many = sum(not point.misses for point in comparison.points)
-    plans = f"{many} plans that keep --slo" if "slo" in comparison.options else f"{many} plans"
+    plans = f"{many} plans that keep `slo`" if "slo" in comparison.options else f"{many} plans"
     yield f"larger batches: no other of {plans} has a shorter request and more tokens/s than these"
     yield from aligned([("strategy", "batch", "request", "tokens/s", "[low .. high]", "step"), *map(_point, best)], 1)
     if exact:

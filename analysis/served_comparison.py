@@ -37,7 +37,7 @@ def compare_served(
     Raises BadInputError where they are of other plans, other requests, or from the wrong source."""
     for table, source, file in ((simulated, "simulated", files[0]), (measured, "measured", files[1])):
         if table.info.source != source:
-            remedy = "use what helm-sim -o wrote as --simulated, what helm-bench-serve -o wrote as --served"
+            remedy = "use what helm-sim -o wrote as `simulated`, what helm-bench-serve -o wrote as `served`"
             raise BadInputError(f"not a {source} run", file=file, value=table.info.source, remedy=remedy)
         if table.info.plan_sha256 not in (None, plan_sha256):
             raise BadInputError("of another plan", file=file, field="plan_sha256", remedy="name the plan it is of")
@@ -86,7 +86,7 @@ def _noted(measured: ServedTable, name: str) -> float | None:
 
 
 def _check_same(simulated: ServedTable, measured: ServedTable, file: str) -> None:
-    remedy = "replay and simulate the same --requests with the same --rate, --limit and --seed"
+    remedy = "replay and simulate the same `requests` with the same `rate`, `limit` and `seed`"
     if len(simulated) != len(measured):
         message = f"other requests than the {len(simulated)} simulated"
         raise BadInputError(message, file=file, value=len(measured), remedy=remedy)

@@ -127,7 +127,7 @@ def _check(plan: Plan, transposed: bool) -> None:
                 "divided attention and reshaped caches are read value by value",
                 field="kv",
                 value=fmt,
-                remedy="plan with --kv-format f32, f16 or bf16, or with attention as one operation",
+                remedy="plan with `kv_format` f32, f16 or bf16, or with attention as one operation",
             )
         for piece in pieces_of(plan, layer):
             if plan.hardware.memory(piece.rule.memory).kind == STORAGE:

@@ -44,4 +44,4 @@ def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Bl
 def _check_blocks(item: StoredTensor, fmt: Format | Blocks) -> None:
     if item.shape[1] % block_of(fmt):
         message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {block_of(fmt)}"
-        raise UsageError(message, field="format", value=fmt, remedy="use --format f16")
+        raise UsageError(message, field="format", value=fmt, remedy="use `format` f16")

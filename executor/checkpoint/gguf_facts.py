@@ -26,7 +26,7 @@ _UNUSED = 5
 def architecture(model: Model) -> str:
     """Return GGUF's name of the family. Raises UsageError for a family that it does not have."""
     if model.family not in ARCHITECTURES:
-        remedy = "write a Hugging Face directory: leave out --gguf"
+        remedy = "write a Hugging Face directory: leave out `gguf`"
         raise UsageError("GGUF has no architecture for this family", field="gguf", value=model.family, remedy=remedy)
     return ARCHITECTURES[model.family]
 

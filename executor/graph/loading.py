@@ -69,10 +69,10 @@ def load_graphs(
 
 def _check_asked(checkpoint: Path, growing: bool) -> None:
     if growing:
-        remedy = "leave --kv-cache out, or run with the native backend"
+        remedy = "leave `kv_cache` out, or run with the native backend"
         raise UsageError("caches of graphs are static", field="kv_cache", value="growing", remedy=remedy)
     if is_gguf(checkpoint):
-        remedy = "name a Hugging Face directory, or leave --backend out"
+        remedy = "name a Hugging Face directory, or leave `backend` out"
         raise UsageError("GGUF files have no module", file=str(checkpoint), field="backend", remedy=remedy)
 
 

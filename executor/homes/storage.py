@@ -59,7 +59,7 @@ def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
     full."""
     sizes = _sizes(plan)
     if folders and not sizes:
-        message, remedy = "nothing of the plan lives on storage", "leave it out, or plan with --nvme direct or bounce"
+        message, remedy = "nothing of the plan lives on storage", "leave it out, or plan with `nvme` direct or bounce"
         raise UsageError(message, field="storage", value=str(folders[0]), remedy=remedy)
     if sizes and len(folders) not in (1, len(sizes)):
         given = f"there are {len(folders)} folders for them" if folders else "there is no folder for them"
@@ -67,7 +67,7 @@ def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
             f"weights of the plan live on storage, and {given}",
             field="storage",
             value=", ".join(sizes),
-            remedy="name a folder on that device with --storage" + ("; once for each" if len(sizes) > 1 else ""),
+            remedy="name a folder on that device with `storage`" + ("; once for each" if len(sizes) > 1 else ""),
         )
     places = dict(zip(sizes, folders if len(folders) > 1 else [*folders] * len(sizes), strict=True)) if sizes else {}
     return Storage({name: _create(places[name], size) for name, size in sizes.items()}, places)

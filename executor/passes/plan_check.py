@@ -17,7 +17,7 @@ NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
 """Families that kernels compute; others run through graphs of their modules."""
 
 
-def check_native(model: Model, remedy: str = "run it through its module's graph: --backend torch") -> None:
+def check_native(model: Model, remedy: str = "run it through its module's graph: `backend` torch") -> None:
     """Raise UsageError for a model whose family kernels do not compute."""
     if model.family not in NATIVE:
         raise UsageError(
@@ -36,7 +36,7 @@ def check_executed(plan: Plan) -> None:
             "prompts that are known in part are planned and simulated, not executed",
             field="workload.prefix_tokens",
             value=plan.workload.prefix_tokens,
-            remedy="plan without --prefix-tokens",
+            remedy="plan without `prefix_tokens`",
         )
     use = plan.schedule.cache
     if not use.plain:
@@ -52,7 +52,7 @@ def check_executed(plan: Plan) -> None:
             "pages that migrate on touch are planned and simulated, not executed",
             field=f"residence.{managed}.path",
             value="managed",
-            remedy="plan without --managed",
+            remedy="plan without `managed`",
         )
     for tensor in tensors(plan.model):
         if len(tensor.shape) == 2:

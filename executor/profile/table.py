@@ -116,7 +116,7 @@ def check_room(machine: Machine, question: LayerQuestion) -> None:
             f"copies of the layer take {format_bytes(needed)}, and {format_bytes(machine.memory)} are free",
             field="batch",
             value=question.batch,
-            remedy="profile a smaller --batch or --context, or free some memory",
+            remedy="profile a smaller `batch` or `context`, or free some memory",
         )
     for folder in question.storage:
         check_storage(folder, stored_bytes(question))

@@ -32,7 +32,7 @@ class TablePlace:
             raise HardwareUnavailableError(
                 "operation tables need an accelerator, and the profile of this machine has no loopback one",
                 field="model",
-                remedy="set one up with --loopback, for instance --loopback cores=1",
+                remedy="set one up with `loopback`, for instance cores=1",
             )
         if hardware.host is None or hardware.host.cpu != host_facts(machine).cpu:
             there = hardware.host.cpu if hardware.host else hardware.name

@@ -33,7 +33,7 @@ def check_grows(plan: Plan, passes: tuple[PhasePass, PhasePass], devices: Device
     pieces = [piece for layer in range(plan.model.layers) for piece in pieces_of(plan, layer)]
     apart = any(turned(plan, piece) or piece.rule.cache is not None for piece in pieces)
     if apart or divides(passes) or devices.accelerators.devices:
-        remedy = "leave --kv-cache out, or plan without windows, 4-bit groups, divided attention and GPUs"
+        remedy = "leave `kv_cache` out, or plan without windows, 4-bit groups, divided attention and GPUs"
         raise UsageError("these caches do not grow", field="kv_cache", value="growing", remedy=remedy)
 
 

@@ -25,20 +25,20 @@ def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host:
 
 def _check(task: Task, way: tuple[str, str] | None) -> None:
     if task.kind == "decompress":
-        remedy = "plan with --compress none, and a --format that is multiplied as it is stored"
+        remedy = "plan with `compress` none, and a `format` that is multiplied as it is stored"
         raise UsageError(
             "4-bit groups are not expanded while requests are served", field="residence", value=task.op, remedy=remedy
         )
     if task.kind == "pin":
-        remedy = "plan with --pinning pinned"
+        remedy = "plan with `pinning` pinned"
         raise UsageError(
             "nothing is page-locked while requests are served", field="path", value=task.path, remedy=remedy
         )
     if task.operation == TOKEN:  # those of served requests are the host's to give
         return
     if task.payload != "weights":
-        message, remedy = "caches of served requests are where attention is", "plan with --kv-rule accelerator"
+        message, remedy = "caches of served requests are where attention is", "plan with `kv_rule` accelerator"
         raise UsageError(message, field="kv", value=task.op, remedy=remedy)
     if task.memories != way:
         message = "weights of served requests come from the memory of the host beside the device, or live on it"
-        raise UsageError(message, field="residence", value=task.memories[0], remedy="plan without --nvme and --home")
+        raise UsageError(message, field="residence", value=task.memories[0], remedy="plan without `nvme` and `home`")

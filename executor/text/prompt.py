@@ -44,7 +44,7 @@ def as_batch(sequences: Sequence[Sequence[int]], plan: Plan, file: str | None = 
             file=file,
             field="batch",
             value=len(sequences),
-            remedy="give as many sequences, or plan with --batch",
+            remedy="give as many sequences, or plan with `batch`",
         )
     lengths = {len(sequence) for sequence in sequences}
     if len(lengths) > 1:
@@ -67,7 +67,7 @@ def check_context(plan: Plan) -> None:
             f"{model.name} attends to at most {longest} tokens",
             field="workload.context",
             value=context,
-            remedy=f"plan with --context {longest} or less",
+            remedy=f"plan with `context` {longest} or less",
         )
 
 
@@ -86,7 +86,7 @@ def _check_length(prompt: int, output_tokens: int, plan: Plan) -> None:
             f"{prompt} prompt and {output_tokens} output tokens exceed the plan's context of {plan.workload.context}",
             field="context",
             value=total,
-            remedy=f"plan with --context {total} or shorten the prompt",
+            remedy=f"plan with `context` {total} or shorten the prompt",
         )
 
 

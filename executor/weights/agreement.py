@@ -22,7 +22,7 @@ def check_agreement(file_model: Model, model: Model, file: str) -> None:
         got = described[field]
         if field not in _DESCRIBED and not _alike(expected, got) and not _same_family(field, expected, got):
             message = f"the plan's model has {field} {expected!r}"
-            remedy = f"use a checkpoint of {model.name}, or plan with --model {file}"
+            remedy = f"use a checkpoint of {model.name}, or plan with `model` {file}"
             raise BadInputError(message, file=file, field=field, value=got, remedy=remedy)
 
 

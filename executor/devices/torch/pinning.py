@@ -66,5 +66,5 @@ def _refused(size: int, code: int) -> InfeasibleError:
         f"{format_bytes(size)} of host memory cannot be page-locked (CUDA error {code})",
         field="path",
         value="pinned",
-        remedy="raise the limit of locked memory (ulimit -l), or plan with --pinning pageable",
+        remedy="raise the limit of locked memory (ulimit -l), or plan with `pinning` pageable",
     )
