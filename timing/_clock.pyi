@@ -53,6 +53,39 @@ class Loop:
     def finished(self) -> tuple[list[int], list[float], list[float]]:
         """(task, start, end) of what finished since the last call, in the order of finishing."""
 
+Awaited = tuple[tuple[int, float], ...]
+"""Numbers of tasks, each with the seconds of handing over after it."""
+
+TimedTask = tuple[int, float, float, Awaited, Awaited, bool]
+"""A task of a stage: the number of its lane, its seconds, those of joining after the task before on that lane; the
+tasks of its own stage and the outputs of the stage before that it waits for, and whether it waits for a buffer."""
+
+class TurnStage:
+    """The tasks of a block, or of an end of the model, by batch: those in the turn that ends the stage before (`head`),
+    those in the turn after (`tail`), and those after all turns (`last`). Tasks are numbered in that order.
+
+    `outputs`: the tasks that make what the next stage reads; `users`: those that use what came to the accelerator `to`;
+    `launching`: seconds of the thread that launches for all devices, if one does."""
+
+    def __init__(
+        self,
+        head: Sequence[Sequence[TimedTask]],
+        tail: Sequence[Sequence[TimedTask]],
+        last: Sequence[TimedTask],
+        outputs: Sequence[int],
+        users: Sequence[int],
+        to: int,
+        launching: float,
+    ) -> None: ...
+
+def followed(stages: Sequence[TurnStage], buffers: int, lanes: int) -> float:
+    """Seconds until all tasks of the stages of a model are done, with `buffers` on every accelerator for stages to
+    which something comes: a lane does its tasks one at a time, in the order in which lowering makes them.
+
+    A turn ends where a block's work goes to another device (`lowering.turns`), so batches wait for each other in ways
+    that no pace of whole blocks tells: those were up to 29 % off. Raises ValueError for stages that do not follow each
+    other."""
+
 def fair_speeds(
     rates: Sequence[float], uses: Sequence[Sequence[tuple[int, int]]], capacity: Sequence[float]
 ) -> list[float]:

@@ -21,8 +21,9 @@ struct Chunk {
   long long stop(long long tokens) const { return size < tokens - start() ? start() + size : tokens; }
 };
 
-// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x past bytes each; executor/devices/move_calls.py. `rows`:
-// which count is per token, `pasts`: which is per cached token; `at_past`: bytes by which that moves either offset.
+// counts[0] x counts[1] pieces of fixed + per_token x tokens + per_past x past bytes each;
+// executor/devices/move_calls.py. `rows`: which count is per token, `pasts`: which is per cached token; `at_past`:
+// bytes by which that moves either offset.
 struct Pieces {
   explicit Pieces(const py::object& p)
       : fixed(p.attr("fixed").cast<long long>()),

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "timing/loop.h"
+#include "timing/turns.h"
 
 namespace py = pybind11;
 
@@ -14,6 +15,23 @@ std::pair<const Int*, size_t> integers(const py::buffer_info& info) {
   if (info.ndim != 1 || !info.item_type_is_equivalent_to<Int>())
     throw std::invalid_argument("an array of another type");
   return {static_cast<const Int*>(info.ptr), static_cast<size_t>(info.size)};
+}
+
+// A task as Python has it: lane, seconds, join, own, before, buffered.
+using Told = std::tuple<int, double, double, helm::Awaited, helm::Awaited, bool>;
+
+helm::TimedTasks tasks_of(const std::vector<Told>& told) {
+  helm::TimedTasks tasks;
+  tasks.reserve(told.size());
+  for (const auto& [lane, seconds, join, own, before, buffered] : told)
+    tasks.push_back({lane, seconds, join, own, before, buffered});
+  return tasks;
+}
+
+std::vector<helm::TimedTasks> by_batch(const std::vector<std::vector<Told>>& told) {
+  std::vector<helm::TimedTasks> tasks;
+  for (const auto& batch : told) tasks.push_back(tasks_of(batch));
+  return tasks;
 }
 
 }  // namespace
@@ -72,4 +90,15 @@ PYBIND11_MODULE(_clock, module) {
         return helm::fair_speeds(rates, pointers, capacity);
       },
       py::arg("rates"), py::arg("uses"), py::arg("capacity"));
+  using helm::TurnStage;
+  py::class_<TurnStage>(module, "TurnStage")
+      .def(py::init([](const std::vector<std::vector<Told>>& head, const std::vector<std::vector<Told>>& tail,
+                       const std::vector<Told>& last, std::vector<int> outputs, std::vector<int> users, int to,
+                       double launching) {
+             return TurnStage{by_batch(head), by_batch(tail), tasks_of(last), std::move(outputs), std::move(users), to,
+                              launching};
+           }),
+           py::arg("head"), py::arg("tail"), py::arg("last"), py::arg("outputs"), py::arg("users"), py::arg("to"),
+           py::arg("launching"));
+  module.def("followed", &helm::followed, py::arg("stages"), py::arg("buffers"), py::arg("lanes"));
 }

@@ -1,4 +1,4 @@
-"""The stages of passes of several batches, as the clock follows them (`turn_clock`).
+"""The stages of passes of several batches, as the clock follows them (`timing._clock.followed`).
 
 Lowering a whole plan takes ten times as long as following it. So a block of every way is lowered once after every kind
 of block that it may follow, and passes are put together of such stages. Seconds are those of tasks that run at their
@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, chain
+from typing import TYPE_CHECKING
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower_turns
@@ -17,10 +18,13 @@ from helmsman.lowering.stages import FIRST_OPS
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.configurations.rules import Assignment, Ends, Side, place, streaming
 from helmsman.planner.strategies.optimal.order.pace import HOST
-from helmsman.planner.strategies.optimal.order.turn_clock import TimedTask, TurnStage, followed
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.pricing.task_kinds import MOVING, brought
 from helmsman.scheduler.iteration import Phase
+from helmsman.timing._clock import TurnStage, followed
+
+if TYPE_CHECKING:
+    from helmsman.timing._clock import TimedTask
 
 _BLOCKS_BEFORE = 2
 """The number of blocks before one that fill the buffers of its accelerator, so that what comes for it waits."""
@@ -149,12 +153,11 @@ class TurnStages:
             for index in inside:
                 if index in places:
                     parts[part][tasks[index].batch].append(self._timed(tasks, index, places, made))
-        head, tail, last = (tuple(map(tuple, parts[part])) for part in ("head", "tail", "last"))
         thread = self.blocks.costs.between().thread
         return TurnStage(
-            head=head,
-            tail=tail,
-            last=tuple(chain.from_iterable(last)),
+            head=parts["head"],
+            tail=parts["tail"],
+            last=list(chain.from_iterable(parts["last"])),
             outputs=_outputs(own),
             users=tuple(place for place, task in enumerate(own) if _uses(task, tasks)),
             to=blocks[number].on if 0 <= number < len(blocks) else 0,
@@ -163,20 +166,18 @@ class TurnStages:
 
     def _timed(
         self, tasks: Sequence[Task], index: int, places: Mapping[int, int], made: Mapping[int, int]
-    ) -> TimedTask:
+    ) -> "TimedTask":
         """A task of a stage whose tasks have such `places`, and which may wait for what was `made` before. Lanes are
         queues: it waits for tasks before it on its own one anyway."""
         task, between = tasks[index], self.blocks.costs.between()
         deps = [dep for dep in task.deps if tasks[dep].resource != task.resource]
         after = {dep: between.after(tasks[dep].resource, task.resource) for dep in deps}
-        return TimedTask(
-            lane=self.lanes.setdefault(task.resource, len(self.lanes)),
-            seconds=self._price(task),
-            join=between.join(task.resource) if deps else 0.0,
-            own=tuple((places[dep], after[dep]) for dep in deps if dep in places),
-            before=tuple((made[dep], after[dep]) for dep in deps if dep in made),
-            buffered=any(dep not in places and dep not in made for dep in deps),
-        )
+        lane = self.lanes.setdefault(task.resource, len(self.lanes))
+        join = between.join(task.resource) if deps else 0.0
+        own = tuple((places[dep], after[dep]) for dep in deps if dep in places)
+        before = tuple((made[dep], after[dep]) for dep in deps if dep in made)
+        buffered = any(dep not in places and dep not in made for dep in deps)
+        return lane, self._price(task), join, own, before, buffered
 
     def _price(self, task: Task) -> float:
         return self.blocks.costs.price(task).mid
