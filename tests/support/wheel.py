@@ -91,7 +91,7 @@ def run(command: Sequence[str], variables: Mapping[str, str] | None = None) -> N
     """Run a command in the wheel's folder, not in the repository, whose packages would be found there."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     given = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **(variables or {})}
-    subprocess.run(command, check=True, cwd=FOLDER, env=given, stdout=sys.stderr)
+    subprocess.run(command, check=True, cwd=FOLDER, env=given, stdout=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":
