@@ -24,6 +24,20 @@ GLIBC = "2.28"
 MAX_DOWNLOAD = 120 * 10**6
 """Bytes that an installation without extras may fetch, the wheel included."""
 QUESTION = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--strategy", "layer-split", "--format", "q4_k")
+ERRORS = """
+from helmsman.scheduler import _scheduling
+from helmsman.executor import _kernels
+from helmsman.timing import _clock
+
+assert len(_kernels.supported_isas()) > 1
+for call in (lambda: _kernels.packed_size("none", 16, 32), lambda: _clock.followed([], 1, 1)):
+    try:
+        call()
+    except ValueError:
+        continue
+    raise SystemExit("an error of a module is not told as what it is")
+"""
+"""Modules beside each other, each with a C++ library of its own: kernels for this processor, and errors as they are."""
 SCRIPT = """#!/bin/sh
 exec {python} -m ziglang {tool} -target {machine}-linux-gnu.{glibc} "$@"
 """
@@ -68,7 +82,7 @@ def try_out(wheel: Path) -> dict[str, float]:
         "replay": (str(CLEAN / "bin" / "helm-sim"), plan, "-q"),
         "serve": (str(CLEAN / "bin" / "helm-sim"), plan, "--requests", "synthetic:n=200,input=512,output=64", "-q"),
         "names": (str(CLEAN / "bin" / "helm-list"), "machines", "-q"),
-        "kernels": (python, "-c", "from helmsman.executor import _kernels; assert len(_kernels.supported_isas()) > 1"),
+        "native modules": (python, "-c", ERRORS),
         "without torch": (python, "-c", "import importlib.util as u; assert not u.find_spec('torch')"),
     }
     for name, command in steps.items():
