@@ -66,9 +66,10 @@ def _told(known: Iterable[str], about: Callable[[str], str]) -> Iterator[tuple[s
     """Yield names with what is said of each: of one whose package is broken, what is wrong with it."""
     for name in known:
         try:
-            yield name, about(name)
+            told = str(about(name))
         except UsageError as error:
-            yield name, f"of no use: {error}"[:_MOST_LETTERS]
+            told = f"of no use: {error}"
+        yield name, told if len(told) <= _MOST_LETTERS else f"{told[: _MOST_LETTERS - 1]}…"
 
 
 def _formats() -> Iterator[tuple[str, str]]:

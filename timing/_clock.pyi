@@ -1,4 +1,5 @@
-"""The contract of the native event loop. Seconds, bytes/s; tasks are numbered in the order in which they are fed."""
+"""The contract of the native clock: its event loop, and stages that take turns. Seconds, bytes/s; tasks are numbered in
+the order in which they are fed."""
 
 from array import array
 from collections.abc import Sequence
@@ -79,12 +80,12 @@ class TurnStage:
     ) -> None: ...
 
 def followed(stages: Sequence[TurnStage], buffers: int, lanes: int) -> float:
-    """Seconds until all tasks of the stages of a model are done, with `buffers` on every accelerator for stages to
-    which something comes: a lane does its tasks one at a time, in the order in which lowering makes them.
+    """Seconds until all tasks of the stages of a model are done, with `buffers` (two at least) on every accelerator for
+    stages to which something comes: a lane does its tasks one at a time, in the order in which lowering makes them.
 
     A turn ends where a block's work goes to another device (`lowering.turns`), so batches wait for each other in ways
     that no pace of whole blocks tells: those were up to 29 % off. Raises ValueError for stages that do not follow each
-    other."""
+    other, and for more than 4096 lanes."""
 
 def fair_speeds(
     rates: Sequence[float], uses: Sequence[Sequence[tuple[int, int]]], capacity: Sequence[float]

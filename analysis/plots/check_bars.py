@@ -61,9 +61,10 @@ def draw_check(report: CheckReport) -> "Figure":
         fontsize=8.5, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2
     )
     where = report.machine if report.ran_on is None else report.ran_on
-    rows = (("decode step", report.step), ("request", report.request))
-    errors = ", ".join(f"{name} {row.scaled_error:+.1%}" for name, row in rows if row and row.scaled_error is not None)
-    title = f"{report.verdict}: {errors} beside what was predicted, at most {report.tolerance:.4g} of it to pass"
+    judged = [row for row in (report.step, report.request) if row is not None and row.op in report.judged]
+    errors = [f"{row.op} {row.scaled_error:+.1%}" for row in judged if row.scaled_error is not None]
+    told = f": {', '.join(errors)} from the prediction (tolerance {100.0 * report.tolerance:.4g} %)" if errors else ""
+    title = f"{report.verdict}{told}"
     caption(figure, title, f"{report.plan} ({where}, {report.runs} runs)")
     return figure
 

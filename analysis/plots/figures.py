@@ -74,8 +74,9 @@ def served_figure(outcome: "Outcome", serving_report: "ServingReport") -> "Figur
     goodput = serving_report.goodput
     if goodput is None:
         return draw_run(run, outcome.occupancy, title, describe(serving_report))
-    kept = f"{'keeps' if goodput.met else 'MISSES'} the SLO: {goodput.share:.1%} of the requests keep all limits"
-    subtitle = f"{describe(serving_report)}; {kept}, {goodput.slo.share:.4%} have to"
+    shares = [f"{100.0 * share:.5g} %" for share in (goodput.share, goodput.slo.share)]
+    kept = f"{shares[0]} of the requests keep all limits, {shares[1]} have to"
+    subtitle = f"{describe(serving_report)}; {'keeps' if goodput.met else 'MISSES'} the SLO: {kept}"
     return draw_run(run, outcome.occupancy, title, subtitle, goodput.slo)
 
 

@@ -1,5 +1,10 @@
 // The Python module `helmsman.executor._kernels`; its contract is executor/_kernels.pyi.
+#include <string_view>
+
 #include "bindings/bindings.h"
+
+static_assert(std::string_view(PYBIND11_PLATFORM_ABI_ID).find("helmsman_kernels") != std::string_view::npos,
+              "pybind11 is the module's own");
 
 PYBIND11_MODULE(_kernels, module) {
   module.doc() = "Native kernels of the executor.";

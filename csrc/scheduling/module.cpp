@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "scheduling/convert.h"
@@ -18,6 +19,9 @@
 
 namespace py = pybind11;
 using namespace helm::scheduling;
+
+static_assert(std::string_view(PYBIND11_PLATFORM_ABI_ID).find("helmsman_scheduling") != std::string_view::npos,
+              "pybind11 is the module's own");
 
 namespace {
 

@@ -2,10 +2,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <string_view>
+
 #include "timing/loop.h"
 #include "timing/turns.h"
 
 namespace py = pybind11;
+
+static_assert(std::string_view(PYBIND11_PLATFORM_ABI_ID).find("helmsman_clock") != std::string_view::npos,
+              "pybind11 is the module's own");
 
 namespace {
 
@@ -38,7 +43,7 @@ std::vector<helm::TimedTasks> by_batch(const std::vector<std::vector<Told>>& tol
 
 PYBIND11_MODULE(_clock, module) {
   using helm::Loop;
-  module.doc() = "The event loop of the clock.";
+  module.doc() = "The clock: its event loop, and stages that take turns.";
   py::class_<Loop>(module, "Loop")
       .def(py::init<std::vector<double>, bool>(), py::arg("capacity"), py::arg("record"))
       .def("add_lane", &Loop::add_lane, py::arg("kind"), py::arg("join"))
@@ -91,7 +96,7 @@ PYBIND11_MODULE(_clock, module) {
       },
       py::arg("rates"), py::arg("uses"), py::arg("capacity"));
   using helm::TurnStage;
-  py::class_<TurnStage>(module, "TurnStage")
+  py::class_<TurnStage, std::shared_ptr<TurnStage>>(module, "TurnStage")
       .def(py::init([](const std::vector<std::vector<Told>>& head, const std::vector<std::vector<Told>>& tail,
                        const std::vector<Told>& last, std::vector<int> outputs, std::vector<int> users, int to,
                        double launching) {

@@ -49,13 +49,17 @@ struct ActiveStage {
 
 }  // namespace
 
-double followed(const std::vector<const TurnStage*>& stages, int buffers, int lanes) {
-  if (stages.empty() || buffers < 1 || lanes < 1) throw std::invalid_argument("no stages, buffers or lanes");
+double followed(const std::vector<std::shared_ptr<TurnStage>>& stages, int buffers, int lanes) {
+  constexpr int kMostLanes = 1 << 12;
+  if (stages.empty() || buffers < 2 || lanes < 1 || lanes > kMostLanes)
+    throw std::invalid_argument("needs stages, two buffers or more, and between 1 and 4096 lanes");
+  for (const auto& stage : stages)
+    if (stage == nullptr) throw std::invalid_argument("no stage");
   std::vector<double> free(static_cast<size_t>(lanes), -std::numeric_limits<double>::infinity());
   std::vector<ActiveStage> active;
   active.reserve(stages.size());  // stages point at the one before
   std::map<int, std::vector<size_t>> brought;
-  active.push_back({stages[0], nullptr, 0.0});
+  active.push_back({stages[0].get(), nullptr, 0.0});
   for (const TimedTasks& head : stages[0]->head) active[0].run(head, free);
   for (size_t number = 1; number < stages.size(); ++number) {
     ActiveStage& under = active.back();
@@ -73,7 +77,7 @@ double followed(const std::vector<const TurnStage*>& stages, int buffers, int la
   for (const TimedTasks& tail : stages.back()->tail) active.back().run(tail, free);
   active.back().run(stages.back()->last, free);
   double launching = 0.0;
-  for (const TurnStage* stage : stages) launching += stage->launching;
+  for (const auto& stage : stages) launching += stage->launching;
   return std::max(*std::max_element(free.begin(), free.end()), launching);
 }
 

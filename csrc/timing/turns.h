@@ -3,6 +3,7 @@
 // stages that are put together again and again.
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,8 +12,7 @@ namespace helm {
 // Numbers of tasks, each with the seconds of handing over after it.
 using Awaited = std::vector<std::pair<int, double>>;
 
-// A task of a stage: its lane, its seconds, and those of joining after the task before on that lane. It waits for tasks
-// of its own stage, for outputs of the stage before, and for a buffer (`buffered`).
+// What the fields are is told in timing/_clock.pyi.
 struct TimedTask {
   int lane;
   double seconds, join;
@@ -22,11 +22,6 @@ struct TimedTask {
 
 using TimedTasks = std::vector<TimedTask>;
 
-// The tasks of a block, or of an end of the model, by batch: those in the turn that ends the stage before (`head`),
-// those in the turn after (`tail`), and those after all turns (`last`). Tasks are numbered in that order.
-//
-// `outputs`: the tasks that make what the next stage reads; `users`: those that use what came to the accelerator `to`;
-// `launching`: seconds of the thread that launches for all devices.
 struct TurnStage {
   std::vector<TimedTasks> head, tail;
   TimedTasks last;
@@ -35,8 +30,9 @@ struct TurnStage {
   double launching;
 };
 
-// Seconds until all tasks of the stages of a model are done, on so many lanes, with `buffers` on every accelerator for
-// stages to which something comes. Throws std::invalid_argument for stages that do not follow each other.
-double followed(const std::vector<const TurnStage*>& stages, int buffers, int lanes);
+// Seconds until all tasks of the stages of a model are done, on so many lanes, with `buffers` (two at least) on every
+// accelerator for stages to which something comes. Throws std::invalid_argument for stages that do not follow each
+// other.
+double followed(const std::vector<std::shared_ptr<TurnStage>>& stages, int buffers, int lanes);
 
 }  // namespace helm

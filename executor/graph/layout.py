@@ -15,7 +15,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
-_REMEDY = "plan with `strategy` layer-split, or run it without `backend` torch"
+_REMEDY = "plan with `strategy` layer-split, or leave `backend` out"
 
 
 @dataclass(frozen=True, slots=True)

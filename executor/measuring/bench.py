@@ -55,7 +55,7 @@ def check_tests(tests: Sequence[Test], plan: Plan, rewinds: bool) -> None:
             f"the tests need a context of {needed} tokens, and the plan has {plan.workload.context}",
             field="context",
             value=needed,
-            remedy=f"plan with `context` {needed}, or ask for fewer tokens",
+            remedy=f"plan with `context` {needed}, or ask for fewer tokens of prompt, output and depth",
         )
     deep = next((test for test in tests if test.prompt and test.depth), None)
     if deep is not None and not rewinds:

@@ -17,7 +17,7 @@ NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
 """Families that kernels compute; others run through graphs of their modules."""
 
 
-def check_native(model: Model, remedy: str = "run it through its module's graph: `backend` torch") -> None:
+def check_native(model: Model, remedy: str = "run it through its module's graph: helm-run --backend torch") -> None:
     """Raise UsageError for a model whose family kernels do not compute."""
     if model.family not in NATIVE:
         raise UsageError(

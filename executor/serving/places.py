@@ -38,7 +38,7 @@ def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
     names = sorted({device for one_pass in passes for device in one_pass.devices})
     if len(names) > 1:
         message = "requests are served by one device that computes everything"
-        remedy = "plan with `strategy` vllm; `cpu_offload_gb` leaves weights without room to the host"
+        remedy = "plan with `strategy` vllm, whose `cpu_offload_gb` leaves weights without room to the host"
         raise UsageError(message, field="compute", value=", ".join(names), remedy=remedy)
     (accelerator,) = names
     kind = plan.hardware.device(accelerator).kind

@@ -139,5 +139,5 @@ def _added(kind: Any, token: str) -> Any:
 
 def _wrong(file: GgufFile, key: str, message: str, value: object) -> BadInputError:
     shown = None if isinstance(value, Array) else value
-    remedy = "put the model's tokenizer.json beside the file, or give token ids as `tokens`"
+    remedy = "put the model's tokenizer.json beside the file, or give token ids instead of texts"
     return BadInputError(message, file=str(file.path), field=_ROOT + key, value=shown, remedy=remedy)

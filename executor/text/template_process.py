@@ -134,6 +134,6 @@ class Renderer(HelperProcess[subprocess.Popen[bytes]]):
                 pipe.close()
 
     def _failed(self, why: str) -> BadInputError:
-        remedy = "use another checkpoint, or `text` with a whole prompt"
+        remedy = "use another checkpoint, or give a whole prompt as text"
         message = f"the chat template fails: {why}"
         return BadInputError(message, file=self.template.file, field="chat_template", remedy=remedy)

@@ -46,10 +46,11 @@ def serving_timeline(
     last = int(served.replica.max(initial=-1))
     parts = [event_text(process_name(_COUNTERS, title))]
     parts += [event_text(process_name(replica + 1, f"replica {replica}")) for replica in range(last + 1)]
-    parts.append(event_text(process_name(last + 2, "served by none")))
+    ended = np.flatnonzero(~np.isnan(served.finish_s))
+    if np.any(served.replica[ended] < 0):
+        parts.append(event_text(process_name(last + 2, "served by none")))
     parts += [event_text(event) for event in _counters(served, occupancy)]
     room = limit - RESERVED - len(event_text({title: 0})) - sum(len(part) + 2 for part in parts)
-    ended = np.flatnonzero(~np.isnan(served.finish_s))
     ended, written = ended[np.argsort(served.arrival_s[ended], kind="stable")], 0
     for row in ended.tolist():
         pid = 1 + (int(served.replica[row]) if served.replica[row] >= 0 else last + 1)

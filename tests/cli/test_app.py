@@ -260,3 +260,12 @@ def test_two_outputs_and_what_is_read_are_three_files(
     (tmp_path / "TRACE.CSV").write_text("requests")
     assert code("--requests", "TRACE.CSV", "-o", "TRACE.CSV") == 2
     assert "-o: is read as --requests too" in capsys.readouterr().err
+
+
+def test_options_of_the_library_are_told_as_flags() -> None:
+    """Of the command itself, or of helm-plan where it speaks of how a plan is made; other words stay."""
+    parser = command_parser("helm-test", "A test.", "helm-test")
+    parser.add_argument("--max-batch")
+    text = "give `max_batch`, or plan with `kv_rule` accelerator and a `context` of 40, not `weights`"
+    said = "give --max-batch, or plan with --kv-rule accelerator and a --context of 40, not `weights`"
+    assert parser.in_flags(text) == said

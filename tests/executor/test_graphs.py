@@ -344,7 +344,7 @@ def test_kernels_refuse_what_only_graphs_run(case: Loader, tmp_path: Path) -> No
     found = case("gpt_neox")
     with pytest.raises(UsageError, match="no kernels for the family gpt_neox .*choose a model of the families llama"):
         write_checkpoint(found.model, tmp_path / "new")
-    with pytest.raises(UsageError, match="no kernels for the family gpt_neox .*`backend` torch"):
+    with pytest.raises(UsageError, match="no kernels for the family gpt_neox .*--backend torch"):
         Engine.load(found.plan, found.directory, Machine.this())
 
 

@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
 
     def in_flags(self, text: str) -> str:
         """Words of the library, which names options between backquotes, with the command's flags for them."""
-        return re.sub("`([a-z][a-z0-9_]*)`", lambda match: self.flag(match[1]) or match[0], text)
+        return re.sub("`([a-z][a-z0-9_]*)`", lambda match: self.flag(match[1]) or _of_plans(match[1]) or match[0], text)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A choice that there is not is said with those that are like it, or else all."""
@@ -103,6 +103,18 @@ _SHORTER = {
     "policy_options": "policy_option",
 }
 """Options that the command line calls by a shorter name than the library."""
+
+_OF_PLANS = (
+    *("batch", "compress", "context", "cpu_offload_gb", "format", "home", "kv_format", "kv_rule", "managed", "model"),
+    *("nvme", "pinning", "prefix_tokens", "strategy"),
+)
+"""Options of helm-plan that other commands speak of: what a plan would have to be made with."""
+
+
+def _of_plans(option: str) -> str | None:
+    """Return the flag with which helm-plan takes an option that other commands do not have."""
+    return f"--{option.replace('_', '-')}" if option in _OF_PLANS else None
+
 
 _UNRECOGNIZED = "unrecognized argument"
 
