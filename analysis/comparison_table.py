@@ -45,6 +45,11 @@ def short_label(strategy: str, label: str) -> str:
     return label.removeprefix(strategy).strip() or label
 
 
+def cut(text: str, letters: int) -> str:
+    """Return a text of at most so many letters, with an ellipsis for what does not fit."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
 def why_not(row: Row, names: Mapping[str, str]) -> str:
     """Say in a few words what a strategy lacks, by the `names` of memories, or why it has no plan."""
     if row.lacks:

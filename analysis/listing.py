@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from helmsman.analysis.comparison_table import cut
 from helmsman.hwdb.catalogue import read_catalogue
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
@@ -69,7 +70,7 @@ def _told(known: Iterable[str], about: Callable[[str], str]) -> Iterator[tuple[s
             told = str(about(name))
         except UsageError as error:
             told = f"of no use: {error}"
-        yield name, told if len(told) <= _MOST_LETTERS else f"{told[: _MOST_LETTERS - 1]}…"
+        yield name, cut(told, _MOST_LETTERS)
 
 
 def _formats() -> Iterator[tuple[str, str]]:

@@ -16,9 +16,8 @@ class CheckedTerm(Frozen):
     """One operation on one resource, or a total: medians over runs and passes, in seconds of one pass.
 
     `scaled`: the prediction at the speeds of each run; errors are signed, (measured - predicted) / predicted, null
-    where nothing was predicted. `noise`: relative spread from run to run, or, of a single
-    run, from step to step; `pairs`: by how
-    much neighbouring runs differ, null for a single run."""
+    where nothing was predicted. `noise`: relative spread from run to run, or, of a single run, from step to step;
+    `pairs`: relative difference of neighbouring runs, null for a single run."""
 
     phase: Name
     op: Name

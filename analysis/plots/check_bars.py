@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from helmsman.analysis.plots.picture import BLUE, INK, ORANGE, caption, new_figure
+from helmsman.analysis.comparison_table import cut
+from helmsman.analysis.plots.picture import BLUE, INK, ORANGE, caption, dress_bars, new_figure
 from helmsman.schemas.check_report import CheckedTerm, CheckReport
 from helmsman.schemas.plan import Interval
 from helmsman.schemas.units import format_seconds
@@ -92,13 +93,7 @@ def _draw(axes: "Axes", panel: _Panel) -> None:
     low, mid, high = (scale * seconds for seconds in (panel.expected.low, panel.expected.mid, panel.expected.high))
     axes.errorbar(mid, 0.33, xerr=[[mid - low], [high - mid]], color=INK, linewidth=1.0, capsize=2.5, zorder=3)
     smaller = f"; {panel.others} shorter terms are not drawn" if panel.others else ""
-    axes.set_xlabel(f"{panel.name}, {unit}{smaller}", fontsize=9.5, color=INK)
-    axes.set_yticks([])
-    axes.grid(axis="x", color="#E6E6E6", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="x", labelsize=9, color="#888888", labelcolor=INK)
-    for name, side in axes.spines.items():
-        side.set(color="#888888", linewidth=0.8, visible=name in ("left", "bottom"))
+    dress_bars(axes, f"{panel.name}, {unit}{smaller}")
 
 
 def _bars(axes: "Axes", middle: float, row: CheckedTerm, scale: float) -> None:
@@ -111,15 +106,9 @@ def _words(axes: "Axes", middle: float, row: CheckedTerm, panel: _Panel) -> None
     """Write the term left of its bars, what was measured and the error right of all."""
     whole = row is panel.total
     name = panel.name if whole else f"{row.op} on {row.resource}" if row.resource else row.op
-    name = name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS - 1]}…"
     error = "" if row.scaled_error is None else f"  {row.scaled_error:+.1%}"
     weight = "bold" if whole else "normal"
-    look: dict[str, Any] = {
-        "transform": axes.get_yaxis_transform(),
-        "fontsize": 9,
-        "va": "center",
-        "color": INK,
-        "weight": weight,
-    }
-    axes.text(-0.015, middle, name, ha="right", parse_math=False, **look)
+    look: dict[str, Any] = {"fontsize": 9, "va": "center", "color": INK, "weight": weight}
+    look["transform"] = axes.get_yaxis_transform()
+    axes.text(-0.015, middle, cut(name, _MAX_LETTERS), ha="right", parse_math=False, **look)
     axes.text(1.015, middle, f"{format_seconds(row.measured)}{error}", ha="left", **look)

@@ -84,6 +84,17 @@ def dress(axes: "Axes", across: str, up: str) -> None:
         side.set(color="#888888", linewidth=0.8)
 
 
+def dress_bars(axes: "Axes", across: str) -> None:
+    """Name the horizontal axis of lying bars, with a faint grid behind them and lines at the left and at the bottom."""
+    axes.set_xlabel(across, fontsize=9.5, color=INK)
+    axes.set_yticks([])
+    axes.grid(axis="x", color="#E6E6E6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", labelsize=9, color="#888888", labelcolor=INK)
+    for name, side in axes.spines.items():
+        side.set(color="#888888", linewidth=0.8, visible=name in ("left", "bottom"))
+
+
 def by_powers(axis: "Axis") -> None:
     """Ticks of a logarithmic axis at 1, 2 and 5 of every power of ten, as plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter

@@ -36,9 +36,10 @@ _LATENCIES = (
     (tpot, "TPOT, s", "tpot"),
     (per_token, "E2E / output tokens, s", "per_token"),
 )
-"""What is drawn of requests: values, their name, and the field of an SLO that limits them."""
+"""The latencies that a picture of a serving run has: the function that computes one for each request, its label, and
+the field of an SLO that limits it."""
 _E2E = (e2e, "E2E, s", "e2e")
-"""The same of whole requests, where they are limited."""
+"""The latency of whole requests, which a picture has if the SLO limits it."""
 
 
 def draw_latencies(runs: Sequence[Run], subtitle: str) -> "Figure":
@@ -59,7 +60,7 @@ def draw_run(run: Run, occupancy: Occupancy, title: str, subtitle: str, slo: Slo
     for axes, (values, name, field) in zip(_row(figure, len(latencies), 0, 2), latencies, strict=True):
         _distributions(axes, _sides(run[1], values(run[1])), name)
         limit: float | None = None if slo is None else getattr(slo, field)
-        if slo is not None and limit is not None:
+        if limit is not None:
             _draw_limit(axes, limit)
     _legend(figure.axes[0])
     there, cached = _row(figure, 2, 1, 2)

@@ -5,8 +5,8 @@ from itertools import accumulate, pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.analysis.comparison_table import BY, question_line, short_label, why_not
-from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, new_figure
+from helmsman.analysis.comparison_table import BY, cut, question_line, short_label, why_not
+from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, dress_bars, new_figure
 from helmsman.planner.prediction.speed import interval
 from helmsman.schemas.comparison import Comparison, Row
 from helmsman.schemas.objective import Objective
@@ -65,13 +65,7 @@ def _scale(axes: "Axes", comparison: Comparison) -> float:
     end = 1.03 * min(slowest, _SPAN * best)
     scale = 1.0 if end > 1.0 else 1e3
     axes.set_xlim(0.0, end * scale)
-    axes.set_xlabel(f"{BY[comparison.objective]}, {'s' if end > 1.0 else 'ms'}", fontsize=9.5, color=INK)
-    axes.set_yticks([])
-    axes.grid(axis="x", color="#E6E6E6", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="x", labelsize=9, color="#888888", labelcolor=INK)
-    for name, side in axes.spines.items():
-        side.set(color="#888888", linewidth=0.8, visible=name in ("left", "bottom"))
+    dress_bars(axes, f"{BY[comparison.objective]}, {'s' if end > 1.0 else 'ms'}")
     return scale
 
 
@@ -79,9 +73,8 @@ def _draw(axes: "Axes", middle: float, row: Row, comparison: Comparison, scale: 
     """The bar of a plan with its whiskers, or an arrow at the end of the scale; where there is none, why."""
     end = axes.get_xlim()[1]
     if row.planned is None:
-        words = shorten(
-            f"{row.verdict.replace('-', ' ')}: {why_not(row, comparison.memory_names)}", _WORDS, placeholder=" …"
-        )
+        reason = f"{row.verdict.replace('-', ' ')}: {why_not(row, comparison.memory_names)}"
+        words = shorten(reason, _WORDS, placeholder=" …")  # what stands at the end of a reason that is cut off
         drawn = axes.text(0.006 * end, middle, words, fontsize=8.5, color=_FADED, va="center")
         drawn.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         return
@@ -99,8 +92,7 @@ def _names(axes: "Axes", places: Sequence[Place]) -> Iterator[float]:
         if row.planned is None:
             yield _beside(axes, middle, row.strategy, _FADED, "right")
             continue
-        label = short_label(row.strategy, row.planned.label)
-        label = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
+        label = cut(short_label(row.strategy, row.planned.label), _LONGEST)
         yield _beside(axes, middle, row.strategy, INK, "right", label)
 
 

@@ -1,1 +1,1 @@
-"""Keys and values: as they are kept at home, as attention reads them, page by page where they do not fit."""
+"""KV caches: their layout in memory, the buffers that attention reads, and the pager for those that do not fit."""

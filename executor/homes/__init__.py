@@ -1,1 +1,1 @@
-"""Where weights live and where they arrive: memories, files, sets of buffers."""
+"""Weight storage: the memory or file that each weight lives in, and the staging buffers of streamed weights."""

@@ -1,1 +1,1 @@
-"""Runs with a clock and probes beside them, and what is reported of them."""
+"""Measured runs: executions with timestamps and probes beside them, and the reports that commands print."""

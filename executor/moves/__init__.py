@@ -1,1 +1,1 @@
-"""What crosses in a pass: weights, keys and values, activations, rows of tables."""
+"""Data movement in a pass: transfers of weights, keys and values, activations and table rows between memories."""

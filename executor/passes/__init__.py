@@ -1,1 +1,1 @@
-"""The passes of a plan as tasks, what their tasks do, and when they ran."""
+"""Passes: the tasks of a prompt pass or decode step, checks that these can run, and the times at which they ran."""

@@ -1,1 +1,1 @@
-"""A plan's passes as submissions to queues and copy engines, loaded and run."""
+"""Programs: the passes of a plan as submissions to device queues and copy engines, prepared once, run often."""

@@ -1,1 +1,1 @@
-"""What one device computes of a pass, as a stage of its own with weights, caches and buffers."""
+"""Stages: the part of a pass that one device computes without waiting for others, with its weights and buffers."""

@@ -1,1 +1,1 @@
-"""The machine that this process runs on: its memory, its processors, what others take of them."""
+"""The host system: its processors and memory, the share that other processes use, and helper processes."""

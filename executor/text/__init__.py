@@ -1,1 +1,1 @@
-"""Text to tokens and back, conversations to prompts, the choice of the next token, and where texts end."""
+"""Text processing: tokenizers, chat templates, sampling of the next token, and detection of stop texts."""

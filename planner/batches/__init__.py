@@ -1,1 +1,1 @@
-"""Batches that a request leaves open, and the largest that fits."""
+"""Batch sizes: the search for the batch that a request leaves open, and for the largest batch that fits."""

@@ -1,1 +1,1 @@
-"""Whether a plan can be run as it says, whoever wrote it: rules, windows, formats, memories."""
+"""Plan validation: checks that the rules, windows, formats and memory usage of a plan can be executed."""

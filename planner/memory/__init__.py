@@ -1,1 +1,1 @@
-"""Bytes of a placement in every memory (weights, keys and values, buffers), and what people call memories."""
+"""Memory usage: the bytes of weights, KV caches and buffers that a placement needs in each memory of a machine."""

@@ -1,4 +1,4 @@
-"""What people call the memories of a machine, instead of their names in its record: RAM, GPU, SSD."""
+"""Names of memories for readers: RAM, GPU or SSD in place of the names that a machine record has."""
 
 from collections.abc import Iterable
 

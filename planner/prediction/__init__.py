@@ -1,1 +1,1 @@
-"""What a placement takes: seconds by phase with their terms, bounds, how far they move with what a machine is."""
+"""Predictions: the seconds of a placement by phase and term, their bounds, and their sensitivity to the record."""

@@ -1,1 +1,1 @@
-"""What serving asks of a replica: costs of passes, tokens that memories hold, parallel accelerators."""
+"""Serving costs: the seconds of an iteration and the KV tokens of a replica, on one accelerator or several."""

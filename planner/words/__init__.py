@@ -1,1 +1,1 @@
-"""A decision for people: a sentence, a picture in letters, tables."""
+"""Explanations of a decision for readers: a summary sentence, a picture in letters, and tables of terms."""

@@ -323,8 +323,8 @@ def test_a_machine_with_a_long_line_is_reported(plan: Plan, run: Run) -> None:
     cores = 128
     rates = {threads: 1e9 * threads for threads in (1, 2, 4, 8, 16, 32, 64, 128)}
     facts = MachineFacts("an eight-letter name " * 9, cores, ("avx512bf16", "avx2"), rates)
-    found = replace(checked(plan, run(runs=2)), machine=facts)
-    assert len(str(facts)) > 250 and document(plan, found).ran_on == str(facts)
+    elsewhere = replace(checked(plan, run(runs=2)), machine=facts)
+    assert len(str(facts)) > 250 and document(plan, elsewhere).ran_on == str(facts)
 
 
 def test_a_trace_without_probes_says_so(plan: Plan, run: Run) -> None:

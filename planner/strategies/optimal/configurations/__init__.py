@@ -1,1 +1,1 @@
-"""The block configurations of a question: which operations run where, what stays where, and the rules that say so."""
+"""Block configurations: the device of each operation, the memory of each weight, and the plan rules for both."""

@@ -1,1 +1,1 @@
-"""Why the best plan is the best: active rules and what each is worth, shadow prices, what divides."""
+"""Explanations of an optimum: active rules and the worth of each, shadow prices, and the fractional optimum."""

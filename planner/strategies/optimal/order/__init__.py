@@ -1,1 +1,1 @@
-"""How long blocks take one after the other, in numbers alone, and in which order they take least."""
+"""Block orders: the seconds of a sequence of blocks, and local search for the sequence that takes least."""

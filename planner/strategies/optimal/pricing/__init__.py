@@ -1,1 +1,1 @@
-"""What block configurations ask for: seconds of lanes, bytes of memories, by the cost model and the lowering."""
+"""Prices of block configurations: seconds on each lane and bytes in each memory, from the cost model."""

@@ -1,1 +1,1 @@
-"""The program that is solved, in numbers alone: block configurations as columns, how many blocks each gets, a bound."""
+"""The integer program: block configurations as columns, block counts as variables, a bound by weak duality."""

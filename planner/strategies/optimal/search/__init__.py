@@ -1,1 +1,1 @@
-"""From prices to a plan: block counts, their orders, and the predictions that decide."""
+"""The search: candidate block counts, their orders, and the full predictions that choose among finalists."""
