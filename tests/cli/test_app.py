@@ -4,6 +4,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,8 @@ import pytest
 
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, to_json
-from helmsman.cli.parser import command_parser
+from helmsman.cli.parser import OF_PLANS, command_parser
+from helmsman.cli.plan import build_parser as plan_parser
 from helmsman.schemas.errors import BadInputError, HelmError
 
 PROGRAM = """
@@ -269,3 +271,13 @@ def test_options_of_the_library_are_told_as_flags() -> None:
     text = "give `max_batch`, or plan with `kv_rule` accelerator and a `context` of 40, not `weights`"
     said = "give --max-batch, or plan with --kv-rule accelerator and a --context of 40, not `weights`"
     assert parser.in_flags(text) == said
+
+
+def test_options_of_plans_that_other_commands_speak_of_are_flags_of_helm_plan() -> None:
+    """Those that remedies of the executor name: none of these stays between backquotes in any command."""
+    parser = plan_parser()
+    assert all(parser.flag(option) == f"--{option.replace('_', '-')}" for option in OF_PLANS)
+    executor = Path(__file__).parents[2] / "executor"
+    remedies = " ".join(re.findall(r"plan with(?:out)? `[^\"]*", "".join(map(Path.read_text, executor.rglob("*.py")))))
+    named = set(re.findall(r"`([a-z_]+)`", remedies)) - {"backend"}
+    assert named and named <= set(OF_PLANS)

@@ -104,7 +104,7 @@ _SHORTER = {
 }
 """Options that the command line calls by a shorter name than the library."""
 
-_OF_PLANS = (
+OF_PLANS = (
     *("batch", "compress", "context", "cpu_offload_gb", "format", "home", "kv_format", "kv_rule", "managed", "model"),
     *("nvme", "pinning", "prefix_tokens", "strategy"),
 )
@@ -113,7 +113,7 @@ _OF_PLANS = (
 
 def _of_plans(option: str) -> str | None:
     """Return the flag with which helm-plan takes an option that other commands do not have."""
-    return f"--{option.replace('_', '-')}" if option in _OF_PLANS else None
+    return f"--{option.replace('_', '-')}" if option in OF_PLANS else None
 
 
 _UNRECOGNIZED = "unrecognized argument"
