@@ -40,6 +40,8 @@ from math import inf
 from multiprocessing import Pool
 from pathlib import Path
 
+from tqdm import tqdm
+
 from benchmarks.random_questions import Question, drawn, roomy
 from helmsman.cli.app import run_command
 from helmsman.cli.plan import build_parser, plan_request
@@ -356,7 +358,8 @@ def main() -> int:
         pool = opened.enter_context(Pool(args.jobs))
         records = [roomy(record, folder) for record in args.records]
         ask = partial(checked, folder, records, args.seed, args.largest, args.widenings)
-        for found in pool.imap_unordered(ask, range(args.first, args.first + args.cases)):
+        answers = pool.imap_unordered(ask, range(args.first, args.first + args.cases))
+        for found in tqdm(answers, total=args.cases, unit=" questions", mininterval=10):
             plans, failed = plans + found.compared, failed + bool(found.failures)
             for failure in found.failures:
                 print(f"{found.number:4d} {failure}", flush=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placed
@@ -20,8 +21,7 @@ CACHE_OF = {"attention": "kv", "scores": "keys", "wv": "values"}
 BOTH: tuple[Cached, ...] = ("keys", "values")
 
 
-@dataclass(frozen=True, slots=True)
-class CachePiece:
+class CachePiece(NamedTuple):
     """Heads start <= h < stop of a block's keys or values under one rule."""
 
     what: Cached

@@ -2,8 +2,10 @@
 
 Bytes count what the operation must move from or to memory once; activations are hidden states in and out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
 from helmsman.scheduler.iteration import Iteration
@@ -37,8 +39,7 @@ class Formats:
     activations: Format = "f16"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation of one pass.
 
     `unit`: partition unit (0 embedding, 1..L blocks, L+1 output). `tokens`: rows of activations, all sequences.
@@ -216,8 +217,13 @@ def op_extent(model: Model, op: str) -> tuple[Axis, int]:
     """(axis, parts) into which an operation may be divided."""
     if op in DIVIDED:
         return "heads", 1 if op == "softmax" else model.kv_heads
-    rows = {"head": model.vocab, **{name: rows for name, rows, *_ in linears(model)}}
-    return "rows", rows.get(op, 1)
+    return "rows", _row_counts(model).get(op, 1)
+
+
+@lru_cache(maxsize=64)
+def _row_counts(model: Model) -> Mapping[str, int]:
+    """Rows of the linear layers, by operation."""
+    return {"head": model.vocab, **{name: rows for name, rows, *_ in linears(model)}}
 
 
 def sum_of_contexts(iteration: Iteration) -> int:

@@ -4,7 +4,7 @@ Pages at home are brought one after the other and attended to as they come, each
 then comes what is in the window. New tokens stay there. Pages that leave are copied home beside all of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from helmsman.lowering.cargo import Cargo, cargo
 from helmsman.lowering.emit import Emitter
@@ -35,12 +35,12 @@ class PageMoves:
         page, streamed = window.page_tokens, paging_of(window).advance(iteration.past, iteration.tokens).streamed
         positions = sum_of_contexts(iteration)
         flops, size = part.flops * iteration.tokens * page // positions, self._page_bytes(layer, window)
-        one = replace(part, flops=flops, size=size)
+        one = part._replace(flops=flops, size=size)
         for number in streamed:
             arrived = self._bring(layer, window, number)
             deps.add(self._read(op, layer, one, number, tuple(sorted({*deps, arrived}))))
         count = len(streamed)
-        return replace(part, flops=part.flops - count * flops, size=part.size - count * size)
+        return part._replace(flops=part.flops - count * flops, size=part.size - count * size)
 
     def evict(self, layer: int, window: PageCache) -> None:
         """Pages that leave in this pass: all of them were there before it, so nothing holds them back."""

@@ -1,7 +1,6 @@
 """Operations as the rules of a plan divide them: what every part reads and does, the same in blocks that are alike."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from helmsman.lowering.caches import CACHED, appended_sizes
@@ -27,8 +26,7 @@ class Coming(NamedTuple):
     resident: Resident
 
 
-@dataclass(frozen=True, slots=True)
-class OperationPart:
+class OperationPart(NamedTuple):
     """Rows or heads start <= i < stop of an operation, `share` of it, on one device.
 
     `rows`: `start` and `stop` where it is not the whole; `word`: what names of tasks call it; `size`: bytes of weights
@@ -55,8 +53,7 @@ class OperationPart:
     window: PageCache | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """An operation in parts; `op` is that of the first of the blocks that are alike.
 
     `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (cargo, memory,
@@ -141,7 +138,7 @@ def _of_all_batches(op: Operation, weights: list[Resident], batches: int) -> lis
     """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
     if op.kind != "lookup":
         return weights
-    return [replace(weight, elements=batches * weight.elements) for weight in weights]
+    return [weight._replace(elements=batches * weight.elements) for weight in weights]
 
 
 def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, stop: int) -> list[Resident]:

@@ -1,11 +1,10 @@
 """Applying a plan's rule lists: the first rule that matches a tensor, cache or operation, or a part of it, decides."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from helmsman.lowering.ops import Axis
 from helmsman.lowering.tensors import Tensor
@@ -53,8 +52,7 @@ class _Rule(Protocol):
 RuleT = TypeVar("RuleT", bound=_Rule)
 
 
-@dataclass(frozen=True, slots=True)
-class Slice(Generic[RuleT]):
+class Slice(NamedTuple, Generic[RuleT]):
     """Rows or heads start <= i < stop, and the rule that decides about them."""
 
     rule: RuleT
@@ -232,7 +230,8 @@ def _searched(
 ) -> tuple[Slice[RuleT], ...]:
     """Return the pieces of 0 <= i < extent with the first rule that covers each, of those that reach into the block.
     Raises BadInputError for a gap."""
-    left, pieces = [(0, extent)], list[Slice[RuleT]]()
+    left = [(0, extent)]
+    pieces: list[Slice[RuleT]] = []
     for index, rule in among:
         if not left:
             break

@@ -1,7 +1,7 @@
 """Resident data on its way to an operation: which hops it takes, and what expands or pins it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.placement import Placed
@@ -15,8 +15,7 @@ from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.plan import Path
 
 
-@dataclass(frozen=True, slots=True)
-class Resident:
+class Resident(NamedTuple):
     """Bytes that an operation reads: where copies are, how they are stored and leave, what they become.
 
     `copies`: (memory, share of a transfer that it serves); `used_as`: the format in which they are used; `width`: of
@@ -59,8 +58,7 @@ class Resident:
         return not self.expands and self.lives_in(memory)
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
+class Hop(NamedTuple):
     """One transfer of a path, and the bytes it moves."""
 
     link: Link
@@ -106,7 +104,7 @@ def grouped(residents: Iterable[Resident]) -> list[Resident]:
     for resident in residents:
         key = (resident.copies, resident.format, resident.path, resident.used_as)
         before = groups[key].elements if key in groups else 0
-        groups[key] = replace(resident, elements=before + resident.elements)
+        groups[key] = resident._replace(elements=before + resident.elements)
     return list(groups.values())
 
 

@@ -1,8 +1,8 @@
 """Every weight tensor of a model: its name, shape, block and exact size."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 from helmsman.schemas.model import LearnedPositions, Model
@@ -11,8 +11,7 @@ POSITIONS = "positions.weight"
 """The table that every token reads at its place, not at its id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(NamedTuple):
     """A weight: `name` is `op.part` (`q.weight`), `layer` its block or None, `op` the operation that reads it.
 
     `tied_to` names the tensor whose bytes it shares when both live in one memory."""
@@ -70,6 +69,7 @@ def output_tensors(model: Model) -> tuple[Tensor, ...]:
     return (*_norm(model, "final_norm", None), head)
 
 
+@lru_cache(maxsize=512)
 def block_tensors(model: Model, layer: int) -> tuple[Tensor, ...]:
     """Return the tensors of one block; linear weights are (rows out, columns in)."""
     tensors: list[Tensor] = []

@@ -80,7 +80,7 @@ def _writes_input(model: Model, op: Operation, fmt: Formats) -> Operation:
     """Appending a token's activations instead of its keys and values."""
     values = op.tokens * model.hidden
     moved = size_of(2 * values, fmt.activations)
-    return replace(op, kv_write=size_of(values, fmt.kv), activation_bytes=moved, out_bytes=moved // 2, flops=0)
+    return op._replace(kv_write=size_of(values, fmt.kv), activation_bytes=moved, out_bytes=moved // 2, flops=0)
 
 
 def _reordered(model: Model, ops: tuple[Operation, ...], iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
@@ -94,15 +94,14 @@ def _reordered(model: Model, ops: tuple[Operation, ...], iteration: Iteration, f
     flops = 2 * tokens * model.q_width * model.hidden
     attended = iteration.batch * iteration.tokens * iteration.context
     changed = {
-        "k": replace(of["k"], activation_bytes=narrow + wide, out_bytes=wide, flops=flops, extent=1),
-        "attention": replace(
-            of["attention"],
+        "k": of["k"]._replace(activation_bytes=narrow + wide, out_bytes=wide, flops=flops, extent=1),
+        "attention": of["attention"]._replace(
             kv_read=size_of(iteration.batch * iteration.context * model.hidden, fmt.kv),
             activation_bytes=2 * wide,
             out_bytes=wide,
             flops=4 * model.heads * model.hidden * attended,
         ),
-        "v": replace(of["v"], activation_bytes=narrow + wide, out_bytes=narrow, flops=flops, extent=1),
+        "v": of["v"]._replace(activation_bytes=narrow + wide, out_bytes=narrow, flops=flops, extent=1),
     }
     last = [op.name for op in ops if op.name not in ("norm1", "q", "k", "v", "append", "attention")]
     order = ("norm1", "q", "k", "append", "attention", "v", *last)
@@ -120,8 +119,7 @@ def _choosing(
     scoring = whole.flops // (2 if both else 1)
     share = use.select * iteration.past / iteration.context
     partial = 2 * size_of(iteration.batch * model.heads * iteration.past, fmt.activations)
-    return replace(
-        op,
+    return op._replace(
         kv_read=op.kv_read + round(share * read),
         flops=op.flops + round(share * scoring),
         activation_bytes=op.activation_bytes + partial,

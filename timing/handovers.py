@@ -89,13 +89,16 @@ def ends_on(graph: TaskGraph) -> str:
 def submissions(graph: TaskGraph) -> int:
     """In how many pieces lanes are given a pass: every transfer, and operations of a device that follow each other
     until one waits for another lane or another lane for it."""
-    tasks, awaited = graph.tasks, set[int]()
-    for task in tasks:
-        awaited.update(dep for dep in task.deps if tasks[dep].resource != task.resource)
-    result, last = 0, dict[str, int]()
+    tasks = graph.tasks
+    awaited, waiting, last = set[int](), set[int](), dict[str, int]()
+    for index, task in enumerate(tasks):
+        for dep in task.deps:
+            if tasks[dep].resource != task.resource:
+                awaited.add(dep)
+                waiting.add(index)
+    result = 0
     for index, task in enumerate(tasks):
         before = last.get(task.resource)
-        waits = any(tasks[dep].resource != task.resource for dep in task.deps)
-        result += task.kind == "transfer" or before is None or waits or before in awaited
+        result += task.kind == "transfer" or before is None or index in waiting or before in awaited
         last[task.resource] = index
     return result

@@ -208,6 +208,8 @@ def _noise(size: int) -> Buffer:
 
 def _filled(buffer: Buffer) -> Buffer:
     """Pages of zeros would all be the same cached page."""
-    values = view(buffer, np.uint8)
-    values[:] = np.resize(np.random.default_rng(0).integers(0, 255, 65521, np.uint8), buffer.size)
+    values, noise = view(buffer, np.uint8), np.random.default_rng(0).integers(0, 255, 65521, np.uint8)
+    whole = len(values) // len(noise) * len(noise)
+    values[:whole].reshape(-1, len(noise))[:] = noise
+    values[whole:] = noise[: len(values) - whole]
     return buffer

@@ -8,7 +8,7 @@ transfers `qkv` (TrQKV), `attention` (TrO), `kv.new` (of prompts, block by block
 has a lane of the link to itself, so that it does not queue behind caches."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.caches import appended_sizes
@@ -119,7 +119,7 @@ class ServingTasks:
         it: a cohort has no stage of its own that does."""
         part, op = self._attention(layer, _decoding(contexts), "decode")
         here, there = self._way(layer)
-        host = replace(part, device=self.plan.hardware.devices[0].name, memory=there)
+        host = part._replace(device=self.plan.hardware.devices[0].name, memory=there)
         self.out.batch = batch
         deps, words = (sent, *self.left.get(layer, ())), (HOST_ATTENTION, HOST_ATTENTION)
         task = self.out.operation(op, host, layer, deps, words)
