@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE_FILES := $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*/*.h csrc/*/*/*.cpp)
-# Bytecode is made of what is imported, when it is first: of all packages it takes a minute and a half of one core.
+# pip compiles no bytecode: Python does so for the modules that are imported, a small part of all packages.
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-hostile checks lint types layers unit coverage nightly arm64 sanitize wheel schemas clean

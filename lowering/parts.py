@@ -53,11 +53,11 @@ class OperationPart(NamedTuple):
     window: PageCache | None = None
 
 
-class Work(NamedTuple):
-    """An operation in parts; `op` is that of the first of the blocks that are alike.
+class DividedOperation(NamedTuple):
+    """An operation of a pass and the parts into which the plan's rules divide it.
 
-    `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (cargo, memory,
-    format, bytes) of what it adds to caches."""
+    `op`: that of the first of the blocks that are alike; `inputs`: the outputs that it reads; `names`: under which its
+    own is read; `appended`: (cargo, memory, format, bytes) of what it adds to caches."""
 
     op: Operation
     parts: tuple[OperationPart, ...]
@@ -66,16 +66,19 @@ class Work(NamedTuple):
     appended: tuple[tuple[Cargo, str, StoredFormat, int], ...]
 
 
-def works(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> tuple[Work, ...]:
-    """Operations of a block or of an end of the model; `iteration`: the pass as attention sees it.
+def divided_operations(
+    plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]
+) -> tuple[DividedOperation, ...]:
+    """Return the operations of a block or of an end of the model, each divided; `iteration`: the pass as attention sees
+    it.
 
     Raises BadInputError when a rule is missing or names an unknown device."""
-    return tuple(_work(plan, iteration, op) for op in ops)
+    return tuple(_divided(plan, iteration, op) for op in ops)
 
 
-def _work(plan: KnownPlan, iteration: Iteration, op: Operation) -> Work:
+def _divided(plan: KnownPlan, iteration: Iteration, op: Operation) -> DividedOperation:
     reordered = op.layer is not None and reorders(plan.schedule.cache, iteration)
-    return Work(
+    return DividedOperation(
         op,
         tuple(_parts(plan, iteration, op)),
         inputs_of(op.name, reordered),

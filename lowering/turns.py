@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
-from helmsman.lowering.parts import Work, works
+from helmsman.lowering.parts import DividedOperation, divided_operations
 from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import kv_rule, places
 from helmsman.lowering.stages import stage_of, stages
@@ -16,7 +16,7 @@ from helmsman.scheduler.iteration import Iteration
 class Step(NamedTuple):
     """An operation of block `layer` (None: of an end of the model) in stage `unit` of a pass."""
 
-    work: Work
+    work: DividedOperation
     layer: int | None
     unit: int
 
@@ -25,7 +25,7 @@ class Step(NamedTuple):
 class _Stage:
     """The operations of a stage, the same in all blocks that are alike; those before `cut` end the turn before."""
 
-    works: tuple[Work, ...]
+    works: tuple[DividedOperation, ...]
     cut: int
 
 
@@ -79,11 +79,11 @@ def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation
 def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> Iterator[_Stage]:
     seen = attending(plan.schedule.cache, iteration)
     for members in stages(plan, ops):
-        stage_works = works(plan, seen, members)
+        stage_works = divided_operations(plan, seen, members)
         yield _Stage(stage_works, 0 if plan.schedule.barrier else _departure(stage_works))
 
 
-def _departure(stage: tuple[Work, ...]) -> int:
+def _departure(stage: tuple[DividedOperation, ...]) -> int:
     """Return the first operation of a stage that is not wholly on the device where the stage ends; 0 if that is the
     first."""
     home = stage[-1].parts[-1].device

@@ -74,7 +74,7 @@ def _draw(axes: "Axes", middle: float, row: Row, comparison: Comparison, scale: 
     end = axes.get_xlim()[1]
     if row.planned is None:
         reason = f"{row.verdict.replace('-', ' ')}: {why_not(row, comparison.memory_names)}"
-        words = shorten(reason, _WORDS, placeholder=" …")  # what stands at the end of a reason that is cut off
+        words = shorten(reason, _WORDS, placeholder=" …")
         drawn = axes.text(0.006 * end, middle, words, fontsize=8.5, color=_FADED, va="center")
         drawn.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         return

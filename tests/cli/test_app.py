@@ -274,7 +274,7 @@ def test_options_of_the_library_are_told_as_flags() -> None:
 
 
 def test_options_of_plans_that_other_commands_speak_of_are_flags_of_helm_plan() -> None:
-    """Those that remedies of the executor name: none of these stays between backquotes in any command."""
+    """The executor's remedies name options of helm-plan between backquotes; every command shows these as flags."""
     parser = plan_parser()
     assert all(parser.flag(option) == f"--{option.replace('_', '-')}" for option in OF_PLANS)
     executor = Path(__file__).parents[2] / "executor"

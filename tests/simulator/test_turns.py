@@ -18,7 +18,7 @@ Stage = tuple["list[list[TimedTask]]", "list[list[TimedTask]]", "list[TimedTask]
 
 
 def plain(stages: list[Stage], buffers: int, lanes: int) -> float:
-    """The same by lists: when lanes are free, and when tasks of every stage ended."""
+    """Return the seconds until all tasks are done, by a plain loop: it notes when lanes are free and when tasks end."""
     free, ends = [0.0] * lanes, [list[float]() for _ in stages]
     rooms = [0.0] * len(stages)
 

@@ -16,7 +16,7 @@ from helmsman.lowering.cargo import cargo
 from helmsman.lowering.emit import Emitter, Words
 from helmsman.lowering.graph import Payload
 from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, embedding_ops, output_ops
-from helmsman.lowering.parts import OperationPart, Work, works
+from helmsman.lowering.parts import DividedOperation, OperationPart, divided_operations
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
@@ -45,7 +45,7 @@ class ServingTasks:
     values: dict[tuple[int, str], Value] = field(default_factory=dict)
     left: dict[int, tuple[int, ...]] = field(default_factory=dict)
     came: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    linear: dict[tuple[int, int, Phase], tuple[Work, ...]] = field(default_factory=dict)
+    linear: dict[tuple[int, int, Phase], tuple[DividedOperation, ...]] = field(default_factory=dict)
     out: Emitter = field(init=False)
     ways: MemoryRoutes = field(init=False)
     activations: ActivationTransfers = field(init=False)
@@ -69,7 +69,7 @@ class ServingTasks:
     def embed(self, tokens: int, phase: Phase, batches: int) -> None:
         """The hidden states of all sub-batches, looked up together."""
         seen = self._see(phase, tokens)
-        self._run(works(self.plan, seen, embedding_ops(self.plan.model, seen, self._formats(0))), None, 0)
+        self._run(divided_operations(self.plan, seen, embedding_ops(self.plan.model, seen, self._formats(0))), None, 0)
         self.values |= {(batch, "input"): self.values[0, "input"] for batch in range(batches)}
 
     def head(self, sequences: int, phase: Phase, batches: int) -> None:
@@ -78,7 +78,7 @@ class ServingTasks:
         inputs = [self.values[batch, "input"] for batch in range(batches)]
         made = [made for value in inputs for made in value.made]
         self.values[0, "input"] = Value(sum(value.size for value in inputs), made)
-        self._run(works(self.plan, seen, output_ops(self.plan.model, seen, self._formats(0))), None, 0)
+        self._run(divided_operations(self.plan, seen, output_ops(self.plan.model, seen, self._formats(0))), None, 0)
         self.activations.return_tokens(self.values[0, "head"], tokens_home(self.plan, phase), sequences)
 
     def stage(self, number: int, batch: int, tokens: int, phase: Phase) -> None:
@@ -142,21 +142,25 @@ class ServingTasks:
     def _attention(self, layer: int, amount: Amount, phase: Phase) -> tuple[OperationPart, Operation]:
         """Attention as the rules place it."""
         seen = self._see(phase, amount[2])
-        [work] = works(self.plan, seen, (attention_op(self.plan.model, layer, *amount, self._formats(layer)),))
+        [work] = divided_operations(
+            self.plan, seen, (attention_op(self.plan.model, layer, *amount, self._formats(layer)),)
+        )
         [part] = _there(work)
         return part, work.op
 
-    def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[Work, ...]:
+    def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[DividedOperation, ...]:
         """Return the operations of a block but attention, the same in blocks that no rule tells apart."""
         first, seen = self.plan.first_alike[layer], self._see(phase, tokens)
         if (first, tokens, phase) not in self.linear:
             ops = block_ops(self.plan.model, first, seen, self._formats(first))
-            self.linear[first, tokens, phase] = works(
+            self.linear[first, tokens, phase] = divided_operations(
                 self.plan, seen, tuple(op for op in ops if op.kind != "attention")
             )
         return self.linear[first, tokens, phase]
 
-    def _run(self, works: Iterable[Work], layer: int | None, batch: int, room: tuple[int, ...] = ()) -> None:
+    def _run(
+        self, works: Iterable[DividedOperation], layer: int | None, batch: int, room: tuple[int, ...] = ()
+    ) -> None:
         """Operations one after the other, where their inputs have come; appending waits for `room` too."""
         self.out.batch = batch
         for work in works:
@@ -164,7 +168,7 @@ class ServingTasks:
             made = [(part.memory, self._part(work, part, layer, after), part.share) for part in _there(work)]
             self.values |= dict.fromkeys(((batch, name) for name in work.names), Value(work.op.out_bytes, made))
 
-    def _part(self, work: Work, part: OperationPart, layer: int | None, after: tuple[int, ...]) -> int:
+    def _part(self, work: DividedOperation, part: OperationPart, layer: int | None, after: tuple[int, ...]) -> int:
         deps = set(after)
         for name in work.inputs:
             value = self.values.get((self.out.batch, name))
@@ -209,7 +213,7 @@ def _decoding(contexts: tuple[int, ...]) -> Amount:
     return len(contexts), total, total, len(contexts)
 
 
-def _there(work: Work) -> tuple[OperationPart, ...]:
+def _there(work: DividedOperation) -> tuple[OperationPart, ...]:
     """Return the parts of an operation. Raises BadInputError where what they read is not in their memory as it is
     used."""
     for part in work.parts:
