@@ -10,11 +10,11 @@ all devices still works after the last task is a term of its own."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from helmsman.analysis.passes import MeasuredPass
 from helmsman.lowering.graph import Task
+from helmsman.schemas.check_report import ErrorPart, ErrorParts
 from helmsman.simulator.replay import replay
 from helmsman.timing.pools import THREAD
 
@@ -30,35 +30,18 @@ _Term = tuple[str, str]
 _Moments = Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """Signed seconds that one operation on one resource adds to the difference."""
-
-    op: str
-    resource: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Measured less predicted seconds (at the speeds of each run) and its parts, which add up to it, largest first."""
-
-    seconds: float
-    parts: tuple[Contribution, ...]
-
-    @property
-    def shown(self) -> tuple[Contribution, ...]:
-        """Return the few parts that make up most of it."""
-        left, few = self.seconds, 0
-        while few < min(MAX_SHOWN, len(self.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(self.seconds):
-            left -= self.parts[few].seconds
-            few += 1
-        return self.parts[: max(few, 1)]
+def most_of(difference: ErrorParts) -> tuple[ErrorPart, ...]:
+    """Return the few parts that make up most of a difference."""
+    left, few = difference.seconds, 0
+    while few < min(MAX_SHOWN, len(difference.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(difference.seconds):
+        left -= difference.parts[few].seconds
+        few += 1
+    return difference.parts[: max(few, 1)]
 
 
-def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
-    """Return the mean difference over steps, each a group of one pass, or over prompts, each all prompt passes of a
-    run.
+def difference(groups: Sequence[Sequence[MeasuredPass]]) -> ErrorParts:
+    """Return the mean of measured less predicted seconds, at the speeds of each run, over steps, each a group of one
+    pass, or over prompts, each all prompt passes of a run; and its parts.
 
     The mean over the groups in the middle half of all differences: one that was held up says nothing of the rest."""
     middle = _middle_half(sorted(groups, key=_excess))
@@ -66,9 +49,9 @@ def difference(groups: Sequence[Sequence[MeasuredPass]]) -> Difference:
     parts = [_parts(group) for group in middle]
     for term in dict.fromkeys(term for part in parts for term in part):
         terms[term] = [part.get(term, 0.0) for part in parts]
-    means = [Contribution(*term, fmean(seconds)) for term, seconds in terms.items()]
+    means = [ErrorPart(op=op, resource=resource, seconds=fmean(of)) for (op, resource), of in terms.items()]
     means.sort(key=lambda part: (-abs(part.seconds), part.op, part.resource))
-    return Difference(sum(part.seconds for part in means), tuple(means))
+    return ErrorParts(seconds=sum(part.seconds for part in means), parts=tuple(means))
 
 
 def prompt_groups(passes: Sequence[MeasuredPass]) -> list[list[MeasuredPass]]:

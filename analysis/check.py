@@ -10,16 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from helmsman.analysis.attribution import Difference, difference, prompt_groups
+from helmsman.analysis.attribution import difference, prompt_groups
 from helmsman.analysis.expected_pass import check_belongs, check_tasks, expect, workload_of
 from helmsman.analysis.passes import MeasuredPass, passes_of, prompts, requests
 from helmsman.analysis.probed_hardware import at_probed_rates
-from helmsman.analysis.rows import Key, Sample, TermRow, make_row
+from helmsman.analysis.rows import Key, Sample, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.hwdb.percentiles import ENDS
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import pass_interval
+from helmsman.schemas.check_report import CheckedTerm, ErrorParts
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
@@ -44,33 +45,33 @@ class CheckResult:
     `ttft_interval`: seconds at the speeds of the runs, 5th percentile, median and 95th; `machine`: the one that ran, if
     the Trace says which."""
 
-    terms: tuple[TermRow, ...]
-    step: TermRow
-    ttft: TermRow | None
-    request: TermRow | None
+    terms: tuple[CheckedTerm, ...]
+    step: CheckedTerm
+    ttft: CheckedTerm | None
+    request: CheckedTerm | None
     runs: int
     factors: dict[str, float]
     others: float | None
     disturbance: float
     tolerance: float
-    step_difference: Difference
-    ttft_difference: Difference | None
+    step_difference: ErrorParts
+    ttft_difference: ErrorParts | None
     step_interval: Interval
     ttft_interval: Interval | None
     machine: MachineFacts | None = None
 
     @property
-    def judged(self) -> tuple[TermRow, ...]:
+    def judged(self) -> tuple[CheckedTerm, ...]:
         """Return the rows that the verdict judges: the decode step and, where prompts were run, the request."""
         return (self.step,) if self.request is None else (self.step, self.request)
 
     @property
-    def beyond(self) -> tuple[TermRow, ...]:
+    def beyond(self) -> tuple[CheckedTerm, ...]:
         """Return the judged rows whose scaled error is beyond the tolerance."""
         return tuple(row for row in self.judged if not _is_within(row, self.tolerance))
 
     @property
-    def missed(self) -> tuple[TermRow, ...]:
+    def missed(self) -> tuple[CheckedTerm, ...]:
         """Return the rows beyond the tolerance whose scaled error is beyond twice the noise of the runs, too."""
         return tuple(row for row in self.beyond if not _is_within(row, _NOISES * row.noise))
 
@@ -96,7 +97,7 @@ class CheckResult:
         return self.verdict == "passed"
 
 
-def _is_within(row: TermRow, largest: float) -> bool:
+def _is_within(row: CheckedTerm, largest: float) -> bool:
     return row.scaled_error is not None and abs(row.scaled_error) <= largest
 
 
@@ -163,7 +164,7 @@ def _compare(
     )
 
 
-def _interval(row: TermRow, passes: Sequence[MeasuredPass], probed: CostModel) -> Interval:
+def _interval(row: CheckedTerm, passes: Sequence[MeasuredPass], probed: CostModel) -> Interval:
     """Return the interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
     intervals = [pass_interval(one.expected.graph, probed) for one in passes]
     ends = {end: sum(getattr(interval, end) for interval in intervals) for end in ENDS}

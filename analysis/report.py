@@ -1,13 +1,11 @@
 """A check for readers: a document, and a table for people."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
-from helmsman.analysis.attribution import Difference
+from helmsman.analysis.attribution import most_of
 from helmsman.analysis.check import CheckResult
-from helmsman.analysis.rows import TermRow
 from helmsman.hwdb.machine_line import facts_of, record_line
-from helmsman.schemas.check_report import CheckedTerm, CheckReport, ErrorPart, ErrorParts, PlannedSeconds, SecondsNow
+from helmsman.schemas.check_report import CheckedTerm, CheckReport, ErrorParts, PlannedSeconds, SecondsNow
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
@@ -31,29 +29,21 @@ def document(plan: Plan, checked: CheckResult) -> CheckReport:
             decode_s=decode.seconds, decode_context=decode.context, ttft_s=plan.predicted.ttft.seconds
         ),
         at_run_speeds=now,
-        step=_term(checked.step),
-        ttft=None if checked.ttft is None else _term(checked.ttft),
-        request=None if checked.request is None else _term(checked.request),
-        terms=tuple(map(_term, _ordered(checked.terms))),
+        step=checked.step,
+        ttft=checked.ttft,
+        request=checked.request,
+        terms=tuple(_ordered(checked.terms)),
         speed_now=checked.factors,
         others_cpu_share=checked.others,
         disturbance=checked.disturbance,
-        step_difference=_parts(checked.step_difference),
-        ttft_difference=None if checked.ttft_difference is None else _parts(checked.ttft_difference),
+        step_difference=checked.step_difference,
+        ttft_difference=checked.ttft_difference,
         tolerance=checked.tolerance,
         judged=tuple(row.op for row in checked.judged),
         beyond=tuple(row.op for row in checked.beyond),
         verdict=checked.verdict,
         passed=checked.passed,
     )
-
-
-def _term(row: TermRow) -> CheckedTerm:
-    return CheckedTerm(**asdict(row))
-
-
-def _parts(made: Difference) -> ErrorParts:
-    return ErrorParts(seconds=made.seconds, parts=tuple(ErrorPart(**asdict(part)) for part in made.parts))
 
 
 def table(plan: Plan, checked: CheckResult) -> str:
@@ -90,9 +80,9 @@ def _reasons(checked: CheckResult) -> str:
     return f"{made}; not judged, runs differ by as much among themselves"
 
 
-def told(made: Difference) -> str:
+def told(made: ErrorParts) -> str:
     """`+9.3 ms: down on loopback +1.9 ms, ...`: the terms that make up most of a difference, the largest first."""
-    parts = (f"{part.op} on {part.resource} {_signed(part.seconds)}" for part in made.shown)
+    parts = (f"{part.op} on {part.resource} {_signed(part.seconds)}" for part in most_of(made))
     return f"{_signed(made.seconds)}: {', '.join(parts)}"
 
 
@@ -100,7 +90,7 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0.0 else '+'}{format_seconds(abs(seconds))}"
 
 
-def _ordered(rows: Sequence[TermRow]) -> list[TermRow]:
+def _ordered(rows: Sequence[CheckedTerm]) -> list[CheckedTerm]:
     """Decode before prefill, the longest first."""
     return sorted(rows, key=lambda row: (row.phase, -row.measured, row.op, row.resource))
 
@@ -112,7 +102,7 @@ def _title(plan: Plan, checked: CheckResult) -> str:
     )
 
 
-def _line(row: TermRow) -> str:
+def _line(row: CheckedTerm) -> str:
     times = "".join(f"{format_seconds(s):>11}" for s in (row.predicted, row.simulated, row.measured))
     noise = "-" if row.scaled_error is None else f"{row.noise:.1%}"
     errors = f"{_percent(row.error):>11}{_percent(row.scaled_error):>11}{noise:>11}"

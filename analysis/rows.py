@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from helmsman.analysis.samples import pair_difference, spread
+from helmsman.schemas.check_report import CheckedTerm
 
 Key = tuple[str, str, str]
 
@@ -21,29 +22,7 @@ class Sample:
     measured: float
 
 
-@dataclass(frozen=True, slots=True)
-class TermRow:
-    """A term: medians over runs and passes, in seconds of one pass.
-
-    `scaled`: the prediction at the speeds of each run. `error` is against `predicted`, `scaled_error` against
-    `scaled`; None where nothing was predicted. `noise`: relative spread from run to run (from step to step in
-    a single run); `pairs`: A against A."""
-
-    phase: str
-    op: str
-    resource: str
-    tasks: int
-    predicted: float
-    scaled: float
-    simulated: float
-    measured: float
-    error: float | None
-    scaled_error: float | None
-    noise: float
-    pairs: float | None
-
-
-def make_row(key: Key, samples: Sequence[Sample]) -> TermRow:
+def make_row(key: Key, samples: Sequence[Sample]) -> CheckedTerm:
     """Return the medians of `samples`, which come in order of runs."""
     raw = [sample.measured / sample.predicted for sample in samples if sample.predicted > 0.0]
     scaled: dict[int, list[float]] = {}
@@ -53,8 +32,11 @@ def make_row(key: Key, samples: Sequence[Sample]) -> TermRow:
     ratios = [ratio for run in scaled.values() for ratio in run]
     runs = [median(run) for run in scaled.values()]
     repeated = runs if len(runs) > 1 else ratios
-    return TermRow(
-        *key,
+    phase, op, resource = key
+    return CheckedTerm(
+        phase=phase,
+        op=op,
+        resource=resource,
         tasks=max(sample.tasks for sample in samples),
         predicted=median(sample.predicted for sample in samples),
         scaled=median(sample.scaled for sample in samples),

@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from benchmarks.asking import ask
 from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
-from helmsman.analysis.rows import TermRow
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.measure import Measured, Request, measure, trace
 from helmsman.executor.system.machine import Machine
 from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.registry import OWN
+from helmsman.schemas.check_report import CheckedTerm
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan
 
@@ -54,7 +54,7 @@ class Executed:
 
     asked: str
     plan: Plan
-    rounds: list[TermRow] = field(default_factory=list)
+    rounds: list[CheckedTerm] = field(default_factory=list)
 
     @property
     def predicted(self) -> float:
@@ -152,7 +152,7 @@ def planned(asked: str, args: argparse.Namespace) -> Plan:
     return ask(*options, **named, objective="latency", **work, **formats, **memory)
 
 
-def executed_round(plan: Plan, args: argparse.Namespace) -> TermRow:
+def executed_round(plan: Plan, args: argparse.Namespace) -> CheckedTerm:
     """The decode step of one more execution; repeated while others are at work on this machine."""
     for attempt in range(ATTEMPTS):
         runs = _execute(plan, args)

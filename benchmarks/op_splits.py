@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
-from helmsman.analysis.rows import TermRow
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.measure import Request, measure, trace
@@ -42,6 +41,7 @@ from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame, label, place
 from helmsman.scheduler.iteration import decode
+from helmsman.schemas.check_report import CheckedTerm
 from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.trace import Span
 from helmsman.schemas.workload import Workload
@@ -63,7 +63,7 @@ class Executed:
     split: Split
     plan: Plan
     once: float = 0.0
-    again: list[TermRow] = field(default_factory=list)
+    again: list[CheckedTerm] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     """By round, the share of the layers' time in which the host computed."""
     disturbed: int = 0

@@ -165,7 +165,7 @@ def _afresh(near: DivisibleQuestion | OneSide, question: Question) -> NearbyQues
     if isinstance(near, OneSide):
         return replace(near, question=question)
     blocks = divisible_blocks(question, near.blocks)
-    return DivisibleQuestion(blocks, question, near.aim, near.ahead, near.among)
+    return DivisibleQuestion(blocks, question, near.aim, near.among)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,9 @@ class StepQuantiles(Frozen):
 
 
 class Waits(Frozen):
-    """Waits per layer and batch of a step: those of devices for each other, those of any lane for another, and those
-    that as many devices would have if they divided every layer."""
+    """Waits per layer and batch of a step. `devices`: of a device for work of another, also through transfers; `lanes`:
+    of any lane for another, transfers and expansions included; `tensor_parallel`: those of as many devices that divide
+    every layer, each for all others, 0 where only one works."""
 
     devices: NonNegative
     lanes: NonNegative

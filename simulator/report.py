@@ -1,7 +1,6 @@
 """A simulated stream for readers: a document, and a table for people."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from helmsman.lowering.placement import batches_together
 from helmsman.schemas.plan import Plan
@@ -24,10 +23,9 @@ from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.per_layer import Overlap, PassLayers
 from helmsman.simulator.stream import LaneUse, Stream, StreamPhase
-from helmsman.simulator.synchronisation import Synchronisation
 
 
-def document(plan: Plan, stream: Stream, waits: Synchronisation, passes: Sequence[PassLayers] = ()) -> ReplayReport:
+def document(plan: Plan, stream: Stream, waits: Waits, passes: Sequence[PassLayers] = ()) -> ReplayReport:
     """Return the report of a stream: seconds, bytes, tokens/s, the `waits` per layer and batch, the layers of
     `passes`."""
     return ReplayReport(
@@ -41,14 +39,14 @@ def document(plan: Plan, stream: Stream, waits: Synchronisation, passes: Sequenc
         tokens_per_second=ReplayedRates(decode=stream.decode_rate, overall=stream.rate),
         prefill=_phase(stream.prefill),
         decode=_phase(stream.decode),
-        synchronisation=Waits(**asdict(waits)),
+        synchronisation=waits,
         decode_steps=stream.steps,
         decode_steps_replayed=len(stream.simulated),
         per_layer={one_pass.phase: _layers(one_pass) for one_pass in passes} or None,
     )
 
 
-def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
+def table(plan: Plan, stream: Stream, waits: Waits) -> str:
     """Return the text that `helm-sim` prints."""
     return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
 
@@ -87,7 +85,7 @@ def _overlaps(pass_layers: PassLayers) -> Iterator[str]:
         yield f"{overlap.kind:<12}{overlap.following:<12}{pass_layers.phase:<10}{times}"
 
 
-def _synchronised(synchronisation: Synchronisation) -> Iterator[str]:
+def _synchronised(synchronisation: Waits) -> Iterator[str]:
     """How often devices wait for each other, against a division of every layer among them (PARK-77)."""
     if synchronisation.tensor_parallel:
         against = f"tensor parallelism: {synchronisation.tensor_parallel}"

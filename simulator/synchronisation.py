@@ -1,37 +1,27 @@
 """How often lanes wait for each other (PARK-77): the waits that a plan's order needs, with those implied left out."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower_tasks
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed
 from helmsman.schemas.hardware import Hardware, lane_owner
+from helmsman.schemas.replay_report import Waits
 
 ALL_REDUCES = 2
 """Of a layer under tensor parallelism: after attention's output and after the feed-forward part (Shoeybi et al.,
 arXiv:1909.08053, section 3). Every device waits for all others at each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Synchronisation:
-    """Waits per layer and batch of a step. `devices`: of a device for work of another, also through transfers;
-    `lanes`: of any lane for another, transfers and expansions included; `tensor_parallel`: those of as many devices
-    that divide every layer, each for all others, 0 where only one works."""
-
-    devices: float
-    lanes: float
-    tensor_parallel: int
-
-
-def synchronisation(plan: Placed) -> Synchronisation:
+def synchronisation(plan: Placed) -> Waits:
     """Return the waits of the plan's first decode step, of its prompt when it has none."""
     passes = passes_of(plan)
     iteration, together = passes.step(1) if plan.workload.decode_steps else passes.prompt[-1], passes.batches
     devices, lanes, used = counted(lower_tasks(plan, iteration), plan.hardware)
     shares = plan.model.layers * together
-    return Synchronisation(devices / shares, lanes / shares, ALL_REDUCES * used * (used - 1))
+    every_layer = ALL_REDUCES * used * (used - 1)
+    return Waits(devices=devices / shares, lanes=lanes / shares, tensor_parallel=every_layer)
 
 
 def counted(tasks: Iterable[Task], hardware: Hardware) -> tuple[int, int, int]:

@@ -28,18 +28,17 @@ def document(measured: Measured, text: Text | None, stops: Sequence[str] = ()) -
     )
 
 
-def lines(measured: Measured, text: Text | None, streamed: bool, stops: Sequence[str] = ()) -> list[str]:
-    """The summary; the sequences too, unless they were `streamed` already."""
-    told = document(measured, text, stops)
-    sequences = told.text or [" ".join(map(str, sequence)) for sequence in told.tokens]
+def lines(report: RunReport, streamed: bool) -> list[str]:
+    """Return the summary; the sequences too, unless they were `streamed` already."""
+    sequences = report.text or [" ".join(map(str, sequence)) for sequence in report.tokens]
     result = [] if streamed else list(sequences)
-    result += ["", f"TTFT      {format_seconds(told.ttft_s)}"]
-    if told.tpot_s is not None:
-        result += [f"TPOT      {format_seconds(told.tpot_s)}"]
-    if told.tokens_per_second is not None:
-        result += [f"decode    {told.tokens_per_second:.2f} tokens/s"]
-    if len(measured.runs) > 1:
-        result.append(f"runs      {len(measured.runs)}, medians shown")
+    result += ["", f"TTFT      {format_seconds(report.ttft_s)}"]
+    if report.tpot_s is not None:
+        result += [f"TPOT      {format_seconds(report.tpot_s)}"]
+    if report.tokens_per_second is not None:
+        result += [f"decode    {report.tokens_per_second:.2f} tokens/s"]
+    if len(report.runs) > 1:
+        result.append(f"runs      {len(report.runs)}, medians shown")
     return result
 
 

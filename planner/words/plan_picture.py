@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
+from string import ascii_lowercase, ascii_uppercase, digits
 
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import KnownPlan, known
@@ -34,6 +35,8 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1))
 
 _SHARED = "x"
 _STREAMED = "~"
+_NUMBERS = (digits + ascii_lowercase + ascii_uppercase).replace(_SHARED, "").replace("C", "") + "@&$"
+"""A letter for each of as many devices of a kind as a machine may have."""
 _COLOURS = {"C": "cpu", _SHARED: "shared", _STREAMED: "streamed"}
 """By letter, what is painted; others are GPUs or accelerators."""
 
@@ -98,12 +101,12 @@ def _letter(placed: KnownPlan, layer: int, phase: Phase) -> str:
 
 
 def _letters(hardware: Hardware) -> Mapping[str, str]:
-    """By device, the first letter of its name, or its number among several of a kind."""
+    """By device, the first letter of its name, or one for its number among several of a kind."""
     kinds = [device.kind for device in hardware.devices]
     return {
         device.name: device_name(hardware, device.name)[0].upper()
         if device.kind == "cpu" or kinds.count(device.kind) == 1
-        else str(kinds[:place].count(device.kind))
+        else _NUMBERS[kinds[:place].count(device.kind)]
         for place, device in enumerate(hardware.devices)
     }
 

@@ -6,7 +6,6 @@ import pytest
 from helmsman.analysis.attribution import BETWEEN, critical_path
 from helmsman.analysis.check import CheckResult, check
 from helmsman.analysis.report import document, table, verdict
-from helmsman.analysis.rows import TermRow
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts
 from helmsman.lowering.graph import Task
@@ -15,6 +14,7 @@ from helmsman.planner.cost.device_rates import product_rate
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.scheduler.iteration import decode, prefill
+from helmsman.schemas.check_report import CheckedTerm
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
@@ -34,7 +34,7 @@ def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, toleran
     return check(plan, cost_model(plan), measured, simulated, tolerance)
 
 
-def row(found: CheckResult, phase: str, op: str, resource: str) -> TermRow:
+def row(found: CheckResult, phase: str, op: str, resource: str) -> CheckedTerm:
     return next(r for r in found.terms if (r.phase, r.op, r.resource) == (phase, op, resource))
 
 

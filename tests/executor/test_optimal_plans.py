@@ -72,8 +72,9 @@ def some_of(count: int, daily: int) -> list[Any]:
     return [*range(daily), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(daily, count))]
 
 
-def drawn(asked: Question, seed: int) -> Assignment:
-    """Any of the ways that are offered for the blocks, any sides for the ends."""
+def drawn(asked: Question, seed: int) -> Plan:
+    """A plan with any of the ways that are offered for the blocks, any sides for the ends, and what comes one or two
+    blocks ahead."""
     source = random.Random(seed)
     model = asked.frame.model
     stored, quarters = asked.frame.store is not None, asked.frame.quarters
@@ -81,16 +82,17 @@ def drawn(asked: Question, seed: int) -> Assignment:
     some = [way for way in every if bool(way.stored) == stored and bool(way.q4) == bool(quarters)]
     ways: list[BlockWay] = [source.choice(some), *(source.choice(every) for _ in range(model.layers - 1))]
     ends = source.choice(("host", "accelerator")), source.choice(("host", "accelerator"))
-    return Assignment(
-        tuple(ways), *ends, Optimal(asked, Aim("request", {"prefill": 1.0, "decode": 1.0})).blocks.shares, 1 + seed % 2
-    )
+    shares = Optimal(asked, Aim("request", {"prefill": 1.0, "decode": 1.0})).blocks.shares
+    placed = place(asked.frame, Assignment(tuple(ways), *ends, shares))
+    ahead = placed.schedule.prefetch * (1 + seed % 2)
+    return as_plan(replace(placed, schedule=placed.schedule.model_copy(update={"prefetch": ahead})))
 
 
 @pytest.mark.parametrize("seed", some_of(12, 6))
 def test_any_composition_makes_the_tokens_of_the_cpu_alone(checkpoints, alone, seed):
     family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
     asked = question(family, batch)
-    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    plan = drawn(asked, seed)
     check(outcome(checkpoints(family), plan), alone(checkpoints(family), asked))
 
 
@@ -99,7 +101,7 @@ def test_prompts_that_pass_chunk_by_chunk_make_the_same_tokens(checkpoints, alon
     """Whatever is offered for them is executed, halves of blocks that both sides share too."""
     family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
     asked = question(family, batch, prompt=150)
-    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    plan = drawn(asked, seed)
     check(outcome(checkpoints(family), plan), alone(checkpoints(family), asked))
 
 
@@ -112,7 +114,7 @@ def test_weights_in_storage_make_the_same_tokens(checkpoints, alone, tmp_path, s
     asked = question(family, batch, with_storage(make_hardware(), *names, direct=direct))
     store = store_of(asked.frame.roles, "direct" if direct else None)
     asked = replace(asked, frame=replace(asked.frame, store=store))
-    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    plan = drawn(asked, seed)
     assert {rule.memory for rule in plan.residence} >= {"nvme0"}
     found = outcome(checkpoints(family), plan, *(tmp_path for _ in names[:1]))
     check(found, alone(checkpoints(family), asked))
@@ -133,6 +135,6 @@ def test_weights_in_groups_make_the_same_tokens(quantised, alone, tmp_path, seed
     asked = question(family, batch, with_storage(make_hardware(), "nvme0", direct=False))
     store = store_of(asked.frame.roles) if stored else None
     asked = replace(asked, frame=replace(asked.frame, store=store, quarters=("weights",)))
-    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    plan = drawn(asked, seed)
     assert "q4" in {rule.format for rule in plan.residence}
     check(outcome(quantised[family], plan, *[tmp_path] * stored), alone(quantised[family], asked))

@@ -68,7 +68,7 @@ def test_prices_are_finite_differences(rooms):
         sign, found = (1, -1)[number % 2], priced(near, solved, quantity)
         unit, slope = quantity.size / solved.seconds, found.more if sign > 0 else found.less
         other = on_machine(near.question, quantity, 1 + sign * slope.step)
-        fresh = DivisibleQuestion(divisible_blocks(other, near.blocks), other, STEP, near.ahead, near.among).solved()
+        fresh = DivisibleQuestion(divisible_blocks(other, near.blocks), other, STEP, near.among).solved()
         difference = (solved.seconds - fresh.seconds) / (sign * slope.step)
         assert slope.price * unit == pytest.approx(difference / solved.seconds, rel=0.05, abs=1e-4), quantity
 

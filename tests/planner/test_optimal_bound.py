@@ -78,11 +78,11 @@ def compared_with_blocks(optimal, aim, draws):
     for _ in range(draws):
         ways = chance.sample(range(len(blocks.ways)), chance.randint(1, 3))
         rows = [chance.choice(ways) for _ in range(blocks.count)]
-        ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
-        chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead)
+        ends = chance.choice(blocks.arrangements)
+        chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares)
         found = predicted(optimal.question, chosen, aim)
         if found is not None:
-            room = Compositions(blocks, ahead).room(ends, aim).room
+            room = Compositions(blocks).room(ends, aim).room
             lanes = room.ends + sum(blocks.exact(row) for row in rows)
             assert lanes.max() <= found.seconds * (1 + 1e-9), (chosen, blocks.lanes[int(np.argmax(lanes))])
             compared += 1

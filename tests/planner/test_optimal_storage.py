@@ -97,7 +97,7 @@ def test_bytes_of_blocks_are_those_of_the_plan():
     optimal = Optimal(question(layers=4, batch=4), REQUEST)
     blocks, host = optimal.blocks, on_host(optimal.question.frame.model)
     base, none = uses(optimal, (host,) * 4), blocks.summed.kept[blocks.ways.index(host)]
-    buffers = blocks.buffers(2)
+    buffers = blocks.buffers
     for way in stored_ways(optimal, 4, 20):
         row, found = blocks.ways.index(way), uses(optimal, (way, host, host, host))
         kept = blocks.summed.kept[row] - none

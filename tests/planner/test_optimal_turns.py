@@ -10,7 +10,7 @@ from questions import asked, simulated
 from helmsman.lowering.lower import lower
 from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.strategies.optimal.configurations.block_ways import on_accelerator
-from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.rules import BUFFERS, Assignment, place
 from helmsman.planner.strategies.optimal.order.order import seconds
 from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.search.tracks import Tracks
@@ -30,8 +30,8 @@ def drawn(optimal: Optimal, chance: random.Random) -> tuple[Assignment, tuple[in
     ways = [chance.randrange(len(blocks.ways)) for _ in range(chance.randint(1, 3))]
     ways += [blocks.ways.index(on_accelerator(blocks.frame.model))] * chance.randint(0, 1)
     rows = tuple(chance.choice(ways) for _ in range(blocks.count))
-    ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
-    return Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead), rows
+    ends = chance.choice(blocks.arrangements)
+    return Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares), rows
 
 
 def with_store(question: Question) -> Question:
@@ -63,7 +63,7 @@ def test_passes_take_what_tasks_of_their_plans_take_one_after_the_other_on_every
         for _ in range(3):
             chosen, rows = drawn(optimal, chance)
             graph = lower(place(blocks.frame, chosen), blocks.members[0].iteration(phase))
-            took = stages.seconds((chosen.embedding, chosen.output), rows, 1 + chosen.prefetch)
+            took = stages.seconds((chosen.embedding, chosen.output), rows, BUFFERS)
             between = blocks.costs.between()
             alone = makespan(graph, lambda task: blocks.costs.price(task).mid, between=between)
             thread = sum(between.thread.seconds(task, blocks.costs.price(task).mid) for task in graph.tasks)
@@ -81,7 +81,7 @@ def test_estimates_are_what_the_simulator_replays_to_within_a_hundredth():
     for chosen in (optimal.finalists[0].chosen, *(drawn(optimal, chance)[0] for _ in range(4))):
         ends, rows = (chosen.embedding, chosen.output), [blocks.ways.index(way) for way in chosen.blocks]
         for _ in range(2):
-            took = seconds(rows, tracks.track(ends, STEP.weights), 1 + chosen.prefetch)
+            took = seconds(rows, tracks.track(ends, STEP.weights), BUFFERS)
             again = replace(chosen, blocks=tuple(blocks.ways[row] for row in rows))
             assert took == pytest.approx(simulated(question, place(question.frame, again)), rel=0.01)
             chance.shuffle(rows)

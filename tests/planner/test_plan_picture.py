@@ -6,7 +6,7 @@ import pytest
 
 import helmsman
 from helmsman.planner.words.explain import explain
-from helmsman.planner.words.plan_picture import picture
+from helmsman.planner.words.plan_picture import _letters, picture
 from helmsman.schemas.plan import Plan
 
 LENGTHS = {"prompt_tokens": 64, "output_tokens": 16}
@@ -50,6 +50,15 @@ def test_several_gpus_are_numbered() -> None:
     text = "\n".join(picture(plan))
     assert set("".join(text.splitlines()[0].split()[1:])) == {"0", "1"}
     assert "on the GPU cuda1" in text
+
+
+def test_as_many_gpus_as_a_machine_may_have_differ_in_one_letter() -> None:
+    machine = helmsman.load_hardware("h100x2-hgx")
+    cpu, gpu, _ = machine.devices
+    many = (cpu, *(gpu.model_copy(update={"name": f"cuda{number}"}) for number in range(63)))
+    letters = _letters(machine.model_copy(update={"devices": many}))
+    assert len(set(letters.values()) - {"x", "~"}) == len(many)
+    assert {len(letter) for letter in letters.values()} == {1} and letters[cpu.name] == "C"
 
 
 def test_bars_are_of_what_is_available_and_told_apart() -> None:

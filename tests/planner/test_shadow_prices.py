@@ -45,15 +45,13 @@ def near(question, aim=STEP, count=30):
     alone = [on_accelerator(model, not streams, "host" if streams else "accelerator"), on_accelerator(model)]
     rows = [blocks.ways.index(each) for each in (*alone, on_host(model))]
     sampled = random.Random(0).sample(sorted(beside(blocks, alone)), min(count, len(beside(blocks, alone))))
-    return DivisibleQuestion(blocks, question, aim, 1, np.union1d(rows, sampled))
+    return DivisibleQuestion(blocks, question, aim, np.union1d(rows, sampled))
 
 
 def difference(question, solved, quantity, factor):
     """Seconds saved by a base unit more, where a machine with so much more is asked about from nothing."""
     other = on_machine(question.question, quantity, factor)
-    fresh = DivisibleQuestion(
-        divisible_blocks(other, question.blocks), other, question.aim, question.ahead, question.among
-    )
+    fresh = DivisibleQuestion(divisible_blocks(other, question.blocks), other, question.aim, question.among)
     return (solved.seconds - fresh.solved().seconds) / ((factor - 1) * quantity.size)
 
 
@@ -143,7 +141,7 @@ def test_the_divisible_value_bounds_the_plan():
     optimal = Optimal(asked("opt-125m", vram=150 * MB), STEP)
     best = optimal.finalists[0]
     blocks = divisible_blocks(optimal.question, optimal.blocks)
-    found = DivisibleQuestion(blocks, optimal.question, STEP, 1, beside(blocks, best.chosen.blocks)).solved()
+    found = DivisibleQuestion(blocks, optimal.question, STEP, beside(blocks, best.chosen.blocks)).solved()
     assert found.seconds <= best.seconds * 1.01
 
 

@@ -11,11 +11,12 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.replay_report import Waits
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.synchronisation import Synchronisation, counted, synchronisation
+from helmsman.simulator.synchronisation import counted, synchronisation
 
 
-def split(start: int, stop: int, batches: int = 1) -> Synchronisation:
+def split(start: int, stop: int, batches: int = 1) -> Waits:
     """OPT-30B with units [start, stop) of its eleven operations on the GPU."""
     work = Workload(prompt_tokens=512, output_tokens=32, batch=8, batches=batches, context=544)
     frame = Frame(load_model("opt-30b"), roles(load_hardware("a4000-7950x", None)), work)

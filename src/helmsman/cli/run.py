@@ -194,8 +194,9 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
         measurement = trace(plan, measured)
         with whole_file(args.trace) as stream:
             write_trace(measurement, stream)
-    told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
-    emit(args, document(measured, text, args.stop).to_json(), lambda: "\n".join(told))
+    report = document(measured, text, args.stop)
+    told = lines(report, streamed) + ([f"trace     {args.trace}"] if args.trace else [])
+    emit(args, report.to_json(), lambda: "\n".join(told))
 
 
 def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:

@@ -33,8 +33,7 @@ FramedAssignment = tuple[Frame, Assignment]
 
 def contents(frame: Frame, chosen: Assignment) -> Hashable:
     """Return what is equal for assignments that differ in the order of their blocks alone."""
-    ahead = chosen.prefetch if any(way.streams for way in chosen.blocks) else 0
-    return frozenset(Counter(chosen.blocks).items()), chosen.embedding, chosen.output, ahead, frame.roles.host.name
+    return frozenset(Counter(chosen.blocks).items()), chosen.embedding, chosen.output, frame.roles.host.name
 
 
 def told_apart(every: Sequence[FramedAssignment]) -> Iterator[str]:
@@ -51,8 +50,6 @@ def _differences(first: FramedAssignment, other: FramedAssignment) -> Iterator[s
     for what, mine, its in (("embedding", one.embedding, two.embedding), ("output", one.output, two.output)):
         if mine != its:
             yield f"{what} on the {its if isinstance(its, str) else frame.roles.accelerators[its].name}"
-    if one.prefetch != two.prefetch:
-        yield f"{two.prefetch} {'block' if two.prefetch == 1 else 'blocks'} ahead"
     here, there = Counter(one.blocks), Counter(two.blocks)
     yield from (f"{count} more {_exactly(frame, way)}" for way, count in (there - here).items())
     if other[0].roles.host != frame.roles.host:

@@ -31,17 +31,21 @@ Ends = tuple[Side, Side]
 Shares = Mapping[Division, Mapping[str, float]]
 """By division and operation, which share of its rows the accelerator computes where the host has the others."""
 
+PREFETCH = 1
+"""The number of blocks ahead for which something may come."""
+
+BUFFERS = 1 + PREFETCH
+"""The number of blocks of an accelerator for which there is room for what comes."""
+
 
 @dataclass(frozen=True)
 class Assignment:
-    """A way for every block, and where the ends of the model live and run. `shares`: by accelerator; `prefetch`: how
-    many blocks ahead something may come."""
+    """A way for every block, and where the ends of the model live and run. `shares`: by accelerator."""
 
     blocks: tuple[BlockWay, ...]
     embedding: Side
     output: Side
     shares: Mapping[int, Shares]
-    prefetch: int = 1
 
 
 def place(frame: Frame, chosen: Assignment) -> Placement:
@@ -72,7 +76,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
         schedule=Schedule(
             order="layer-major" if frame.workload.batches > 1 else "token-major",
             overlap="next-layer" if streams else "none",
-            prefetch=chosen.prefetch if streams else 0,
+            prefetch=PREFETCH if streams else 0,
         ),
     )
     own = exceptions(placed, frame.formats) if frame.formats else ()

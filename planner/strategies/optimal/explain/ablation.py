@@ -72,39 +72,37 @@ def _free(rule: Rule, known: list[_Plan]) -> list[_Plan]:
 def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: list[_Plan]) -> Iterator[_Plan]:
     """The best compositions without a rule, where a known plan is not as good as the best one already."""
     blocks, least = optimal.blocks, min((plan.seconds for plan in _free(rule, known)), default=inf)
-    for space in _spaces(blocks, best.chosen.prefetch, rule) if least > took * (1 + SLACK) else ():
+    for space in _spaces(blocks, rule) if least > took * (1 + SLACK) else ():
         for ends, composition in space.search(optimal.aim, beat=least).best[:1]:
             counts = space.counted(composition)
             rows = space.blocks.spread(counts) if isinstance(space.blocks, SymmetricWays) else counts
             ways = tuple(blocks.ways[row] for row in Counter(rows).elements())
-            chosen = Assignment(ways, *ends, blocks.shares, best.chosen.prefetch)
+            chosen = Assignment(ways, *ends, blocks.shares)
             least = min(least, composition.seconds)
             yield _Plan(
                 composition.seconds, Finalist(optimal.question, chosen, composition.seconds, composition.seconds)
             )
 
 
-def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]:
+def _spaces(blocks: AllBlocks, rule: Rule) -> Iterator[Compositions]:
     """Yield what is composed without a rule: where accelerators are alike the part of each, and all with one to which
     anything comes, whichever that is."""
     free = np.array([not rule.uses(way) for way in blocks.ways])
     ends = tuple(arrangement for arrangement in blocks.everywhere if not rule.ends(arrangement))
     if not blocks.alike:
-        yield from _space(blocks, ahead, np.flatnonzero(free), ends)
+        yield from _space(blocks, np.flatnonzero(free), ends)
         return
     separate, several = SymmetricWays(blocks, "each"), range(len(blocks.members))
     places = np.array([[separate.places[int(row), on] for on in several] for row in separate.rows])
-    yield from _space(separate, ahead, np.flatnonzero(free[places].all(axis=1)), ends)
+    yield from _space(separate, np.flatnonzero(free[places].all(axis=1)), ends)
     for on in several:
         rows = blocks.lopsided(on)
-        yield from _space(blocks, ahead, rows[free[rows]], ends)
+        yield from _space(blocks, rows[free[rows]], ends)
 
 
-def _space(
-    blocks: AllBlocks | SymmetricWays, ahead: int, among: Chosen, arrangements: tuple[Ends, ...]
-) -> Iterator[Compositions]:
+def _space(blocks: AllBlocks | SymmetricWays, among: Chosen, arrangements: tuple[Ends, ...]) -> Iterator[Compositions]:
     if len(among):
-        yield Compositions(blocks, ahead, among=among, arrangements=arrangements)
+        yield Compositions(blocks, among=among, arrangements=arrangements)
 
 
 def _seconds(optimal: Optimal, finalist: Finalist) -> float:
@@ -113,7 +111,7 @@ def _seconds(optimal: Optimal, finalist: Finalist) -> float:
         return finalist.seconds
     blocks, chosen = optimal.blocks, finalist.chosen
     rows = Counter(blocks.ways.index(way) for way in chosen.blocks)
-    own = Compositions(blocks, chosen.prefetch, among=np.array(sorted(rows)))
+    own = Compositions(blocks, among=np.array(sorted(rows)))
     room = own.room((chosen.embedding, chosen.output), optimal.aim).room
     return float(room.seconds(room.ends + sum(count * blocks.exact(row) for row, count in rows.items())))
 

@@ -82,7 +82,6 @@ class DivisibleQuestion:
     blocks: AllBlocks
     question: Question
     aim: Aim
-    ahead: int
     among: Chosen
     less: Mapping[str, int] = field(default_factory=dict)
 
@@ -127,7 +126,7 @@ class DivisibleQuestion:
     @cached_property
     def compositions(self) -> Compositions:
         """Return what is composed."""
-        return Compositions(self.blocks, self.ahead, less=dict(self.less), among=self.among)
+        return Compositions(self.blocks, less=dict(self.less), among=self.among)
 
     def _room(self, ends: Ends) -> tuple[Room, Chosen]:
         """Return what there is beside what is on its way, and which lanes are limited."""

@@ -83,7 +83,7 @@ def near_to(optimal: Optimal, best: Finalist) -> NearbyQuestion:
     blocks = divisible_blocks(optimal.question, optimal.blocks)
     blocks = blocks.only(beside(blocks, best.chosen.blocks))
     among = np.arange(len(blocks.ways))
-    return DivisibleQuestion(blocks, optimal.question, optimal.aim, best.chosen.prefetch, among)
+    return DivisibleQuestion(blocks, optimal.question, optimal.aim, among)
 
 
 def _solved(optimal: Optimal, best: Finalist) -> tuple[NearbyQuestion, DivisibleSolution]:

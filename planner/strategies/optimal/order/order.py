@@ -10,9 +10,6 @@ from helmsman.planner.strategies.optimal.order.flow import flow_seconds, flows
 from helmsman.planner.strategies.optimal.order.pace import HOST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_LEADS = (1, 2, 3, 5, 8, 12)
-"""The numbers of blocks, those for which least comes, that may begin a pass: nothing is on its way yet."""
-
 _RUNS = (1, 2, 4, 8)
 """The numbers of ranges into which the blocks of each device are divided."""
 
@@ -21,40 +18,24 @@ _PERMUTED = 4
 _MAX_EXCHANGES = 6
 """The number of exchanges of neighbours, at most."""
 
-Pattern = tuple[int, float]
-"""How many blocks begin the pass, and an offset."""
-
 
 @dataclass(frozen=True, slots=True)
 class BlockOrder:
-    """Blocks in order, by way, their `seconds`, and the pattern that they follow."""
+    """Blocks in order, by way, and their `seconds`."""
 
     rows: tuple[int, ...]
     seconds: float
-    pattern: Pattern
 
 
 def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[BlockOrder]:
     """Return the best order among patterns for each of `many` counts of blocks by way.
 
-    Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others,
-    after some for which least comes."""
-    best = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
-    leads = [[one.pattern, *((lead, one.pattern[1]) for lead in _LEADS)] for one in best]
-    return _best(many, leads, track, buffers)
-
-
-def _best(
-    many: Sequence[Mapping[int, int]], patterns: Sequence[Sequence[Pattern]], track: Track, buffers: int
-) -> list[BlockOrder]:
-    """For each of many the best of its patterns."""
-    pairs = [(place, pattern) for place, of in enumerate(patterns) for pattern in of]
-    orders = [_patterned(many[place], track, pattern) for place, pattern in pairs]
-    fastest: dict[int, BlockOrder] = {}
-    for (place, pattern), rows, took in zip(pairs, orders, timed(orders, track, buffers), strict=True):
-        if place not in fastest or took < fastest[place].seconds:
-            fastest[place] = BlockOrder(rows, took, pattern)
-    return [fastest[place] for place in range(len(many))]
+    Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others."""
+    orders = [tuple(_spread(counts, track.pace, offset)) for counts in many for offset in _OFFSETS]
+    arranged = list(map(BlockOrder, orders, timed(orders, track, buffers)))
+    step = len(_OFFSETS)
+    patterns = (arranged[first : first + step] for first in range(0, len(arranged), step))
+    return [min(patterned, key=lambda order: order.seconds) for patterned in patterns]
 
 
 def lined_up(known: BlockOrder, counts: Mapping[int, int], track: Track, buffers: int) -> BlockOrder:
@@ -65,7 +46,7 @@ def lined_up(known: BlockOrder, counts: Mapping[int, int], track: Track, buffers
     best = orders[took.index(min(took))]
     if track.single(counts):
         best = exchanged(best, track, buffers)
-    return BlockOrder(best, seconds(best, track, buffers), known.pattern)
+    return BlockOrder(best, seconds(best, track, buffers))
 
 
 def _in_ranges(counts: Mapping[int, int], track: Track) -> Iterator[tuple[int, ...]]:
@@ -76,14 +57,6 @@ def _in_ranges(counts: Mapping[int, int], track: Track) -> Iterator[tuple[int, .
 
 def _several(counts: Mapping[int, int], track: Track) -> bool:
     return len({track.pace[way].on for way in counts} - {HOST}) > 1
-
-
-def _patterned(counts: Mapping[int, int], track: Track, pattern: Pattern) -> tuple[int, ...]:
-    lead, offset = pattern
-    least = min(counts, key=lambda way: (track.pace[way].link, -track.pace[way].chain))
-    lead = max(0, min(lead, counts[least] - 1))
-    rest = {**counts, least: counts[least] - lead}
-    return (*(least,) * lead, *_spread(rest, track.pace, offset))
 
 
 def timed(orders: Sequence[Sequence[int]], track: Track, buffers: int) -> list[float]:

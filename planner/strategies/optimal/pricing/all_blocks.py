@@ -160,9 +160,10 @@ class AllBlocks:
         """Kinds of what is on its way."""
         return self._memories.flows
 
-    def buffers(self, blocks: int) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks."""
-        return self._memories.buffers(blocks)
+    @property
+    def buffers(self) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories)."""
+        return self._memories.buffers
 
     @cached_property
     def _memories(self) -> JoinedMemories:

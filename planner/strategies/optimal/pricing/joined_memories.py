@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.memory.buffers import STOPS
+from helmsman.planner.strategies.optimal.configurations.rules import BUFFERS
 from helmsman.planner.strategies.optimal.program.ways import Numbers
 from helmsman.planner.strategies.streaming.place import Frame
 
@@ -37,13 +38,14 @@ class JoinedMemories:
         width = self.flows // len(self.frame.roles.accelerators)
         return slice(on * width, (on + 1) * width)
 
-    def buffers(self, blocks: int) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;
-        what stops in host memory does so in buffers of its own."""
+    @property
+    def buffers(self) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories); what stops in host memory does so in
+        buffers of its own."""
         result = np.zeros((self.flows, len(self.names)))
         for on, device in enumerate(self.frame.roles.accelerators):
             stream = self.coming(on)
-            result[stream.start : stream.start + _STREAMED, self.names.index(device.memory)] = blocks
+            result[stream.start : stream.start + _STREAMED, self.names.index(device.memory)] = BUFFERS
             result[stream.start + _STREAMED : stream.stop, 0] = STOPS
         return result
 

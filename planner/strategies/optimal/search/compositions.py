@@ -75,13 +75,12 @@ class SearchResult:
 
 @dataclass(eq=False)
 class Compositions:
-    """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
-    how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
-    known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not
-    anywhere; `lost` (ways of the blocks, lanes): seconds of waiting that are taken to be lost in order."""
+    """The search over one question's blocks. `effort`: how many partial compositions are followed at most; `less`: by
+    memory, bytes that must stay free beside what is known here; `among`: rows of the ways, if not all are allowed;
+    `arrangements`: where the ends may be, if not anywhere; `lost` (ways of the blocks, lanes): seconds of waiting that
+    are taken to be lost in order."""
 
     blocks: AllBlocks | SymmetricWays
-    prefetch: int = 1
     effort: int = EFFORT
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
@@ -220,7 +219,7 @@ class Compositions:
         limited = np.flatnonzero(np.isfinite(limits))
         seconds, free = self.blocks.ends(*ends), self.blocks.free(ends)
         free = free - [self.less.get(name, 0) for name in self.blocks.memories]
-        buffers = self.blocks.buffers(1 + self.prefetch)
+        buffers = self.blocks.buffers
         room = Room(
             blocks=self.blocks.count,
             ends=seconds,

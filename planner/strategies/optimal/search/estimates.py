@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.configurations.rules import Ends
+from helmsman.planner.strategies.optimal.configurations.rules import BUFFERS, Ends
 from helmsman.planner.strategies.optimal.order.order import BlockOrder, arranged_each, lined_up
 from helmsman.planner.strategies.optimal.order.pace import Track
 from helmsman.planner.strategies.optimal.program.compose import Composition
@@ -44,7 +44,7 @@ class OrderEstimator:
         """Return the estimates of compositions, each in its best order: the seconds to which it adds up, and those that
         its order adds to its phases."""
         counts = [self.space.counted(composition) for composition in compositions]
-        orders = arranged_each(counts, self.track, self._buffers)
+        orders = arranged_each(counts, self.track, BUFFERS)
         return [self._estimated(one, order) for one, order in zip(compositions, orders, strict=True)]
 
     def lined_up(self, estimate: OrderEstimate) -> OrderEstimate:
@@ -52,11 +52,7 @@ class OrderEstimator:
         if estimate.seconds <= estimate.composition.seconds * (1 + _LESS):
             return estimate
         counts = self.space.counted(estimate.composition)
-        return self._estimated(estimate.composition, lined_up(estimate.arranged, counts, self.track, self._buffers))
-
-    @property
-    def _buffers(self) -> int:
-        return 1 + self.space.prefetch
+        return self._estimated(estimate.composition, lined_up(estimate.arranged, counts, self.track, BUFFERS))
 
     def _estimated(self, composition: Composition, arranged: BlockOrder) -> OrderEstimate:
         space = self.space

@@ -14,13 +14,12 @@ from helmsman.planner.strategies.optimal.configurations.rules import Assignment,
 from helmsman.planner.strategies.optimal.configurations.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.configurations.too_large import too_large
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
-from helmsman.planner.strategies.optimal.program.ways import Chosen
 from helmsman.planner.strategies.optimal.search.compositions import EFFORT, Aim, Compositions, SearchResult
 from helmsman.planner.strategies.optimal.search.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.search.minimum_memory import MinimumMemory, saving
 from helmsman.planner.strategies.optimal.search.mixed_bound import MixedBound
 from helmsman.planner.strategies.optimal.search.order_search import OrderSearch
-from helmsman.planner.strategies.optimal.search.search_portfolio import ALL, Among, Try, tried
+from helmsman.planner.strategies.optimal.search.search_portfolio import ALL, SMOOTH, Try, tried
 from helmsman.planner.strategies.optimal.search.symmetry import SymmetricWays
 from helmsman.planner.strategies.optimal.search.tracks import Tracks
 from helmsman.planner.strategies.streaming.place import Frame
@@ -29,17 +28,11 @@ from helmsman.planner.strategies.streaming.question import Question
 _GOOD_GAP = 0.005
 """The gap to its bound, as a share, up to which a plan needs no other room for what is on its way."""
 
-_EVEN_RATIO = 1.3
-"""The ratio to the mean seconds of the link up to which a block asks evenly for it."""
-
 _FAR_GAP = 0.03
 """The gap to the bound, as a share, above which compositions must keep `_LIMIT_SHARES` of the limits."""
 
 _LIMIT_SHARES = (0.95, 0.9, 0.82, 0.74)
 """The shares of limits that compositions must keep, one after the other."""
-
-_AGAIN = Try(1, 1.7, "any", 0.0)
-"""The ways among which these are composed."""
 
 _MOST_TRIES = 3
 """The number of times at most that a search is repeated with less room."""
@@ -76,13 +69,12 @@ class Finalists:
     def _composed(self) -> tuple[tuple[Finalist, ...], float]:
         """The same, where blocks may be divided."""
         finalists, bound, alone = list(self.alone), self.floor, least(self.alone)
-        for attempt in tried(self.blocks.frame, quarters(self.question.frame), "prefill" in self.aim.phases):
+        for attempt in tried(self.blocks.frame, "prefill" in self.aim.phases):
             best = least(finalists)
             if best <= min(alone, bound) * (1 + _GOOD_GAP):
                 break
             space = self._space(attempt)
             composed = self._search(space, best)
-            self._searched[attempt] = space, composed
             finalists += self._order.finalists(space, composed, best)
             if attempt == ALL:
                 bound = max(bound, composed.bound)
@@ -91,7 +83,7 @@ class Finalists:
                 if not finalists:
                     return (), self.floor
         bound = min(alone, bound)
-        if self.aim.limits and self._searched and least(finalists) > bound * (1 + _FAR_GAP):
+        if self.aim.limits and least(finalists) > bound * (1 + _FAR_GAP):
             finalists += self._within_less(least(finalists))
         return (*finalists, *self._of_fewer(least(finalists), bound)), bound
 
@@ -122,7 +114,7 @@ class Finalists:
         """Yield what keeps lower limits as it adds up: what comes late adds to that."""
         for share in _LIMIT_SHARES:
             limits = {phase: share * limit for phase, limit in self.aim.limits.items()}
-            space, aim = self._space(_AGAIN), replace(self.aim, limits=limits)
+            space, aim = self._space(SMOOTH), replace(self.aim, limits=limits)
             near = list(self._order.finalists(space, space.search(aim, self._floors, beat), beat, aim))
             beat = min(beat, least(near))
             yield from near
@@ -168,10 +160,6 @@ class Finalists:
             sorted((finalist for finalist in whole if finalist is not None), key=lambda finalist: finalist.seconds)
         )
 
-    @cached_property
-    def _searched(self) -> dict[Try, tuple[Compositions, SearchResult]]:
-        return {}
-
     def _search(self, space: Compositions, beat: float) -> SearchResult:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
@@ -190,37 +178,18 @@ class Finalists:
             return {}
         ends, composition = result.best[0]
         counts = space.counted(composition)
-        best = self._order.assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
+        best = self._order.assignment(ends, [row for row, count in counts.items() for _ in range(count)])
         return self.question.lacks(place(self.question.frame, best))
 
     def _space(self, attempt: Try) -> Compositions:
-        """Return what is composed: where accelerators are alike and ways must be smooth, all with one to which anything
-        comes."""
-        smooth = np.intersect1d(self._tracks.smooth(attempt.most, self.aim.leading), self._rows(attempt.among))
+        """Return what is composed."""
+        among = self._tracks.smooth(attempt.most, self.aim.leading)
+        if attempt.undivided:
+            among &= [way.prompt != "divided" for way in self.blocks.ways]
         if attempt.near:
-            smooth = np.intersect1d(smooth, np.flatnonzero([not way.stored for way in self.blocks.ways]))
-        if self.blocks.alike and attempt.most < inf:
-            smooth = np.intersect1d(smooth, self.blocks.lopsided())
+            among &= [not way.stored for way in self.blocks.ways]
         waiting = attempt.lost * self._tracks.waiting if attempt.lost else None
-        return Compositions(self.blocks, attempt.ahead, self.effort, among=smooth, lost=waiting)
-
-    def _rows(self, among: Among) -> Chosen:
-        """The rows of such ways."""
-        if among == "any":
-            return np.arange(len(self.blocks.ways))
-        if among == "even":
-            return self._even
-        if among == "undivided":
-            return np.flatnonzero([way.prompt != "divided" for way in self.blocks.ways])
-        return np.flatnonzero(["resident" not in way.q4 for way in self.blocks.ways])
-
-    @cached_property
-    def _even(self) -> Chosen:
-        """Ways whose link is not busy for much longer than on average in the best composition of all."""
-        (space, result), link = self._searched[ALL], self._tracks.coming(self.aim.leading)
-        counts = (pair for _, composition in result.best[:1] for pair in composition.counts)
-        mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
-        return np.flatnonzero(link <= max(_EVEN_RATIO * mean, link[link >= mean].min(initial=0.0)))
+        return Compositions(self.blocks, effort=self.effort, among=np.flatnonzero(among), lost=waiting)
 
     @property
     def floor(self) -> float:

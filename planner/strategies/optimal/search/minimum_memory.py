@@ -114,7 +114,7 @@ class MinimumMemory:
     @property
     def _buffers(self) -> Iterator[Numbers]:
         """By flow, bytes of buffers of each level (levels, memories)."""
-        for levels, buffer in zip(self._levels, self.blocks.buffers(2), strict=True):
+        for levels, buffer in zip(self._levels, self.blocks.buffers, strict=True):
             yield np.outer(levels, buffer)
 
     @cached_property

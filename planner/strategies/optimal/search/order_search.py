@@ -64,7 +64,7 @@ class OrderSearch:
             worse = estimate.seconds > best[0][0].seconds * (1 + _DISTINCT_SHARE) and self._several
             if worse or estimate.seconds >= beat * self._worse:
                 return
-            yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
+            yield from self.once(self.assignment(ends, estimate.arranged.rows))
 
     def _of_every_kind(
         self, estimates: Sequence[tuple[OrderEstimate, OrderEstimator]], beat: float
@@ -78,7 +78,7 @@ class OrderSearch:
             kind = self._kind(estimate)
             kinds[kind] = kinds.get(kind, 0) + 1
             if kinds[kind] <= (_MOST_ORDERED_OF_SEVERAL if self._several else _MOST_PREDICTED):
-                for finalist in self.once(self.assignment(estimator.space, estimator.ends, estimate.arranged.rows)):
+                for finalist in self.once(self.assignment(estimator.ends, estimate.arranged.rows)):
                     beat = min(beat, finalist.seconds)
                     yield finalist
 
@@ -92,10 +92,10 @@ class OrderSearch:
         most = max(rows, key=lambda row: rows[row])
         return self.tracks.blocks.ways[most].parts, (rows[self._resident] if self._resident != most else 0).bit_length()
 
-    def assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
-        """Blocks in order by row, as a composition of a space."""
+    def assignment(self, ends: Ends, rows: Sequence[int]) -> Assignment:
+        """Blocks in order by row, with the ends of the model where they are."""
         blocks = tuple(self.tracks.blocks.ways[row] for row in rows)
-        return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
+        return Assignment(blocks, *ends, self.tracks.blocks.shares)
 
     def _estimates(
         self, space: Compositions, result: SearchResult, aim: Aim, beat: float
@@ -127,7 +127,7 @@ class OrderSearch:
 
     def once(self, chosen: Assignment) -> Iterator[Finalist]:
         """An assignment as it is predicted, unless it was before."""
-        key = chosen.blocks, chosen.embedding, chosen.output, chosen.prefetch
+        key = chosen.blocks, chosen.embedding, chosen.output
         if key not in self.seen:
             self.seen.add(key)
             finalist = predicted(self.question, chosen, self.aim)

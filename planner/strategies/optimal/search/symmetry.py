@@ -46,9 +46,10 @@ class SymmetricWays:
         """The host's and the first accelerator's, which stands for all."""
         return self.all.memories[:2]
 
-    def buffers(self, blocks: int) -> Numbers:
+    @property
+    def buffers(self) -> Numbers:
         """How many bytes of each memory a byte on its way takes (flows, memories): together at least once."""
-        return self.all.buffers(blocks)[: self._flows, : len(self.memories)]
+        return self.all.buffers[: self._flows, : len(self.memories)]
 
     @cached_property
     def summed(self) -> Ways:

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helmsman.lowering.streams import MemoryRoutes as Routes
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
@@ -14,7 +15,7 @@ from helmsman.planner.strategies.optimal.order.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.pricing.block_paces import BlockPaces
 from helmsman.planner.strategies.optimal.pricing.lowered_parts import CHAIN
-from helmsman.planner.strategies.optimal.program.ways import Chosen, Numbers
+from helmsman.planner.strategies.optimal.program.ways import Numbers
 from helmsman.planner.strategies.optimal.search.turn_stages import TurnStages
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.formats import size_of
@@ -32,9 +33,9 @@ class Tracks:
         worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
         return replace(self._track(ends, own), others=tuple(worth))
 
-    def smooth(self, most: float, phase: Phase) -> Chosen:
-        """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
-        return np.flatnonzero([pace.link <= most * pace.beside for pace in self._paces[phase]])
+    def smooth(self, most: float, phase: Phase) -> NDArray[np.bool_]:
+        """Whether a way's link works for at most so many times the seconds of the operations beside it (ways)."""
+        return np.array([pace.link <= most * pace.beside for pace in self._paces[phase]])
 
     @cached_property
     def waiting(self) -> Numbers:
@@ -52,10 +53,6 @@ class Tracks:
                 own = np.array([lane in carriers[on] for on, _ in blocks.rows])
                 result[:, column] = np.where(own, np.maximum(0.0, busy), 0.0)
         return result
-
-    def coming(self, phase: Phase) -> Numbers:
-        """Seconds (ways) of the link by which most comes for a block."""
-        return np.array([pace.link for pace in self._paces[phase]])
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
