@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from helmsman.analysis.characterise import Character
+from benchmarks.characters import Character
 from helmsman.analysis.plots.picture import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, caption, new_figure
 
 if TYPE_CHECKING:

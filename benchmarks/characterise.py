@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.character_plot import draw_characters
-from helmsman.analysis.characterise import Character, characterise
+from benchmarks.characters import Character, characterise
 from helmsman.analysis.plots.picture import image, image_format
 from helmsman.hwdb.load_model import load_model
 

@@ -79,7 +79,7 @@ PLACE = Task._fields.index("layer")
 
 
 class Pass(Protocol):
-    """One pass over the model, of sequences that are alike (Iteration) or not (ServingIteration)."""
+    """One pass over the model, of sequences that are alike (`scheduler.iteration.Iteration`) or not."""
 
     @property
     def index(self) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/helmsman"
 
-SHARED_CLASS_NAMES = frozenset({"Cohort", "Part", "Region", "Seconds"})
+SHARED_CLASS_NAMES = frozenset({"Part", "Region", "Seconds"})
 """Class names that two files may have; 20 at most."""
 
 MAX_SHARED_CLASS_NAMES = 20

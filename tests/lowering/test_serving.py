@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from lowered_serving import lower_serving
 from serving import serving_plan
+from serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.scheduler.iteration import Iteration
-from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select

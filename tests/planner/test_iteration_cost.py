@@ -7,6 +7,7 @@ from iteration_times import gpu_only_seconds
 from lowered_serving import lower_serving
 from plans import make_hardware, sharing_hardware
 from served_plans import NEO_8B, NEO_70B, layer_split, neo
+from serving_iteration import ServingIteration, SubBatch
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
@@ -15,7 +16,6 @@ from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.pass_work import PassWork
-from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch
 from helmsman.timing.handovers import without_time_between
 
 GIB = 2**30

@@ -1,6 +1,5 @@
 import pytest
-
-from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
+from serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 
 MIXED = SubBatch((PromptChunk(10, 5), PromptChunk(4, home="cpu", ends=False)), (50, 60), (70,))
 HOST = SubBatch(cpu=(80, 90))

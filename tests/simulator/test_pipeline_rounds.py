@@ -16,6 +16,7 @@ from iteration_times import (
 from rounds import in_turn, staged
 from served_plans import layer_split
 from serving import work_of
+from serving_iteration import Cohort, Overlap, PromptChunk, ServingIteration, SubBatch
 
 from helmsman.hwdb.compose import compose
 from helmsman.lowering.graph import Task
@@ -25,7 +26,6 @@ from helmsman.planner.serving.pipeline_parallel import stage_layers
 from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.pass_work import PassWork
-from helmsman.scheduler.serving_iteration import Cohort, Overlap, PromptChunk, ServingIteration, SubBatch
 from helmsman.simulator.replay import Replay, replay
 
 EIGHT = compose("8x H100 SXM 80GB", "2x Intel Xeon Platinum 8462Y+", 2 * 10**12, None, peer=360e9)

@@ -9,6 +9,7 @@ from iteration_times import deferred_seconds, gpu_only_seconds, pipelined_second
 from lowered_serving import lower_serving
 from plans import sharing_hardware
 from serving import work_of
+from serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from serving_passes import pass_seconds
 
 from helmsman.hwdb.load_hardware import load_hardware
@@ -18,7 +19,6 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.scheduler.cost import IterationCost
-from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay

@@ -19,12 +19,12 @@ from iteration_times import (
 )
 from lowered_serving import lower_serving
 from serving import line, priced, random_cost, random_two, serving_plan, work_of
+from serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from serving_passes import pass_seconds, trace_passes
 
 from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.pass_work import PassWork
-from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.export import timeline_json
 from helmsman.simulator.replay import Replay, replay

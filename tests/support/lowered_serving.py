@@ -7,11 +7,11 @@ schedule: nothing else is decided here, and whatever does not wait for each othe
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from serving_iteration import Overlap, ServingIteration
 from serving_tasks import ServingTasks
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.placement import Placed, known
-from helmsman.scheduler.serving_iteration import Overlap, ServingIteration
 from helmsman.schemas.cache_use import PLAIN
 from helmsman.schemas.errors import BadInputError
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from lowered_serving import lower_serving
+from serving_iteration import ServingIteration
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
 from helmsman.planner.serving.pipeline_parallel import stage_layers
 from helmsman.planner.serving.replica import ReplicaOptions, replica_of
-from helmsman.scheduler.serving_iteration import ServingIteration
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
 
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from random import Random
 
 from plans import figure, make_hardware, make_plan
+from serving_iteration import PromptChunk, ServingIteration, SubBatch
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.serving_names import HOST_ATTENTION
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.pass_work import PassWork
-from helmsman.scheduler.serving_iteration import PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 

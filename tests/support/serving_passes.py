@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
+from serving_iteration import ServingIteration
+
 from helmsman.lowering.graph import TaskGraph
-from helmsman.scheduler.serving_iteration import ServingIteration
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Span
 from helmsman.simulator.replay import Price, Replay, replay, spans

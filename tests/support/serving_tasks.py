@@ -10,6 +10,8 @@ has a lane of the link to itself, so that it does not queue behind caches."""
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from serving_iteration import PromptChunk
+
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.caches import appended_sizes
 from helmsman.lowering.cargo import cargo
@@ -22,7 +24,6 @@ from helmsman.lowering.rules import kv_rule
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.lowering.streams import MemoryRoutes, tokens_home
 from helmsman.scheduler.iteration import Iteration, Phase
-from helmsman.scheduler.serving_iteration import PromptChunk
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import size_of
 

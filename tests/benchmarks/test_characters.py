@@ -1,8 +1,8 @@
 """Work against cache across architectures (Fig 3): closed forms for OPT-30B, and what GQA saves."""
 
 import pytest
+from benchmarks.characters import character, characterise
 
-from helmsman.analysis.characterise import character, characterise
 from helmsman.hwdb.load_model import load_model
 
 
