@@ -26,7 +26,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 
 _GOOD_GAP = 0.005
-"""The gap to its bound, as a share, up to which a plan needs no other room for what is on its way."""
+"""The gap to its bound, as a share, up to which a plan is good: nothing more is tried."""
 
 _FAR_GAP = 0.03
 """The gap to the bound, as a share, above which compositions must keep `_LIMIT_SHARES` of the limits."""
@@ -182,7 +182,7 @@ class Finalists:
         return self.question.lacks(place(self.question.frame, best))
 
     def _space(self, attempt: Try) -> Compositions:
-        """Return what is composed."""
+        """Return the search over the ways that a try allows."""
         among = self._tracks.smooth(attempt.most, self.aim.leading)
         if attempt.undivided:
             among &= [way.prompt != "divided" for way in self.blocks.ways]

@@ -1,4 +1,5 @@
-"""The searches for finalists: each asks for compositions that lose little where blocks follow each other."""
+"""The searches for finalists, one after the other until a plan is good (`finalists`): what adds up to least is often
+not what loses least where blocks follow each other."""
 
 from math import inf
 from typing import NamedTuple
@@ -7,9 +8,9 @@ from helmsman.planner.strategies.streaming.place import Frame
 
 
 class Try(NamedTuple):
-    """Which share of the time that a block's link and operations wait for each other is taken to be `lost`, for how
-    many times as long (`most`) as a block works what it waits for may come, whether prompts have no shares of their own
-    (`undivided`), and whether nothing comes from the store (`near`)."""
+    """One search. `lost`: the share of the waiting between link and operations that is added to each block's lanes;
+    `most`: the largest ratio of the seconds of a block's link to those of its operations; `undivided`: without blocks
+    whose prompts have shares of rows of their own; `near`: without blocks that read from the store."""
 
     lost: float = 0.0
     most: float = inf
@@ -18,16 +19,16 @@ class Try(NamedTuple):
 
 
 FIRST = Try(lost=0.05)
-"""Few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they add up to."""
+"""The first search: 5 % of waiting counts as lost, for few blocks run ahead."""
 
 ALL = Try()
 """All ways, as they add up: the search that bounds every composition."""
 
 SMOOTH = Try(most=1.7)
-"""Ways whose link keeps pace with their work: blocks that stream much and others that make up for it lose in order."""
+"""Ways whose link keeps pace with their work: mixtures of blocks that stream much and little wait in any order."""
 
 UNDIVIDED = Try(undivided=True)
-"""Where prompts count: what crosses between sides in prompts delays more than it adds up to."""
+"""Without divided prompts: what crosses between sides in prompts costs more than it adds up to."""
 
 
 def tried(frame: Frame, prompts: bool) -> tuple[Try, ...]:
