@@ -30,13 +30,13 @@ _Term = tuple[str, str]
 _Moments = Sequence[tuple[float, float]]
 
 
-def most_of(difference: ErrorParts) -> tuple[ErrorPart, ...]:
-    """Return the few parts that make up most of a difference."""
-    left, few = difference.seconds, 0
-    while few < min(MAX_SHOWN, len(difference.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(difference.seconds):
-        left -= difference.parts[few].seconds
+def most_of(error: ErrorParts) -> tuple[ErrorPart, ...]:
+    """Return the few parts that make up most of an error."""
+    left, few = error.seconds, 0
+    while few < min(MAX_SHOWN, len(error.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(error.seconds):
+        left -= error.parts[few].seconds
         few += 1
-    return difference.parts[: max(few, 1)]
+    return error.parts[: max(few, 1)]
 
 
 def difference(groups: Sequence[Sequence[MeasuredPass]]) -> ErrorParts:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from textwrap import shorten
 from typing import TYPE_CHECKING, Literal
 
 from helmsman.analysis.comparison_table import BY, cut, question_line, short_label, why_not
@@ -74,7 +73,7 @@ def _draw(axes: "Axes", middle: float, row: Row, comparison: Comparison, scale: 
     end = axes.get_xlim()[1]
     if row.planned is None:
         reason = f"{row.verdict.replace('-', ' ')}: {why_not(row, comparison.memory_names)}"
-        words = shorten(reason, _WORDS, placeholder=" …")
+        words = cut(reason, _WORDS)
         drawn = axes.text(0.006 * end, middle, words, fontsize=8.5, color=_FADED, va="center")
         drawn.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1.5})
         return

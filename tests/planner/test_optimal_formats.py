@@ -76,8 +76,8 @@ def test_bytes_of_blocks_are_those_of_the_plan():
         assert found[0] - base[0] == pytest.approx(blocks.summed.kept[row] - none)
         idle = replace(way, q4=(), resident=tuple(k != 3 for k in range(len(way.parts))), cache="accelerator")
         beside = uses(optimal, (replace(idle, parts=("accelerator",) * len(way.parts), prompt="alike"), *(host,) * 3))
-        coming = blocks.summed.coming[row] @ blocks.buffers
-        assert found[1][1] - beside[1][1] == pytest.approx(coming[1])
+        in_flight = blocks.summed.coming[row] @ blocks.buffers
+        assert found[1][1] - beside[1][1] == pytest.approx(in_flight[1])
 
 
 def uses(optimal: Optimal, ways: tuple[BlockWay, ...]) -> np.ndarray:

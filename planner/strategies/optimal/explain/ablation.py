@@ -50,7 +50,7 @@ def undone(optimal: Optimal, best: Finalist) -> tuple[Ablation, ...]:
     )
     ablations = []
     for rule in rules(optimal.question.frame, best.chosen):
-        known += _better(optimal, best, rule, took, known)
+        known += _better(optimal, rule, took, known)
         ablations.append(_without(rule, took, known))
     return tuple(sorted(ablations, key=lambda without: -inf if without.seconds is None else -without.seconds))
 
@@ -69,7 +69,7 @@ def _free(rule: Rule, known: list[_Plan]) -> list[_Plan]:
     return [plan for plan in known if not rule.kept_by(plan.finalist.chosen)]
 
 
-def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: list[_Plan]) -> Iterator[_Plan]:
+def _better(optimal: Optimal, rule: Rule, took: float, known: list[_Plan]) -> Iterator[_Plan]:
     """The best compositions without a rule, where a known plan is not as good as the best one already."""
     blocks, least = optimal.blocks, min((plan.seconds for plan in _free(rule, known)), default=inf)
     for space in _spaces(blocks, rule) if least > took * (1 + SLACK) else ():

@@ -162,7 +162,7 @@ class AllBlocks:
 
     @property
     def buffers(self) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories)."""
+        """Return the bytes of each memory that one byte in flight occupies (flows, memories)."""
         return self._memories.buffers
 
     @cached_property
@@ -204,10 +204,10 @@ class AllBlocks:
         """Blocks to be composed."""
         return self.frame.model.layers
 
-    def lopsided(self, to: int = -1) -> Chosen:
+    def lopsided(self, to: int) -> Chosen:
         """The rows of ways with which something comes to one accelerator only: others need no room for that."""
-        one, coming = range(len(self.members))[to], self.summed.coming.max(axis=1)
-        return np.flatnonzero([way.on == one or not coming[row] for row, way in enumerate(self.ways)])
+        coming = self.summed.coming.max(axis=1)
+        return np.flatnonzero([way.on == to or not coming[row] for row, way in enumerate(self.ways)])
 
     def free(self, ends: Ends) -> Numbers:
         """Bytes for blocks (memories): what is available without the ends and without buffers of devices that work."""

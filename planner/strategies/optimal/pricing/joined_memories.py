@@ -40,8 +40,8 @@ class JoinedMemories:
 
     @property
     def buffers(self) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories); what stops in host memory does so in
-        buffers of its own."""
+        """Return the bytes of each memory that one byte in flight occupies (flows, memories): in the buffers of an
+        accelerator, and in host memory where it stops on its way."""
         result = np.zeros((self.flows, len(self.names)))
         for on, device in enumerate(self.frame.roles.accelerators):
             stream = self.coming(on)

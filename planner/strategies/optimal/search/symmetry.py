@@ -48,7 +48,7 @@ class SymmetricWays:
 
     @property
     def buffers(self) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories): together at least once."""
+        """Return the bytes of each memory that a byte in flight occupies (flows, memories): together at least once."""
         return self.all.buffers[: self._flows, : len(self.memories)]
 
     @cached_property

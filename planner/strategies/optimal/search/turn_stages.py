@@ -16,7 +16,7 @@ from helmsman.lowering.lower import lower_turns
 from helmsman.lowering.placement import known
 from helmsman.lowering.stages import FIRST_OPS
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, on_accelerator, on_host
-from helmsman.planner.strategies.optimal.configurations.rules import Assignment, Ends, Side, place, streaming
+from helmsman.planner.strategies.optimal.configurations.rules import BUFFERS, Assignment, Ends, Side, place, streaming
 from helmsman.planner.strategies.optimal.order.pace import HOST
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.pricing.task_kinds import MOVING, brought
@@ -25,9 +25,6 @@ from helmsman.timing._clock import TurnStage, followed
 
 if TYPE_CHECKING:
     from helmsman.timing._clock import TimedTask
-
-_BLOCKS_BEFORE = 2
-"""The number of blocks before one that fill the buffers of its accelerator, so that what comes for it waits."""
 
 _BEGINNING = -1
 """The number of the beginning of the model among stages; blocks are numbered from 0, the output follows the last."""
@@ -114,8 +111,8 @@ class TurnStages:
         return self.lowered[key]
 
     def _filling(self, on: int, streams: bool) -> tuple[BlockWay, ...]:
-        """Blocks for which something comes to an accelerator, in passes in which anything does."""
-        return (replace(on_accelerator(self.blocks.frame.model, resident=False), on=on),) * (_BLOCKS_BEFORE * streams)
+        """Return as many blocks as fill the buffers of an accelerator, in passes in which anything comes."""
+        return (replace(on_accelerator(self.blocks.frame.model, resident=False), on=on),) * (BUFFERS * streams)
 
     def _leaving(self, left: Left) -> BlockWay:
         """A way to run a block that leaves the hidden state so: wholly on a device, or as the first that shares it."""
