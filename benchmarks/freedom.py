@@ -108,8 +108,6 @@ WIDENINGS = (
     Widening("op-split", "--no-cpu-offload --chunks 4", "--chunks 4"),
     Widening("op-split", "", "--nvme direct", "nvme"),
     Widening("op-split", "--compress best", "--compress best --nvme direct", "plain nvme"),
-    Widening("optimal", "--effort 1", ""),
-    Widening("optimal", "", "--effort 1000"),
     Widening("optimal", "", "--compress best", "plain"),
     Widening("optimal", "--compress weights", "--compress best", "plain"),
     Widening("optimal", "--compress kv", "--compress best", "plain"),

@@ -89,12 +89,6 @@ def slo_option() -> Any:
     return option(None, text, metavar="ttft=2s,tpot=100ms")
 
 
-def effort_option() -> Any:
-    """The length of a search."""
-    text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
-    return option(None, text, metavar="N", parse=int)
-
-
 def explain_option() -> Any:
     """Whether reasons are asked for."""
     what = "what binds in the search's own plan (--strategy optimal), shadow prices, what every rule is worth"
@@ -106,7 +100,6 @@ class OptimalOptions:
     """Options of `optimal`, which `best` has as well."""
 
     slo: str | None = slo_option()
-    effort: int | None = effort_option()
     table: Path | None = table_option()
     explain: bool = explain_option()
     nvme: Literal["direct", "bounce"] | None = nvme_option()

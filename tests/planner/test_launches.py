@@ -90,9 +90,8 @@ def test_dividing_is_never_slower_than_not_dividing(machine, capsys):
     little = ["--vram-avail", "700MB", "--objective", "latency"]
     whole = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "layer-split", *little)
     split = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "optimal", *little)
-    more = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "optimal", "--effort", "1000", *little)
-    took = [plan.predicted.decode.seconds.mid for plan in (whole, split, more)]
-    assert took[1] <= took[0] * (1 + 1e-9) and took[2] <= took[1] * (1 + 1e-9)
+    took = [plan.predicted.decode.seconds.mid for plan in (whole, split)]
+    assert took[1] <= took[0] * (1 + 1e-9)
     assert split.certificate.lower_bound <= took[1] * (1 + 1e-9)
 
 

@@ -25,7 +25,7 @@ from helmsman.planner.strategies.optimal.configurations.rules import Assignment,
 from helmsman.planner.strategies.optimal.pricing.blocks import Blocks
 from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.search.finalist import predicted
-from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.strategy import Optimal, _prompts_away
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.twinpilots import TwinPilots
 from helmsman.schemas.errors import InfeasibleError
@@ -129,7 +129,9 @@ def test_one_memory_has_prompts_on_the_accelerator_whoever_does_the_steps():
     """A plan found for steps alone took less than the bound for requests, whose ways had prompts where steps are."""
     question = asked("Llama-3.2-1B", "m4max-128gb", layers=2, batch=4, batches=2)
     steps, whole = Optimal(question, STEP), Optimal(question, REQUEST)
-    moved = steps._prompts(steps.finalists[0]).chosen
+    best = steps.finalists[0].chosen
+    shared = next(way for way in steps.blocks.ways if set(way.parts) == {"host", "accelerator"} and not way.half_comes)
+    moved = replace(best, blocks=tuple(_prompts_away([shared] * len(best.blocks))))
     assert {way.prompt for way in moved.blocks} == {"accelerator"}
     seconds = predicted(question, moved, REQUEST).counted
     assert max(whole.bound, whole.decide({}).seconds) <= seconds * (1 + 1e-9)

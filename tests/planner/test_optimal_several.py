@@ -167,23 +167,6 @@ def test_batches_take_turns_on_accelerators():
     assert optimal.decide({}).seconds <= min(each.seconds for each in turns) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(
-    "name", [BRIDGED, *(pytest.param(name, marks=pytest.mark.nightly) for name in (SWITCHED, "a40x2-2xeon6330"))]
-)
-def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_takes(name):
-    """Whatever operation of the host, and transfers of whatever size on one link or both: at most one in all."""
-    links = Optimal(asked(machine(name), "Llama-2-13b-hf", 1), STEP).blocks.members[0].bases["decode"].links
-    works = [task for task in links.working if task.resource == "cpu"]
-    for share in links.shares:
-        counts = links.counts(float(share))
-        for task, state in product(works, product(range(-1, 4), repeat=2)):
-            if max(state) >= 0:
-                work, moved = links._beside(task, state)
-                coming = [counts.level[level] * kept for level, kept in zip(state, moved, strict=True) if level >= 0]
-                assert links.kept(task, float(share)) * work + share * sum(coming) <= 1 + 1e-9
-                assert counts.idle + share * sum(coming) <= 1 + 1e-9
-
-
 def test_a_pass_may_begin_on_an_accelerator_that_has_no_block():
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track((paced(1.0, 0.0, 0.0, 0.0), paced(1.0, 3.0, 3.5, 0.2)), crossings, ends=(1, 0))

@@ -9,7 +9,6 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.slo import limits_of
 from helmsman.planner.strategies.common_options import OptimalOptions, memory_named
 from helmsman.planner.strategies.optimal.aims import aim_of, tokens_of
-from helmsman.planner.strategies.optimal.search.compositions import EFFORT
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -27,8 +26,6 @@ _QUARTERS: Mapping[str, tuple[Quarter, ...]] = {
     "all": ("weights", "kv"),
     "best": ("weights", "kv"),
 }
-MOST_EFFORT = 10**6
-"""Partial compositions that a search may follow, at most."""
 
 
 def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
@@ -39,13 +36,10 @@ def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
 
 def _search_of(request: PlanRequest[OptimalOptions]) -> Optimal:
     options = request.options
-    if options.effort is not None and not 1 <= options.effort <= MOST_EFFORT:
-        remedy = f"use between 1 and {MOST_EFFORT}"
-        raise UsageError("not a number of compositions", field="effort", value=options.effort, remedy=remedy)
     frame = frame_of(request, options.table, fused=True)
     frame = replace(frame, store=_store(options, frame), quarters=_QUARTERS[options.compress], formats=request.formats)
     aim = aim_of(request.objective, frame.workload, limits_of(options.slo))
-    return Optimal(Question(frame, request.prices, request.objective), aim, options.effort or EFFORT)
+    return Optimal(Question(frame, request.prices, request.objective), aim)
 
 
 def _explanation(optimal: Optimal, plan: Plan) -> Explanation:

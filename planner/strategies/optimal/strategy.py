@@ -8,14 +8,13 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.predict import pass_seconds
-from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.configurations.label import contents, label, told_apart
-from helmsman.planner.strategies.optimal.configurations.rules import Assignment, place
+from helmsman.planner.strategies.optimal.configurations.rules import place
 from helmsman.planner.strategies.optimal.configurations.too_large import too_large
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.refusal import infeasible
-from helmsman.planner.strategies.optimal.search.compositions import EFFORT, SLACK, Aim
+from helmsman.planner.strategies.optimal.search.compositions import SLACK, Aim
 from helmsman.planner.strategies.optimal.search.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.search.finalists import Finalists
 from helmsman.planner.strategies.streaming.question import Question, Recorded
@@ -33,12 +32,10 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Optimal:
-    """The best plan for one question under `aim`; `effort`: of how many partial compositions a search consists at most
-    beside those around its relaxation."""
+    """The best plan for one question under `aim`."""
 
     question: Question
     aim: Aim
-    effort: int = EFFORT
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan with its certificate. Raises InfeasibleError when nothing fits, with the smallest change."""
@@ -108,8 +105,6 @@ class Optimal:
         others = self.question.frame.roles.others and not large
         if others and best > bound * (1 + SLACK) and self.with_one.search.floor < best:
             fitting += self.with_one.finalists
-        if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
-            fitting += self._of_requests()
         fitting = fitting or ([] if large else list(self._just_within()))
         least = min((finalist.counted for finalist in fitting), default=0.0) * (1 + _ROUNDING)
         return tuple(sorted(fitting, key=lambda finalist: (max(least, finalist.counted), finalist.seconds)))
@@ -122,7 +117,7 @@ class Optimal:
     @cached_property
     def search(self) -> Finalists:
         """Return what is searched."""
-        return Finalists(self.question, self.aim, self.effort)
+        return Finalists(self.question, self.aim)
 
     @property
     def blocks(self) -> AllBlocks:
@@ -134,25 +129,6 @@ class Optimal:
         """Return the same question for the first accelerator alone."""
         frame = replace(self.question.frame, roles=replace(self.question.frame.roles, others=()))
         return replace(self, question=replace(self.question, frame=frame))
-
-    def _of_requests(self) -> Iterator[Finalist]:
-        """Yield what whole requests propose, as decode steps of it are predicted: of batches in turns, what
-        compositions add up to says so little of a step that a search for requests finds steps that one for steps does
-        not."""
-        work = self.question.frame.workload
-        finalists = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
-        yield from self._repredicted(
-            replace(finalist, chosen=self._as_offered(finalist.chosen)) for finalist in finalists
-        )
-
-    def _as_offered(self, chosen: Assignment) -> Assignment:
-        """Return an assignment with the same decode steps whose blocks all run in ways that this search offers: a block
-        in another way has its prompts where its steps are."""
-        if all(way.prompt == "alike" for way in chosen.blocks):
-            return chosen
-        offered = set(self.blocks.ways)
-        blocks = (way if way in offered else replace(way, prompt="alike") for way in chosen.blocks)
-        return replace(chosen, blocks=tuple(blocks))
 
     def _repredicted(self, finalists: Iterable[Finalist]) -> Iterator[Finalist]:
         """Yield what another aim found, as it is predicted under this one, where it keeps the limits."""

@@ -13,9 +13,9 @@ _DONE = 1e-12
 """Seconds that are none."""
 
 
-def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers: int, together: float = 1.0) -> float:
+def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers: int) -> float:
     """Until the last of `blocks` is done. `crossings`: seconds before a block, by its place; `buffers`: for how many
-    blocks of a device something may be there; `together`: see Track."""
+    blocks of a device something may be there."""
     of = {on: _Link(_coming(blocks, on), buffers) for on in {block.on for block in blocks if block.link > 0}}
     links, now = tuple(of.values()), 0.0
     for place, block in enumerate(blocks):
@@ -23,7 +23,7 @@ def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers
         if block.link > 0:
             own = of[block.on]
             while own.place <= place:
-                now += _waited(links, together)
+                now += _waited(links)
             now += _worked(block, block.used, links)
             own.room += 1
             now += _worked(block, block.after, links)
@@ -117,21 +117,18 @@ def _worked(block: Pace, work: float, links: Iterable[_Link]) -> float:
         busy = _busy(links)
         if not busy:
             return now + work
-        pace, drag = block.speeds(len(busy))
-        step = work / pace
+        step = min(work / block.speed, *(link.left / block.drag for link in busy))
         for link in busy:
-            step = min(step, link.left / drag)
-        for link in busy:
-            link.advance(step * drag)
-        work -= step * pace
+            link.advance(step * block.drag)
+        work -= step * block.speed
         now += step
     return now
 
 
-def _waited(links: Iterable[_Link], together: float) -> float:
+def _waited(links: Iterable[_Link]) -> float:
     """Seconds until the next of what comes is there, while nothing is computed."""
     busy = _busy(links)
     step = min(link.left for link in busy)
     for link in busy:
         link.advance(step)
-    return step / (together if len(busy) > 1 else 1.0)
+    return step

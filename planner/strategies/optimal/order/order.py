@@ -89,7 +89,7 @@ def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
     before = (track.ends[0], *(block.last for block in blocks))
     after = (*(block.first for block in blocks), track.ends[1])
     crossed = [track.crossings.get(pair, 0.0) for pair in zip(before, after, strict=True)]
-    return flow_seconds(blocks, dict(enumerate(crossed)), buffers, track.together) + crossed[-1]
+    return flow_seconds(blocks, dict(enumerate(crossed)), buffers) + crossed[-1]
 
 
 def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> Iterator[int]:

@@ -14,10 +14,7 @@ HOST = -1
 
 
 LEAST = 0.1
-"""The least speed that several busy links leave."""
-
-_SEVERAL = 2
-"""Links."""
+"""The least speed that a busy link leaves."""
 
 
 class Pace(NamedTuple):
@@ -26,8 +23,7 @@ class Pace(NamedTuple):
     they have `used` it, and those `after` follow.
 
     `loss`: which share of their speed operations lose while a link works; `drag`: which share of its own the link keeps
-    beside them. `lost`, `dragged`: the same while the links of several accelerators work. `on`: the accelerator that
-    has any of it, or the host; `first`, `last`: where it begins and ends."""
+    beside them. `on`: the accelerator that has any of it, or the host; `first`, `last`: where it begins and ends."""
 
     chain: float
     link: float = 0.0
@@ -39,18 +35,16 @@ class Pace(NamedTuple):
     on: int = 0
     first: int = 0
     last: int = 0
-    lost: float = 0.0
-    dragged: float = 1.0
 
     @property
     def beside(self) -> float:
         """Seconds of its operations while the link never rests."""
         return self.chain / (1 - self.loss)
 
-    def speeds(self, busy: int) -> tuple[float, float]:
-        """The shares of their speeds that operations, and each of so many links, keep beside each other."""
-        loss, drag = (self.loss, self.drag) if busy < _SEVERAL else (self.lost, self.dragged)
-        return max(LEAST, 1 - loss), drag
+    @property
+    def speed(self) -> float:
+        """The share of their speed that operations keep while a link works."""
+        return max(LEAST, 1 - self.loss)
 
     @property
     def through(self) -> float:
@@ -72,15 +66,13 @@ def paced(chain: float, link: float, through: float, after: float) -> Pace:
 class Track:
     """The timing model on which the order of blocks depends: the `pace` of every way, `crossings` between devices
     (from, to) in seconds, and where a pass begins and `ends`; `others`: passes through the same blocks, and what a
-    second of each is worth beside one of this; `together`: which share of its speed a link keeps while those of all
-    accelerators work and nothing is computed. `turns`: where several batches take turns, seconds of a whole pass
+    second of each is worth beside one of this; `turns`: where several batches take turns, seconds of a whole pass
     through blocks of such ways with so many buffers; paces then only say how blocks are spread."""
 
     pace: tuple[Pace, ...]
     crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
     ends: tuple[int, int] = (HOST, HOST)
     others: tuple[tuple[float, "Track"], ...] = ()
-    together: float = 1.0
     turns: Callable[[tuple[int, ...], int], float] | None = None
 
     def single(self, rows: Iterable[int]) -> bool:

@@ -29,18 +29,8 @@ class BlockPaces:
         """Of every way."""
         link = self.lanes[:, self.basis.carriers].max(axis=1, initial=0.0)
         rows = zip(*(seconds.tolist() for seconds in (self._chain, link, *self._through())), strict=True)
-        alone = self._beside_links(False)
-        every = alone if self.basis.links is None else self._beside_links(True)
-        losses = zip(*(shares.tolist() for shares in (*alone, *every)), strict=True)
-        return tuple(
-            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged)
-            for row, (loss, drag, lost, dragged) in zip(rows, losses, strict=True)
-        )
-
-    @property
-    def together(self) -> float:
-        """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
-        return 1.0 if self.basis.links is None else self.basis.links.share
+        losses = zip(self._loss.tolist(), self._drag.tolist(), strict=True)
+        return tuple(paced(*row)._replace(loss=loss, drag=drag) for row, (loss, drag) in zip(rows, losses, strict=True))
 
     @property
     def _chain(self) -> Numbers:
@@ -59,15 +49,16 @@ class BlockPaces:
         after = np.where(coming > 0, left - work, np.inf).min(axis=1)
         return np.asarray(through), np.where(np.isfinite(after), after, 0.0)
 
-    def _beside_links(self, every: bool) -> tuple[Numbers, Numbers]:
-        """Which share of their speed operations lose (ways), and the link keeps, while it works, or `every` one."""
-        loss = 1 - np.minimum(1.0, self._chain / np.maximum(self._slowed(every), _TINY))
-        return loss, (self.together if every else 1.0) * self._drag(every)
+    @property
+    def _loss(self) -> Numbers:
+        """The share of their speed (ways) that operations lose while the link works."""
+        return np.asarray(1 - np.minimum(1.0, self._chain / np.maximum(self._slowed, _TINY)))
 
-    def _slowed(self, every: bool) -> Numbers:
-        """Seconds (ways) of the chain while the link, or `every` accelerator's, never rests, and 4-bit groups are
-        expanded as they come."""
-        basis, slower = self.basis, self._slower(every)
+    @property
+    def _slowed(self) -> Numbers:
+        """Seconds (ways) of the chain while the link never rests, and 4-bit groups are expanded as they come."""
+        basis = self.basis
+        slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds.items()}
         if basis.expanders:
             moved = basis.moved(self.shares)
             expanders = [basis.places[name] for name in basis.expanders]
@@ -78,12 +69,13 @@ class BlockPaces:
         work = self._work("host", slower), self._work("accelerator", slower)
         return np.minimum(*chained(basis.groups, self.shares, work, basis.latencies))
 
-    def _drag(self, every: bool) -> Numbers:
-        """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time; if
-        `every` link is busy, of what it has then."""
+    @property
+    def _drag(self) -> Numbers:
+        """The share of its speed (ways) that the link keeps beside the operations of the host, most of the time."""
         here = self._host
+        dragged = {key: np.array([kept for _, kept in of]) for key, of in self._speeds.items()}
         longest = np.maximum(here, self._accelerator)
-        lost = longest * (1 - self._work("host", self._dragged(every)) / np.maximum(here, _TINY)) * (here > 0)
+        lost = longest * (1 - self._work("host", dragged) / np.maximum(here, _TINY)) * (here > 0)
         return np.asarray(1 - lost.sum(axis=1) / np.maximum(longest.sum(axis=1), _TINY))
 
     def _work(self, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
@@ -99,18 +91,9 @@ class BlockPaces:
         """Return the seconds of operations on the accelerator."""
         return self._work("accelerator")
 
-    def _slower(self, every: bool) -> dict[tuple[str, str], Numbers]:
-        """How many times longer an operation takes beside the link, or every one."""
-        return {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds(every).items()}
-
-    def _dragged(self, every: bool) -> Mapping[tuple[str, str], Numbers]:
-        """Which share of its speed the link keeps beside an operation, or every one does."""
-        return {key: np.array([kept for _, kept in of]) for key, of in self._speeds(every).items()}
-
-    def _speeds(self, every: bool) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
-        """By side and graph, of every operation and the fastest transfer beside each other; or of it and `every` link,
-        as a share of what that has then."""
+    @cached_property
+    def _speeds(self) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+        """By side and graph, the shares of their speeds that every operation and the fastest transfer keep beside each
+        other."""
         basis, still = self.basis, (1.0, 1.0)
-        if every and basis.links is not None:
-            return basis.by_side(basis.links.together, still)
         return basis.by_side(basis.interplays[basis.link].speeds if basis.link else lambda task: still, still)

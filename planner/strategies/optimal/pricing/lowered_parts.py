@@ -12,10 +12,9 @@ import numpy as np
 from helmsman.lowering.graph import Task
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.strategies.optimal.configurations.block_ways import Division, Source
-from helmsman.planner.strategies.optimal.pricing.busy_lanes import AllBusyLinks, BusyLane, OneBusyLane
+from helmsman.planner.strategies.optimal.pricing.busy_lanes import BusyLane
 from helmsman.planner.strategies.optimal.pricing.chains import GROUPS, OPS
 from helmsman.planner.strategies.optimal.pricing.interplay import Interplay
-from helmsman.planner.strategies.optimal.pricing.links import Links, links_to
 from helmsman.planner.strategies.optimal.pricing.task_kinds import brings, brought, computed, weights_of
 from helmsman.planner.strategies.streaming.shared_rows import delays
 from helmsman.scheduler.iteration import Iteration
@@ -114,15 +113,11 @@ class LoweredParts:
     @cached_property
     def beside(self) -> Mapping[str, BusyLane]:
         """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
-        operation that runs meanwhile loses for it, the largest of these, and all. Where several accelerators have
-        links, beside all of these."""
+        operation that runs meanwhile loses for it, the largest of these, and all."""
         chains = (beside for lane, interplay in self.interplays.items() for beside in self._besides(lane, interplay))
         return {f"{CHAIN} beside {chain.share:g} of {chain.lane}": chain for chain in chains}
 
     def _besides(self, lane: str, interplay: Interplay) -> Iterator[BusyLane]:
-        if lane == self.link and self.links is not None:
-            yield from (AllBusyLinks(lane, share, self.links) for share in self._shares(self.links))
-            return
         speeds = self.by_side(interplay.speeds, (1.0, 1.0))
         pairs = [*speeds["host", "here"], *speeds["accelerator", "there"]]
         costs = np.array([min(1.0, (1 - work) / link) for work, link in pairs])
@@ -130,17 +125,7 @@ class LoweredParts:
         slowed = any(link < 1.0 for _, link in pairs)
         largest = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES]]
         for value in (*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])):
-            yield OneBusyLane(lane, float(value), interplay)
-
-    @cached_property
-    def links(self) -> Links | None:
-        """By which weights come to several accelerators."""
-        return links_to(self.costs, self.host, self.away, self.there, self._working)
-
-    def _shares(self, links: Links) -> list[float]:
-        """The largest shares for which bounds are tight, in thousandths: those of all accelerators are the same."""
-        rounds = {round(float(share), 3) for share in links.shares}
-        return sorted(rounds - {0.0}, reverse=True)[:_MOST_LOSSES]
+            yield BusyLane(lane, float(value), interplay)
 
     @cached_property
     def expanders(self) -> tuple[str, ...]:

@@ -5,16 +5,13 @@
 
 Compositions are divided by how much of each flow is on its way: that of a *case* lies in a box. The relaxation of a
 case bounds all of it; cases are looked at in order of their bounds and divided where the bound leaves a doubt. Within
-a case whole blocks are found around the relaxation's ways, then by following every way whose reduced cost leaves room
-for a better one, so the answer is exact where that ends before its limit."""
+a case whole blocks are found around the relaxation's ways: the answer is near the best, and the bound holds."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, floor, inf
-from typing import NamedTuple
 
 import numpy as np
 
@@ -45,30 +42,28 @@ class Composition:
 @dataclass(frozen=True, slots=True)
 class ComposeResult:
     """The best compositions, best first; `bound`: seconds that none beats; `prices` (memories): seconds that one more
-    byte of a memory saves where blocks may be divided; `exact`: whether nothing was left out."""
+    byte of a memory saves where blocks may be divided."""
 
     best: tuple[Composition, ...]
     bound: float
     prices: tuple[float, ...]
-    exact: bool
 
 
 def compose(
     ways: Ways,
     room: Room,
     keep: int = 8,
-    most: int = 2000,
     cases: int = 1000,
     slack: float = 0.0,
     beat: float = inf,
     likely: Chosen | None = None,
 ) -> ComposeResult:
-    """The `keep` best compositions; at most `most` partial ones are followed, and no more than `cases` cases divided.
-    None fits: `bound` is infinite.
+    """Return the `keep` best compositions that are near relaxations, of which no more than `cases` are divided. None
+    fits: `bound` is infinite.
 
     What is at most `slack` better than the best known, as a share of it, is not looked for, nor what does not `beat`
     so many seconds. `likely`: ways that the relaxation probably needs."""
-    search = _Search(ways, room, keep, most, cases, slack, beat)
+    search = _Search(ways, room, keep, cases, slack, beat)
     search.run(likely)
     return search.result()
 
@@ -85,25 +80,14 @@ class _Case:
     relaxed: Relaxation
 
 
-class _Partial(NamedTuple):
-    """`counts` of the ways before `at`, in the order in which they are looked at; `room` and `bound`: what is left
-    beside them."""
-
-    at: int
-    room: Room
-    bound: float
-    counts: Numbers
-
-
 @dataclass
 class _Search:
-    """`left`: partial compositions that may still be followed; `undivided`: cases that may be divided; `closed`: the
-    least bound of cases that were given up; `waiting`: cases by bound."""
+    """The search of one program. `undivided`: cases that may be divided; `closed`: the least bound of cases that were
+    given up; `waiting`: cases by bound."""
 
     ways: Ways
     room: Room
     keep: int
-    left: int
     undivided: int
     slack: float
     beat: float
@@ -123,16 +107,14 @@ class _Search:
             if bound >= self.worst:
                 self.closed = min(self.closed, bound)
             elif not self._divide(case):
-                self._inside(case)
+                self.closed = min(self.closed, case.relaxed.bound)
 
     def result(self) -> ComposeResult:
         """Return the best compositions, and the bound."""
         best, bound = tuple(self.best), self.closed
-        if self.left > 0:
-            bound = max(bound, self._near)
         prices = tuple(map(float, self.root.prices)) if self.root is not None else ()
         bound = min(bound, best[0].seconds) if best else bound
-        return ComposeResult(best, bound, prices, self.left > 0)
+        return ComposeResult(best, bound, prices)
 
     @property
     def worst(self) -> float:
@@ -229,48 +211,6 @@ class _Search:
             self.best.sort(key=lambda composition: (composition.seconds, composition.counts))
             del self.best[self.keep :]
 
-    def _inside(self, case: _Case) -> None:
-        """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""
-        order = np.argsort(-case.relaxed.reduced, kind="stable")
-        self._follow(case, order)
-        dropped = max(case.relaxed.bound, self.worst) if self.left > 0 else case.relaxed.bound
-        self.closed = min(self.closed, dropped)
-
-    def _follow(self, case: _Case, order: Chosen) -> None:
-        """Partial compositions, each before those that take more of its last way; as many may be open at a time as
-        there are ways."""
-        whole = _Partial(0, case.room, case.relaxed.bound, np.zeros(len(order)))
-        opened = [self._deeper(case, order, whole)]
-        while opened:
-            deeper = next(opened[-1], None)
-            if deeper is None:
-                opened.pop()
-            else:
-                opened.append(self._deeper(case, order, deeper))
-
-    def _deeper(self, case: _Case, order: Chosen, partial: _Partial) -> Iterator[_Partial]:
-        """Yield what may come of a partial composition: with every number of blocks of its next way."""
-        at, room, bound, counts = partial
-        self.left -= 1
-        if self.left <= 0 or bound >= self.worst or (room.free < -_ROUNDING * np.abs(case.room.free)).any():
-            return
-        if at >= len(order) - 2:
-            last = order[at:]
-            taken = np.flatnonzero(counts)
-            names = np.union1d(taken, last)
-            grid = _spread(_grid(room.blocks, len(last)), np.searchsorted(names, last), len(names))
-            self._judge(case, names, grid + counts[names])
-            return
-        way = order[at]
-        for number in range(room.blocks + 1):
-            more = bound + number * case.relaxed.reduced[way]
-            if more >= self.worst or self.left <= 0:
-                return
-            inner = room.without(number * case.ways.lanes[way], number * case.ways.kept[way], number)
-            more_counts = counts.copy()
-            more_counts[way] = number
-            yield _Partial(at + 1, inner, more, more_counts)
-
 
 def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:
     """Ways that also keep their part of what is on its way beyond `low`: the most is at least the mean."""
@@ -281,12 +221,6 @@ def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:
 def _nothing(ways: Ways) -> Ways:
     """A block that asks for nothing."""
     return Ways(*(np.zeros((1, columns.shape[1])) for columns in (ways.lanes, ways.kept, ways.coming)))
-
-
-def _grid(blocks: int, ways: int) -> Numbers:
-    """All counts of one or two ways that add up to `blocks` (rows, ways)."""
-    first = np.arange(blocks + 1.0)[:, None] if ways == 2 else np.zeros((1, 0))
-    return _completed(first, blocks)
 
 
 def _near(counts: Numbers, blocks: int) -> Numbers:
@@ -301,10 +235,3 @@ def _completed(rows: Numbers, blocks: int) -> Numbers:
     """Rows of counts with one more way, which has the rest of `blocks`; those that leave one are kept."""
     rest = blocks - rows.sum(axis=1, keepdims=True)
     return np.asarray(np.hstack([rows, rest])[rest[:, 0] >= 0])
-
-
-def _spread(rows: Numbers, names: Chosen, ways: int) -> Numbers:
-    """Rows of counts of some ways as rows of counts of all."""
-    spread = np.zeros((len(rows), ways))
-    spread[:, names] = rows
-    return spread

@@ -5,7 +5,7 @@ A plan runs `blocks` blocks, each in one of several *ways*. A pass takes at leas
 links, memories that several share, and the chain in which blocks follow each other. Memories must hold what all blocks
 keep, and what is on its way for the block that needs most of it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -55,10 +55,6 @@ class Room:
     phase: Chosen
     free: Numbers
     buffers: Numbers
-
-    def without(self, lanes: Numbers, kept: Numbers, blocks: int) -> "Room":
-        """Return what is left beside `blocks` blocks that ask for `lanes` and keep `kept`."""
-        return replace(self, blocks=self.blocks - blocks, ends=self.ends + lanes, free=self.free - kept)
 
     def seconds(self, lanes: Numbers) -> Numbers:
         """The objective of totals by lane (..., lanes): the busiest lane of every phase, each as often as it counts."""

@@ -28,9 +28,6 @@ _MOST_REPEATS = 3
 _LOWERED = 2
 """The number of the best compositions all of whose ways are lowered."""
 
-EFFORT = 100
-"""The number of partial compositions that are followed at most, unless an option says otherwise."""
-
 _CASES = 30
 """The number of divided cases of a search at most."""
 
@@ -75,13 +72,11 @@ class SearchResult:
 
 @dataclass(eq=False)
 class Compositions:
-    """The search over one question's blocks. `effort`: how many partial compositions are followed at most; `less`: by
-    memory, bytes that must stay free beside what is known here; `among`: rows of the ways, if not all are allowed;
-    `arrangements`: where the ends may be, if not anywhere; `lost` (ways of the blocks, lanes): seconds of waiting that
-    are taken to be lost in order."""
+    """The search over one question's blocks. `less`: by memory, bytes that must stay free beside what is known here;
+    `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not anywhere; `lost`
+    (ways of the blocks, lanes): seconds of waiting that are taken to be lost in order."""
 
     blocks: AllBlocks | SymmetricWays
-    effort: int = EFFORT
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
     arrangements: tuple[Ends, ...] | None = None
@@ -160,7 +155,7 @@ class Compositions:
         for _ in range(_MOST_REPEATS):
             ways, inner = self._stacked(room)
             ways = replace(ways, lanes=ways.lanes + self._lost)
-            composed = compose(ways, inner, slack=SLACK, most=self.effort, cases=_CASES, beat=beat, likely=self.likely)
+            composed = compose(ways, inner, slack=SLACK, cases=_CASES, beat=beat, likely=self.likely)
             used = sorted({way for best in composed.best[:_LOWERED] for way, _ in best.counts})
             if not self._lower(np.array(used, dtype=np.intp)):
                 break

@@ -14,7 +14,7 @@ from helmsman.planner.strategies.optimal.configurations.rules import Assignment,
 from helmsman.planner.strategies.optimal.configurations.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.configurations.too_large import too_large
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
-from helmsman.planner.strategies.optimal.search.compositions import EFFORT, Aim, Compositions, SearchResult
+from helmsman.planner.strategies.optimal.search.compositions import Aim, Compositions, SearchResult
 from helmsman.planner.strategies.optimal.search.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.search.minimum_memory import MinimumMemory, saving
 from helmsman.planner.strategies.optimal.search.mixed_bound import MixedBound
@@ -40,12 +40,11 @@ _MOST_TRIES = 3
 
 @dataclass(frozen=True)
 class Finalists:
-    """The search for one question under `aim`; `effort`: of how many partial compositions it consists at most beside
-    those around its relaxation; `fewer`: whether questions of which less may be in 4-bit groups are asked as well."""
+    """The search for one question under `aim`; `fewer`: whether questions of which less may be in 4-bit groups are
+    asked as well."""
 
     question: Question
     aim: Aim
-    effort: int = EFFORT
     fewer: bool = True
 
     @cached_property
@@ -189,7 +188,7 @@ class Finalists:
         if attempt.near:
             among &= [not way.stored for way in self.blocks.ways]
         waiting = attempt.lost * self._tracks.waiting if attempt.lost else None
-        return Compositions(self.blocks, effort=self.effort, among=np.flatnonzero(among), lost=waiting)
+        return Compositions(self.blocks, among=np.flatnonzero(among), lost=waiting)
 
     @property
     def floor(self) -> float:

@@ -13,7 +13,6 @@ from helmsman.planner.strategies.optimal.configurations.block_ways import BlockW
 from helmsman.planner.strategies.optimal.configurations.rules import Ends
 from helmsman.planner.strategies.optimal.order.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
-from helmsman.planner.strategies.optimal.pricing.block_paces import BlockPaces
 from helmsman.planner.strategies.optimal.pricing.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.program.ways import Numbers
 from helmsman.planner.strategies.optimal.search.turn_stages import TurnStages
@@ -56,19 +55,14 @@ class Tracks:
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
-        together, turns = self._first[phase].together, None
+        turns = None
         if self.blocks.frame.workload.batches > 1:
             turns = partial(self._stages[phase].seconds, ends)
-        return Track(self._paces[phase], self._crossings, (first, last), together=together, turns=turns)
+        return Track(self._paces[phase], self._crossings, (first, last), turns=turns)
 
     @cached_property
     def _stages(self) -> Mapping[Phase, TurnStages]:
         return {phase: TurnStages(self.blocks, phase) for phase in self.blocks.phases}
-
-    @property
-    def _first(self) -> Mapping[Phase, BlockPaces]:
-        """Of the first accelerator."""
-        return self.blocks.members[0].following
 
     @cached_property
     def _paces(self) -> Mapping[Phase, tuple[Pace, ...]]:
