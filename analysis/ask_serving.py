@@ -1,4 +1,4 @@
-"""Answers questions about serving: one run, a sweep of runs, or the maximum rate under an SLO."""
+"""Answers questions about serving: one run, or a sweep of runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -10,20 +10,24 @@ from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
-from helmsman.schemas.served_table import FINISHED, ServedInfo
-from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep, Slo
+from helmsman.schemas.served_table import ServedInfo
+from helmsman.schemas.serving import ServingReport, ServingSweep, Slo
 from helmsman.schemas.serving_question import ServingQuestion, ServingSetting, Stage, shown
-from helmsman.simulator.serving.capacity import find_capacity
-from helmsman.simulator.serving.metrics import goodput
-from helmsman.simulator.serving.report import duration_of, report
+from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.arrivals import parse_arrivals
-from helmsman.simulator.serving.requests.request_source import AS_THEY_ARE, Lengths, RequestSource, open_source
+from helmsman.simulator.serving.requests.closed_loop import NO_THINK, parse_think
+from helmsman.simulator.serving.requests.request_source import (
+    AS_ASKED,
+    AS_THEY_ARE,
+    Lengths,
+    RequestSource,
+    Variation,
+    open_source,
+)
 from helmsman.simulator.serving.run import Outcome, Setup, serve
 from helmsman.simulator.serving.slo import parse_slo
 from helmsman.simulator.serving.sweep import Sweep, sweep
 
-SEEDS = 5
-"""Draws of arrivals over which a capacity is the mean."""
 _REPLICA = tuple(field.name for field in fields(ReplicaOptions) if field.name in ServingSetting.model_fields)
 """Fields of `ReplicaOptions` that a question has."""
 _COSTS: dict[Stage, str] = {
@@ -48,9 +52,21 @@ class ServingStudy:
     source: RequestSource
     slo: Slo | None
 
-    def run(self, setup: Setup, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Outcome:
-        """Serve the requests with a seed, a rate and lengths of a study."""
-        info = ServedInfo(
+    def with_users(self, users: int) -> "ServingStudy":
+        """Return the study in which as many users send the requests.
+
+        Raises UsageError where it says when they arrive."""
+        _refuse_arrivals(self.question)
+        return replace(self, source=replace(self.source, users=users))
+
+    def run(self, setup: Setup, seed: int, variation: Variation = AS_ASKED) -> Outcome:
+        """Serve the requests with a seed and a variation of them."""
+        users = self.source.users if variation.users is None else variation.users
+        return serve(self.source.requests(seed, variation), setup, self.info(setup, seed, users))
+
+    def info(self, setup: Setup, seed: int, users: int | None) -> ServedInfo:
+        """Return what a table of served requests belongs to."""
+        return ServedInfo(
             source="simulated",
             plan_sha256=self.plan_sha256,
             policy=setup.policy,
@@ -59,20 +75,24 @@ class ServingStudy:
             seed=seed,
             replicas=setup.replicas,
             router=setup.router,
+            users=users,
+            think=self.question.think,
         )
-        return serve(self.source.requests(seed, rate, lengths), setup, info)
 
 
 def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
     """Read what a question names.
 
-    Raises UsageError for policies, options, arrivals and SLOs that there are not, BadInputError for a file of requests,
-    InfeasibleError without room for caches."""
+    Raises UsageError for policies, options, arrivals, think times and SLOs that there are not, and for users with a
+    rate or arrivals, BadInputError for a file of requests, InfeasibleError without room for caches."""
     slo = None if question.slo is None else parse_slo(question.slo)
     arrivals = None if question.arrivals is None else parse_arrivals(question.arrivals)
+    think = NO_THINK if question.think is None else parse_think(question.think)
+    if question.users is not None:
+        _refuse_arrivals(question)
     setup = setup_of(plan, question)
-    who = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
-    return ServingStudy(digest(plan), question, setup, who, slo)
+    source = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
+    return ServingStudy(digest(plan), question, setup, replace(source, users=question.users, think=think), slo)
 
 
 def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
@@ -100,38 +120,10 @@ def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
 
 
 def served(study: ServingStudy) -> tuple[Outcome, ServingReport]:
-    """Serve the requests once."""
+    """Serve the requests once. Raises UsageError for a think time without users."""
+    refuse_think_alone(study)
     outcome = study.run(study.setup, study.question.seed)
     return outcome, report(outcome.served, study.slo, outcome.activity)
-
-
-def capacity(study: ServingStudy, seeds: int = SEEDS, ran: Ran = lambda: None) -> ServingCapacity:
-    """Find the maximum rate that keeps the SLO; where arrivals are drawn, from as many `seeds`.
-
-    Raises UsageError without an SLO, InfeasibleError where every rate keeps it or none does."""
-    slo, first = study.slo, study.question.seed
-    if slo is None:
-        raise UsageError("a capacity is the maximum rate under an SLO", field="slo", remedy="write ttft=2s,tpot=100ms")
-    together = study.run(study.setup, first).served
-    finished = int((together.status == FINISHED).sum())
-    guess = max(1, finished) / max(duration_of(together), 1e-9)
-
-    def keeps(rate: float, seed: int) -> bool:
-        outcome = study.run(study.setup, seed, rate).served
-        ran()
-        return goodput(outcome, slo, duration_of(outcome)).met
-
-    draws = range(first, first + (seeds if study.source.drawn else 1))
-    estimate = find_capacity(keeps, guess, draws)
-    return ServingCapacity(
-        run=together.info,
-        slo=slo,
-        rate=estimate.rate,
-        low=estimate.low,
-        high=estimate.high,
-        runs=estimate.runs,
-        seeds=estimate.seeds,
-    )
 
 
 def swept(
@@ -139,7 +131,10 @@ def swept(
 ) -> ServingSweep:
     """Serve at every value of a sweep under each of the policies, and under one more to compare throughput with.
 
-    Raises UsageError for policies that there are not."""
+    Raises UsageError for policies that there are not, and for rates of users."""
+    refuse_think_alone(study)
+    if over.over == "rate" and study.source.users is not None:
+        raise UsageError("users send at a rate of their own", field="sweep", value="rate", remedy="leave users out")
     setups = {name: with_policy(study.setup, name) for name in policies}
     if relative_to is not None:
         setups[relative_to] = with_policy(study.setup, relative_to, "relative_to")
@@ -150,7 +145,7 @@ def swept(
         rate = value if over.over == "rate" else None
         tokens = round(value)
         lengths = {"input": Lengths(prompt=tokens), "output": Lengths(output=tokens)}.get(over.over, AS_THEY_ARE)
-        outcome = study.run(setup, study.question.seed, rate, lengths)
+        outcome = study.run(setup, study.question.seed, Variation(rate, lengths))
         ran()
         return report(outcome.served, study.slo, outcome.activity)
 
@@ -169,6 +164,21 @@ def with_policy(setup: Setup, policy: str, field: Literal["policy", "relative_to
     except UsageError as error:
         error.field = field
         raise
+
+
+def refuse_think_alone(study: ServingStudy) -> None:
+    """Raise UsageError for a think time without users."""
+    if study.question.think is not None and study.source.users is None:
+        remedy = "say how many users think, or ask for the most users"
+        raise UsageError("nobody thinks", field="think", value=study.question.think, remedy=remedy)
+
+
+def _refuse_arrivals(question: ServingQuestion) -> None:
+    """Raise UsageError for a rate or arrivals: users send requests when they have an answer."""
+    for name, value in (("rate", question.rate), ("arrivals", question.arrivals)):
+        if value is not None:
+            remedy = f"leave {name} out, or the users"
+            raise UsageError("users send when they have thought", field=name, value=value, remedy=remedy)
 
 
 def _options(policy: str, given: dict[str, str]) -> dict[str, str | int | float | bool]:

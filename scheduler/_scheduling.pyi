@@ -8,6 +8,7 @@ from helmsman.scheduler.decision import Home, Kind, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.pass_work import PassWork
 from helmsman.scheduler.policies import PolicyMaker
+from helmsman.scheduler.target import Target
 
 def simulate(
     columns: Mapping[str, Any],
@@ -21,19 +22,23 @@ def simulate(
     reference: bool = False,
     log: bool = False,
     check: bool = False,
+    target: Target | None = None,
 ) -> dict[str, Any]:
     """Requests (the columns of `schemas.requests.Requests`, which have been checked) through replicas in virtual time.
 
     `cost` is what passes take, `believed` what the policy takes them to. `options`: all of a native policy's own,
     checked (`scheduler.policies`). `router`: round-robin, least-loaded or prefix-aware. `reference`: every pass on its
-    own instead of runs of decodes in closed form. `log`: keep the order of events. `check`: compare all sums with what
-    requests say after every pass.
+    own instead of runs of decodes in closed form. With `starts_s` users send the requests in the order of their rows,
+    whoever is next, each when its request before is over and it has thought for that one's `think_s`. `log`: keep the
+    order of events. `check`: compare all sums with what requests say after every pass. `target`: a
+    run is lost, and ends, when more requests than may have missed it; those that have not ended then have no status.
 
     Arrays by name; n requests, r replicas (ids of passes' kinds: gpu-only, simple, pipelined, deferred):
-    - (n): started_s, first_token_s, finish_s (nan where it did not come to that; of cancelled ones when they left);
-      produced, cpu_tokens, preemptions, reused_tokens; replica (-1: none);
+    - (n): arrival_s (in a closed loop when it was sent), started_s, first_token_s, finish_s (nan where it did not come
+      to that; of cancelled ones when they left); produced, cpu_tokens, preemptions, reused_tokens; replica (-1: none);
       status (a place in schemas.served_table.STATUSES)
     - gaps between tokens, as schemas.served_table.Gaps: itl_first_s, itl_step_s, itl_steps, itl_weight, itl_on_cpu
+    - numbers: missed (requests that missed the target), lost (whether these are more than may)
     - (r): busy_s, gpu_s, cpu_s, link_s (in passes, and by side); gpu_kv_s, cpu_kv_s (integrals over time of the KV
       tokens that requests hold); gpu_blocks, cpu_blocks (most that they hold at a time); swapped_out, swapped_in (KV
       tokens); jumps (runs taken in closed form); passes (r, 4) by kind

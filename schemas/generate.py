@@ -22,7 +22,7 @@ from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.server_ready import ServerReady
-from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
+from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport, ServingSweep
 from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
@@ -47,6 +47,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "server-ready": ServerReady,
     "serving": ServingReport,
     "serving-capacity": ServingCapacity,
+    "serving-count": ServingCount,
     "serving-question": ServingQuestion,
     "serving-sweep": ServingSweep,
     "trace": TraceInfo,

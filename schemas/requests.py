@@ -24,7 +24,11 @@ class Requests:
 
     `arrival_s` (n, seconds), `prompt_tokens` and `output_tokens` (n, at least 1), `priority` (n, smaller goes first),
     `cancel_s` (n, when the client leaves; inf: never). Blocks of `hash_block` tokens (0: no hashes) of prompt i have
-    the hashes `hashes[hash_start[i]:hash_start[i + 1]]`; equal ones are equal prefixes."""
+    the hashes `hashes[hash_start[i]:hash_start[i + 1]]`; equal ones are equal prefixes.
+
+    Of a closed loop `starts_s` (u users, ascending) says when each user sends a first request, and `think_s` (n) how
+    long a user thinks after request i. `arrival_s` is then all 0, and `cancel_s` counts from when request i is sent.
+    Requests that come by themselves have no `starts_s`."""
 
     arrival_s: Floats
     prompt_tokens: Ints
@@ -34,6 +38,8 @@ class Requests:
     hash_start: Ints
     hashes: Ints
     hash_block: int = 0
+    starts_s: Floats = field(default_factory=lambda: np.zeros(0))
+    think_s: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.arrival_s)

@@ -44,6 +44,8 @@ class ServedInfo(Document):
     seed: Index | None = None
     replicas: Count = 1
     router: Name | None = None
+    users: Count | None = Field(default=None, description="of a closed loop, who sent the requests")
+    think: Name | None = Field(default=None, description="time between an answer and the user's next request")
     notes: dict[Name, str | int | float | bool] = Field(default_factory=dict)
 
 

@@ -159,7 +159,8 @@ class SeedCapacity(Frozen):
 class ServingCapacity(Document):
     """The maximum rate under an SLO: the mean over seeds and, of several, its 95 % confidence interval (Student).
 
-    `runs`: how many were simulated."""
+    `runs`: how many were simulated; `requests`: of each of the last ones. `converged`, where nobody said how many seeds
+    to take: whether runs were long and many enough for the stated precision."""
 
     schema_id: Literal["helm.serving-capacity/1"] = version("helm.serving-capacity/1")
     run: ServedInfo
@@ -168,4 +169,36 @@ class ServingCapacity(Document):
     low: NonNegative | None = None
     high: NonNegative | None = None
     runs: Count
+    requests: Count | None = None
+    converged: bool | None = None
     seeds: Annotated[tuple[SeedCapacity, ...], Field(min_length=1, max_length=1000)]
+
+
+class SeedCount(Frozen):
+    """A number of users or replicas that keeps the SLO with one seed's draws, and its neighbour that misses it: one
+    user more, or one replica fewer."""
+
+    seed: Index
+    keeps: Count
+    misses: Index
+
+
+class ServingCount(Document):
+    """The most users, or the fewest replicas, with which more than half of the seeds keep an SLO.
+
+    `rate`: requests a second for which replicas were counted; `low`, `high`: 95 % confidence interval (Student) of the
+    mean over seeds; `runs`: how many were simulated; `requests`: of each of the last ones; `converged`, where nobody
+    said how many seeds to take: whether runs were long and many enough for the stated precision."""
+
+    schema_id: Literal["helm.serving-count/1"] = version("helm.serving-count/1")
+    of: Literal["users", "replicas"]
+    run: ServedInfo
+    slo: Slo
+    count: Count
+    rate: NonNegative | None = None
+    low: NonNegative | None = None
+    high: NonNegative | None = None
+    runs: Count
+    requests: Count
+    converged: bool | None = None
+    seeds: Annotated[tuple[SeedCount, ...], Field(min_length=1, max_length=1000)]

@@ -13,6 +13,8 @@ ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
 Stage = Literal["linear", "gpu-attention", "cpu-attention", "link"]
 """A part of a pass whose seconds a study may change."""
 POLICY = "gpu-only"
+MAX_REPLICAS = 4096
+MAX_USERS = 1_000_000
 
 Rate = Annotated[float, Field(ge=1e-9, le=1e9)]
 """Requests a second."""
@@ -31,7 +33,7 @@ class ServingSetting(Frozen):
 
     policy: Name = POLICY
     policy_options: dict[Name, Value] = Field(default_factory=dict)
-    replicas: Annotated[Count, Field(le=4096)] = 1
+    replicas: Annotated[Count, Field(le=MAX_REPLICAS)] = 1
     router: Literal["round-robin", "least-loaded", "prefix-aware"] = "round-robin"
     tensor_parallel: Annotated[Count, Field(le=1024)] | None = None
     pipeline_parallel: Annotated[Count, Field(le=1024)] | None = None
@@ -49,7 +51,9 @@ class ServingQuestion(ServingSetting, Document):
 
     `rate`: requests a second, which stretches the file's times or draws Poisson arrivals; `arrivals`: poisson, uniform,
     gamma:CV or all-at-once instead of the file's times; `sort`: rows are brought into order of arrival; `limit`: the
-    first requests only; `seed`: of everything drawn; `slo`: `ttft=2s,tpot=100ms`, or a known name."""
+    first requests only; `users`: as many users send the requests instead, each the next one when it has an answer and
+    has thought for `think`: `10s` (exponential, of that mean) or `fixed:10s`; `seed`: of everything drawn; `slo`:
+    `ttft=2s,tpot=100ms`, or a known name."""
 
     schema_id: Literal["helm.serving-question/1"] = version("helm.serving-question/1")
     requests: Place
@@ -57,6 +61,8 @@ class ServingQuestion(ServingSetting, Document):
     arrivals: Name | None = None
     sort: bool = False
     limit: Annotated[Count, Field(le=10**9)] | None = None
+    users: Annotated[Count, Field(le=MAX_USERS)] | None = None
+    think: Name | None = None
     seed: Annotated[Index, Field(lt=2**31)] = 0
     slo: Name | None = None
 

@@ -11,7 +11,7 @@ from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
 from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.serving import ServingReport
-from helmsman.simulator.serving.capacity import find_capacity
+from helmsman.simulator.serving.bisection import bisect_rate
 from helmsman.simulator.serving.metrics import per_token
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.run import Outcome, Setup, serve
@@ -97,8 +97,8 @@ def latency(site: Site, system: System, requests: Requests, rate: float) -> floa
 def load_at(site: Site, system: System, requests: Requests, limit: float) -> float:
     """The highest rate at which the per-token latency is within `limit` seconds. Raises InfeasibleError."""
 
-    def keeps(rate: float, seed: int) -> bool:
+    def keeps(rate: float) -> bool:
         return latency(site, system, requests, rate) <= limit
 
     guess = run(site, system, requests).throughput.requests
-    return find_capacity(keeps, guess, (SEED,)).rate
+    return bisect_rate(keeps, guess, SEED).keeps

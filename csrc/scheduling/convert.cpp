@@ -3,6 +3,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <stdexcept>
 
 namespace py = pybind11;
@@ -72,6 +73,14 @@ Kind kind_of(const std::string& name) {
 
 const char* name_of(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
 
+Target target_of(const py::object& target) {
+  if (target.is_none()) return {};
+  const auto limit = [&](const char* name) {
+    return target.attr(name).cast<std::optional<double>>().value_or(Target::kNone);
+  };
+  return {limit("ttft"), limit("tpot"), limit("e2e"), limit("per_token"), whole(target, "may_miss")};
+}
+
 Options options_of(const py::dict& options) {
   std::map<std::string, Options::Value> values;
   for (const auto& [name, value] : options) values[name.cast<std::string>()] = value.cast<Options::Value>();
@@ -89,6 +98,9 @@ Columns::Columns(const py::dict& columns) {
   requests.hash_start = values<int64_t>(columns, "hash_start", count + 1, arrays);
   requests.hashes = values<int64_t>(columns, "hashes", requests.hash_start[count], arrays);
   requests.hash_block = columns["hash_block"].cast<int64_t>();
+  requests.users = py::len(columns["starts_s"]);
+  requests.starts = values<double>(columns, "starts_s", requests.users, arrays);
+  requests.think = values<double>(columns, "think_s", requests.users > 0 ? count : 0, arrays);
 }
 
 }  // namespace helm::scheduling

@@ -9,6 +9,7 @@
 #include "scheduling/limits.h"
 #include "scheduling/policy.h"
 #include "scheduling/requests.h"
+#include "scheduling/target.h"
 
 namespace helm::scheduling {
 
@@ -17,6 +18,7 @@ Limits limits_of(const pybind11::object& limits);  // a Limits
 Work work_of(const pybind11::object& work);        // a Work
 Kind kind_of(const std::string& name);             // throws std::invalid_argument
 const char* name_of(Kind kind);
+Target target_of(const pybind11::object& target);  // a Target, or None
 Options options_of(const pybind11::dict& options);
 
 // The rows of schemas/requests.py, and what holds their memory.

@@ -33,6 +33,8 @@ bool cut(Stretch& stretch, const Clock& now, double before, double stop) {
 
 }  // namespace
 
+double last(const Stretch& stretch) { return stretch.first + stretch.rise * static_cast<double>(stretch.terms - 1); }
+
 double sum(const Stretch& stretch) { return sum(stretch, stretch.terms); }
 
 double weighted_sum(const Stretch& stretch, double first, double rise) {

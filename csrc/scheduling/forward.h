@@ -8,6 +8,9 @@
 
 namespace helm::scheduling {
 
+// Seconds of the last of the passes, than which no later one takes less.
+double last(const Stretch& stretch);
+
 // Seconds of `stretch.terms` passes.
 double sum(const Stretch& stretch);
 

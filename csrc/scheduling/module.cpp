@@ -27,7 +27,8 @@ namespace {
 
 py::dict simulate_requests(const py::dict& columns, const py::object& cost, const py::object& believed,
                            const py::object& limits, const py::object& policy, const py::dict& options,
-                           int64_t replicas, const std::string& router, bool reference, bool log, bool check) {
+                           int64_t replicas, const std::string& router, bool reference, bool log, bool check,
+                           const py::object& target) {
   const Columns from(columns);
   const Setup setup{{cost_of(cost), cost_of(believed)},
                     limits_of(limits),
@@ -36,7 +37,8 @@ py::dict simulate_requests(const py::dict& columns, const py::object& cost, cons
                     router,
                     reference,
                     log,
-                    check};
+                    check,
+                    target_of(target)};
   std::unique_ptr<Simulated> done;
   {
     const py::gil_scoped_release released;
@@ -120,7 +122,7 @@ PYBIND11_MODULE(_scheduling, module) {
   module.def("simulate", &simulate_requests, py::arg("columns"), py::arg("cost"), py::arg("believed"),
              py::arg("limits"), py::arg("policy"), py::arg("options"), py::arg("replicas") = 1,
              py::arg("router") = "round-robin", py::arg("reference") = false, py::arg("log") = false,
-             py::arg("check") = false);
+             py::arg("check") = false, py::arg("target") = py::none());
   register_replica_state(module);
   bind_scheduler(module);
   module.def("pass_times", &pass_times, py::arg("cost"), py::arg("kind"), py::arg("first"), py::arg("second"),

@@ -7,8 +7,9 @@ namespace helm::scheduling {
 
 constexpr double kNever = std::numeric_limits<double>::quiet_NaN();
 
-Served::Served(int64_t count) {
-  const auto size = static_cast<size_t>(count);
+Served::Served(const Requests& requests, const Target& limits)
+    : target(limits), arrival(requests.arrival, requests.arrival + requests.count) {
+  const size_t size = arrival.size();
   for (auto* column : {&started, &first_token, &finish}) column->assign(size, kNever);
   for (auto* column : {&produced, &cpu_tokens, &preemptions, &reused}) column->assign(size, 0);
   replica.assign(size, -1);
@@ -55,6 +56,7 @@ Id Records::number(int64_t request) const {
 
 void Records::rejected(int64_t request, double arrival) {
   served_.fate[static_cast<size_t>(request)] = static_cast<uint8_t>(Fate::rejected);
+  ++served_.missed;
   log(arrival, Happening::rejected, request);
 }
 
@@ -110,6 +112,7 @@ void Records::finished(Id id, double now, int64_t output) {
   served_.finish[row] = now;
   served_.produced[row] = static_cast<int32_t>(output);
   served_.fate[row] = static_cast<uint8_t>(Fate::finished);
+  served_.missed += !served_.target.kept(served_.arrival[row], served_.first_token[row], now, output);
   log(now, Happening::finished, request(id));
 }
 

@@ -8,6 +8,7 @@
 #include "scheduling/requests.h"
 #include "scheduling/schedule.h"
 #include "scheduling/state.h"
+#include "scheduling/target.h"
 
 namespace helm::scheduling {
 
@@ -16,8 +17,13 @@ enum class Fate : uint8_t { finished, cancelled, rejected, failed, unknown };
 
 // One row a request; times are nan until they come.
 struct Served {
-  explicit Served(int64_t count);
-  std::vector<double> started, first_token, finish;
+  Served(const Requests& requests, const Target& target);
+  // More requests have missed the target than may.
+  bool lost() const { return missed > target.may_miss; }
+
+  Target target;
+  int64_t missed = 0;
+  std::vector<double> arrival, started, first_token, finish;
   std::vector<int32_t> produced, cpu_tokens, preemptions, reused, replica;
   std::vector<uint8_t> fate;
 };
@@ -95,6 +101,8 @@ class Records {
   void passed(const Outcome& outcome, double begin, double end, const Requests& requests);
   // The number here of a request that has arrived: numbers go up with requests.
   Id number(int64_t request) const;
+  // The run is lost: what is served from now on does not matter.
+  bool lost() const { return served_.lost(); }
   int64_t request(Id id) const { return request_[static_cast<size_t>(id)]; }
   const std::vector<Event>& events() const { return events_; }
   const std::vector<Choice>& choices() const { return choices_; }

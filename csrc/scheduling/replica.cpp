@@ -22,7 +22,7 @@ Replica::Replica(const Requests& requests, const Costs& costs, const Limits& lim
       state_(limits, policy.homes(), policy.pool(), requests.hash_block) {}
 
 void Replica::run(double until) {
-  for (;;) {
+  while (!lost()) {
     if (flight_.flies) {
       if (!due(flight_.end.now(), until)) return;
       land();
@@ -34,6 +34,34 @@ void Replica::run(double until) {
   }
 }
 
+// ---- Single steps
+
+double Replica::landing() const { return flight_.flies ? flight_.end.now() : kNever; }
+
+double Replica::launching() const {
+  if (flight_.flies) return kNever;
+  return waits_ ? std::max(clock_.now(), std::min(next_arrival(), next_cancel())) : clock_.now();
+}
+
+void Replica::step(double until) {
+  if (flight_.flies) {
+    land();
+    waits_ = false;
+    return;
+  }
+  if (waits_) wait(kNever);
+  const size_t before = over_.size();
+  deliver();
+  const bool cancelled = over_.size() > before;
+  if (!cancelled) launch(until);
+  waits_ = !cancelled && !flight_.flies;
+}
+
+double Replica::quiet() const {
+  if (!flight_.flies) return launching();
+  return delivered_ < inbox_.size() ? flight_.end.now() : flight_.quiet;
+}
+
 // ---- Arrivals and cancels
 
 double Replica::next_arrival() const {
@@ -42,11 +70,15 @@ double Replica::next_arrival() const {
 
 double Replica::next_cancel() const { return cancels_.empty() ? kNever : cancels_.top().first; }
 
-void Replica::expect(int64_t request) {
-  if (!state_.fits(requests_.prompt[request], requests_.output[request]))
-    return records_.rejected(request, requests_.arrival[request]);
-  inbox_.push_back(request);
-  if (std::isfinite(requests_.cancel[request])) cancels_.emplace(requests_.cancel[request], request);
+bool Replica::expect(int64_t request) {
+  const bool fits = state_.fits(requests_.prompt[request], requests_.output[request]);
+  if (!fits) {
+    records_.rejected(request, requests_.arrival[request]);
+  } else {
+    inbox_.push_back(request);
+    if (std::isfinite(requests_.cancel[request])) cancels_.emplace(requests_.cancel[request], request);
+  }
+  return fits;
 }
 
 void Replica::deliver() {
@@ -65,7 +97,7 @@ void Replica::cancel(int64_t request) {
   if (!state_.lives(id)) return;
   records_.cancelled(id, state_.produced(id), requests_.cancel[request]);
   state_.end(id);
-  ++over_;
+  over_.push_back(request);
 }
 
 double Replica::interruption() const {
@@ -106,6 +138,7 @@ void Replica::fly() {
   flight_.times.seconds *= std::exchange(drained_, false) ? filling(costs_.actual, state_.load()) : 1.0;
   flight_.end = clock_;
   flight_.end.add(flight_.times.seconds);
+  flight_.quiet = flight_.end.now();
   flight_.held[kGpu] = state_.tokens(Home::gpu) + made.decodes;
   flight_.held[kCpu] = state_.tokens(Home::cpu) + static_cast<int64_t>(made.cpu[0].size() + made.cpu[1].size());
   for (const Chunk& chunk : made.prompts) flight_.held[static_cast<size_t>(chunk.home)] += chunk.tokens;
@@ -121,6 +154,8 @@ void Replica::fly_on(double stop) {
   flight_.end = clock_;
   for (const Stretch& stretch : run_) passes += stretch.terms, flight_.end.add(sum(stretch));
   state_.repeat(passes - 1);
+  const double end = flight_.end.now(), rest = static_cast<double>(most - passes) * last(run_.back());
+  flight_.quiet = std::min(end + rest, std::max(end, next_cancel()));
 }
 
 void Replica::land() {
@@ -132,7 +167,7 @@ void Replica::land() {
     policy_.observe(made.kind, state_.load(), time_of(costs_.believed, made.kind, state_.load()), flight_.times);
   const double host = host_seconds(costs_.actual, made.kind, state_.load(), flight_.times.seconds);
   const Outcome& outcome = state_.commit(clock_.now(), host, costs_.actual);
-  over_ += static_cast<int64_t>(outcome.finished.size());
+  for (const Id id : outcome.finished) over_.push_back(records_.request(id));
   if (run_.empty()) {
     count_one();
     if (outcome.even > 0) records_.gaps.add({flight_.times.seconds, 0.0, 1}, outcome.even, false);

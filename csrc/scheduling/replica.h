@@ -31,14 +31,27 @@ class Replica {
   Replica(const Requests& requests, const Costs& costs, const Limits& limits, Policy& policy, Records& records,
           Mode mode);
 
-  // A request that will arrive; in order of arrival.
-  void expect(int64_t request);
+  // A request that will arrive; in order of arrival. False: it can never run, and is rejected.
+  bool expect(int64_t request);
   // Until all that has been expected is over, or the first moment at or after `until` when no pass is under way. Passes
-  // that end later are left under way: nothing that they bring is seen before.
+  // that end later are left under way: nothing that they bring is seen before. A run that is lost goes no further.
   void run(double until);
 
+  // Who has to know of every end takes single steps instead: passes under way end at `landing`, or the next one begins
+  // at `launching` (seconds; infinity where there is none), as part of a run of passes that is over by the first end at
+  // `until` or later. A step in which requests are cancelled begins none.
+  double landing() const;
+  double launching() const;
+  void step(double until);
+  // Seconds before which no request ends here, unless one arrives that has not been expected yet.
+  double quiet() const;
+  double now() const { return clock_.now(); }
+  bool lost() const { return records_.lost(); }
+
   // Requests that have been expected and are not over.
-  int64_t outstanding() const { return static_cast<int64_t>(inbox_.size()) - over_; }
+  int64_t outstanding() const { return static_cast<int64_t>(inbox_.size() - over_.size()); }
+  // Those that are over, in order; not those that were rejected.
+  const std::vector<int64_t>& over() const { return over_; }
   const State& state() const { return state_; }
 
  private:
@@ -48,6 +61,7 @@ class Replica {
   struct Flight {
     bool flies = false;
     Clock end;
+    double quiet = 0;               // seconds before which no request ends, unless one arrives
     Times times;                    // of the first pass
     std::array<int64_t, 3> held{};  // KV tokens by home, with those being appended, in the first pass
   };
@@ -77,10 +91,11 @@ class Replica {
   Clock clock_;
   Flight flight_;
   bool drained_ = true;       // nothing is in the pipeline
+  bool waits_ = true;         // no pass may begin before something arrives or is cancelled
   std::vector<Stretch> run_;  // of a flight of several passes; empty for one
   std::vector<int64_t> inbox_;
   size_t delivered_ = 0;
-  int64_t over_ = 0;
+  std::vector<int64_t> over_;
   std::priority_queue<Cancel, std::vector<Cancel>, std::greater<>> cancels_;
 };
 

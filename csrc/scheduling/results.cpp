@@ -41,6 +41,7 @@ auto joined(std::vector<Records>& records, Get get) {
 }
 
 void add_requests(py::dict& into, Served& served) {
+  into["arrival_s"] = array(std::move(served.arrival));
   into["started_s"] = array(std::move(served.started));
   into["first_token_s"] = array(std::move(served.first_token));
   into["finish_s"] = array(std::move(served.finish));
@@ -122,6 +123,8 @@ void add_choices(py::dict& into, const std::vector<Records>& records) {
 }  // namespace
 
 py::dict results(Simulated done) {
+  const bool lost = done.served.lost();
+  const int64_t missed = done.served.missed;
   py::dict found;
   add_requests(found, done.served);
   add_gaps(found, done.records);
@@ -129,6 +132,8 @@ py::dict results(Simulated done) {
   add_occupancy(found, done.records);
   add_events(found, done.records);
   add_choices(found, done.records);
+  found["lost"] = lost;
+  found["missed"] = missed;
   found["gpu_blocks"] = array(std::move(done.gpu_blocks));
   found["cpu_blocks"] = array(std::move(done.cpu_blocks));
   return found;

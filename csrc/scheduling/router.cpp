@@ -59,7 +59,7 @@ std::unique_ptr<Router> make_router(const std::string& name) {
 
 void serve(const Requests& requests, Replicas& replicas, Router& router) {
   const bool looks = replicas.size() > 1 && router.looks();
-  for (int64_t request = 0; request < requests.count; ++request) {
+  for (int64_t request = 0; request < requests.count && !replicas.front()->lost(); ++request) {
     if (looks)
       for (const auto& replica : replicas) replica->run(requests.arrival[request]);
     replicas[router.choose(replicas, requests, request)]->expect(request);

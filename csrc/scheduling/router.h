@@ -24,7 +24,7 @@ class Router {
 // shortest one; else as least-loaded. Throws std::invalid_argument for another name.
 std::unique_ptr<Router> make_router(const std::string& name);
 
-// Serves all requests.
+// Serves all requests, or as many as it takes to lose the run.
 void serve(const Requests& requests, Replicas& replicas, Router& router);
 
 }  // namespace helm::scheduling

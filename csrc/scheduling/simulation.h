@@ -18,6 +18,7 @@ struct Setup {
   bool one_by_one = false;  // every pass on its own: the reference of runs in closed form
   bool log = false;         // keep the order of events
   bool check = false;       // State::check after every pass
+  Target target = {};       // a run that misses it is not finished
 };
 
 // What became of requests, and what each replica did.

@@ -10,10 +10,11 @@ from helmsman.scheduler._scheduling import simulate
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, policy_maker, policy_options
+from helmsman.scheduler.target import Target
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.requests import Floats, Ints, Requests
-from helmsman.schemas.served_table import Gaps, ServedInfo, ServedTable
-from helmsman.schemas.serving import Activity, Busy, Cache
+from helmsman.schemas.served_table import CANCELLED, Gaps, ServedInfo, ServedTable
+from helmsman.schemas.serving import Activity, Busy, Cache, Slo
 
 Found = Mapping[str, Any]
 """The columns that the core returns: numpy arrays by name."""
@@ -65,7 +66,27 @@ class Outcome:
 
 def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
     """Serve all requests; `info` says what the table belongs to."""
-    columns = simulate(
+    columns = _simulate(requests, setup)
+    served = _served(requests, columns, info)
+    return Outcome(served, _activity(served, columns, setup), _occupancy(columns, setup))
+
+
+def keeps_slo(requests: Requests, setup: Setup, slo: Slo) -> bool:
+    """Whether replicas keep an SLO as `metrics.goodput` judges it; a run that has missed it is not followed further."""
+    columns = _simulate(requests, setup, Target(slo.ttft, slo.tpot, slo.e2e, slo.per_token, _may_miss(requests, slo)))
+    counted = len(requests) - int(np.sum(columns["status"] == CANCELLED))
+    return not columns["lost"] and (not counted or (counted - columns["missed"]) / counted >= slo.share)
+
+
+def _may_miss(requests: Requests, slo: Slo) -> int:
+    """Return how many requests may miss the SLO where none is cancelled; where some are, more would be too many too."""
+    count = len(requests)
+    most = min(count, int((1.0 - slo.share) * count) + 1)
+    return most if (count - most) / count >= slo.share else most - 1
+
+
+def _simulate(requests: Requests, setup: Setup, target: Target | None = None) -> Found:
+    return simulate(
         requests.columns(),
         setup.cost,
         setup.believed,
@@ -75,9 +96,8 @@ def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
         setup.replicas,
         setup.router,
         setup.reference,
+        target=target,
     )
-    served = _served(requests, columns, info)
-    return Outcome(served, _activity(served, columns, setup), _occupancy(columns, setup))
 
 
 def _served(requests: Requests, columns: Found, info: ServedInfo) -> ServedTable:
@@ -85,7 +105,7 @@ def _served(requests: Requests, columns: Found, info: ServedInfo) -> ServedTable
     return ServedTable(
         info,
         request=np.arange(len(requests)),
-        arrival_s=requests.arrival_s,
+        arrival_s=columns["arrival_s"],
         started_s=columns["started_s"],
         first_token_s=columns["first_token_s"],
         finish_s=columns["finish_s"],

@@ -1,4 +1,4 @@
-"""Serving runs for people: a report, a sweep and a capacity as text."""
+"""Serving runs for people: a report and a sweep as text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,6 @@ from helmsman.schemas.serving import (
     Attended,
     Cache,
     Goodput,
-    ServingCapacity,
     ServingReport,
     ServingSweep,
     Slo,
@@ -39,6 +38,8 @@ def _requests(serving_report: ServingReport) -> Iterator[str]:
     ended = "".join(f", {count} {what}" for what, count in others if count)
     arrivals = "all at once" if serving_report.rate is None else f"{serving_report.rate:.4g} requests/s"
     yield f"{'policy':<14}{serving_report.run.policy}"
+    if serving_report.run.users is not None:
+        yield f"{'users':<14}{serving_report.run.users}, who think for {serving_report.run.think or 'no time'}"
     whole = format_seconds(serving_report.duration)
     yield f"{'requests':<14}{counts.finished} finished{ended}; arrivals {arrivals}; {whole} in all"
     tokens = f"{rate.output_tokens:.5g} output tokens/s, {rate.total_tokens:.5g} tokens/s"
@@ -144,20 +145,3 @@ def _p99(spread: Spread | None) -> float | None:
 
 def _seconds(values: Sequence[float | None]) -> list[str]:
     return ["-" if value is None else format_seconds(value) for value in values]
-
-
-def capacity_text(serving_capacity: ServingCapacity) -> str:
-    """Return the maximum rate, its interval and what it was found from."""
-    interval = (
-        ""
-        if serving_capacity.low is None or serving_capacity.high is None
-        else f", 95 % interval {serving_capacity.low:.4g} to {serving_capacity.high:.4g}"
-    )
-    seeds = f"{len(serving_capacity.seeds)} {'seed' if len(serving_capacity.seeds) == 1 else 'seeds'}"
-    return "\n".join(
-        [
-            f"{'policy':<14}{serving_capacity.run.policy}",
-            f"{'SLO':<14}{slo_text(serving_capacity.slo)}",
-            f"{'capacity':<14}{serving_capacity.rate:.4g} requests/s{interval} ({seeds}, {serving_capacity.runs} runs)",
-        ]
-    )

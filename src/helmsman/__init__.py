@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
     from helmsman.library import find_capacity as find_capacity
+    from helmsman.library import find_replicas as find_replicas
+    from helmsman.library import find_users as find_users
     from helmsman.library import load_hardware as load_hardware
     from helmsman.library import load_model as load_model
     from helmsman.library import plan as plan
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from helmsman.schemas.replay_report import ReplayReport as ReplayReport
     from helmsman.schemas.run_report import RunReport as RunReport
     from helmsman.schemas.serving import ServingCapacity as ServingCapacity
+    from helmsman.schemas.serving import ServingCount as ServingCount
     from helmsman.schemas.serving import ServingReport as ServingReport
     from helmsman.schemas.serving_question import ServingQuestion as ServingQuestion
     from helmsman.schemas.trace import Trace as Trace
@@ -66,6 +69,7 @@ _HOMES = {
     "ReplayReport": "schemas.replay_report",
     "RunReport": "schemas.run_report",
     "ServingCapacity": "schemas.serving",
+    "ServingCount": "schemas.serving",
     "ServingQuestion": "schemas.serving_question",
     "ServingReport": "schemas.serving",
     "Trace": "schemas.trace",
@@ -75,6 +79,8 @@ _HOMES = {
     "compare": "library",
     "compose_hardware": "library",
     "find_capacity": "library",
+    "find_replicas": "library",
+    "find_users": "library",
     "load_hardware": "library",
     "load_model": "library",
     "plan": "library",

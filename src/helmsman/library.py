@@ -22,7 +22,7 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.read import parse_mapping
-from helmsman.schemas.serving import ServingCapacity, ServingReport
+from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport
 from helmsman.schemas.serving_question import ServingQuestion
 
 if TYPE_CHECKING:
@@ -146,9 +146,11 @@ def serve_simulation(plan: Plan | Decision, question: AskedServing) -> ServingRe
     return served(study_of(_plan(plan), _serving(question)))[1]
 
 
-def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int = 5) -> ServingCapacity:
-    """Return the maximum rate at which replicas of a plan keep the question's `slo`; `seeds`: over so many draws of
-    arrivals, where these are drawn.
+def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCapacity:
+    """Return the maximum rate at which replicas of a plan keep the question's `slo`.
+
+    `seeds`: the number of draws of arrivals, where these are drawn, of as many requests as the question has; by
+    default runs become longer and draws more until neither changes much, as `converged` says.
 
     >>> from helmsman import plan
     >>> decision = plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})
@@ -156,11 +158,45 @@ def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int = 5)
     >>> find_capacity(decision, asked, seeds=2).rate > 1
     True
     """
-    from helmsman.analysis.ask_serving import capacity, study_of
+    from helmsman.analysis.ask_capacity import capacity
+    from helmsman.analysis.ask_serving import study_of
 
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(f"must be between 1 and {MOST_SEEDS}", field="seeds", value=seeds)
-    return capacity(study_of(_plan(plan), _serving(question)), seeds)
+    return capacity(study_of(_plan(plan), _serving(question)), _seeds(seeds))
+
+
+def find_users(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCount:
+    """Return the most users with whom replicas of a plan keep the question's `slo`, where each thinks for `think`
+    between an answer and the next request.
+
+    `seeds`: as of `find_capacity`. More than half of the draws keep the SLO with as many users.
+
+    >>> from helmsman import plan
+    >>> decision = plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})
+    >>> asked = {"requests": "synthetic:n=400,input=512,output=16", "think": "1s", "slo": "ttft=200ms"}
+    >>> find_users(decision, asked, seeds=2).count > 1
+    True
+    """
+    from helmsman.analysis.ask_capacity import most_users
+    from helmsman.analysis.ask_serving import study_of
+
+    return most_users(study_of(_plan(plan), _serving(question)), _seeds(seeds))
+
+
+def find_replicas(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCount:
+    """Return the fewest replicas of a plan that keep the question's `slo` at its `rate`, or for its `users`.
+
+    `seeds`: as of `find_capacity`. More than half of the draws keep the SLO with as many replicas.
+
+    >>> from helmsman import plan
+    >>> decision = plan({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"})
+    >>> asked = {"requests": "synthetic:n=200,input=512,output=16", "rate": 100.0, "slo": "ttft=300ms"}
+    >>> find_replicas(decision, asked, seeds=2).count > 1
+    True
+    """
+    from helmsman.analysis.ask_capacity import fewest_replicas
+    from helmsman.analysis.ask_serving import study_of
+
+    return fewest_replicas(study_of(_plan(plan), _serving(question)), _seeds(seeds))
 
 
 def profile(loopback: str | None = None) -> Hardware:
@@ -241,6 +277,15 @@ def _serving(question: AskedServing) -> ServingQuestion:
     if isinstance(question, ServingQuestion):
         return question
     return parse_mapping(ServingQuestion, question, "serving question", "{'requests': FILE or 'synthetic:..'}", str)
+
+
+def _seeds(seeds: int | None) -> int | None:
+    """Return a number of draws. Raises UsageError for what is none."""
+    if seeds is None:
+        return None
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
+        raise UsageError(f"must be between 1 and {MOST_SEEDS}", field="seeds", value=seeds)
+    return seeds
 
 
 def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served_table import ServedTable
 from helmsman.schemas.serving import ServingReport, ServingSweep, Slo
 from helmsman.simulator.serving.report import report
-from helmsman.simulator.serving.requests.request_source import open_source
+from helmsman.simulator.serving.requests.request_source import Variation, open_source
 from helmsman.simulator.serving.run import Occupancy, Setup
 from helmsman.simulator.serving.run import serve as run_requests
 from helmsman.simulator.serving.sweep import Over, Sweep, sweep
@@ -30,7 +30,7 @@ def serve(requests: Requests, cost: IterationCost) -> ServedTable:
 
 
 def served(rate: float = 8.0, policy: str = "gpu-only") -> ServedTable:
-    requests = open_source("synthetic:n=60,input=200,output=30").requests(0, rate)
+    requests = open_source("synthetic:n=60,input=200,output=30").requests(0, Variation(rate))
     found = serve(requests, simple_cost(0.02 if policy == "gpu-only" else 0.01, 1e-5))
     return replace(found, info=found.info.model_copy(update={"policy": policy}))
 

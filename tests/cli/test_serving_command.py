@@ -14,7 +14,7 @@ from helmsman.cli import sim as helm_sim
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document, read_document
 from helmsman.schemas.served_table import FINISHED, read_served
-from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
+from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport, ServingSweep
 from helmsman.simulator.serving.report import report
 
 SOME = "synthetic:n=40,input=300,output=30"
@@ -144,6 +144,42 @@ def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFix
     assert code == 3 and "no rate keeps" in err
 
 
+def test_users_and_replicas_are_counted(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = ("--requests", "synthetic:n=200,input=300,output=30", "--slo", "ttft=150ms")
+    code, out, _ = run(capsys, plan, *study, "--find-users", "--think", "1s", "--seeds", "2", "--json")
+    users = parse_document(ServingCount, out.encode(), "stdout")
+    assert code == 0 and users.of == "users" and [bracket.seed for bracket in users.seeds] == [0, 1]
+    first = users.seeds[0]
+    assert run(capsys, plan, *study, "--think", "1s", "--users", str(first.keeps), "-q")[0] == 0
+    assert run(capsys, plan, *study, "--think", "1s", "--users", str(first.misses), "-q")[0] == 4
+    code, out, _ = run(capsys, plan, *study, "--find-users", "--think", "1s", "--seeds", "2")
+    assert code == 0 and f"{users.count} who think for 1s" in out and "2 seeds" in out
+    code, out, _ = run(capsys, plan, *study, "--find-replicas", "--rate", "50", "--seeds", "1", "--json")
+    replicas = parse_document(ServingCount, out.encode(), "stdout")
+    assert code == 0 and (replicas.of, replicas.rate) == ("replicas", 50.0) and replicas.count > 1
+    assert run(capsys, plan, *study, "--rate", "50", "--replicas", str(replicas.count), "-q")[0] == 0
+    assert run(capsys, plan, *study, "--rate", "50", "--replicas", str(replicas.count - 1), "-q")[0] == 4
+    code, out, _ = run(capsys, plan, *study, "--find-replicas", "--rate", "50", "--seeds", "1")
+    assert code == 0 and f"{replicas.count} for 50 requests/s" in out
+
+
+def test_without_seeds_a_capacity_says_whether_it_converged(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = ("--requests", "synthetic:n=100,input=300,output=30", "--slo", "ttft=1s,share=0.9", "--find-capacity")
+    code, out, _ = run(capsys, plan, *study, "--json")
+    capacity = parse_document(ServingCapacity, out.encode(), "stdout")
+    assert code == 0 and capacity.converged is not None and capacity.requests >= 100
+    code, out, _ = run(capsys, plan, *study)
+    assert code == 0 and ("not converged" in out) is not capacity.converged
+
+
+def test_a_run_of_users_says_so(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    closed = asked(capsys, plan, "--users", "3", "--think", "fixed:2s")
+    assert (closed.run.users, closed.run.think, closed.counts.finished) == (3, "fixed:2s", 40)
+    assert closed.rate < 1.5
+    code, out, _ = run(capsys, plan, "--requests", SOME, "--users", "3")
+    assert code == 0 and "3, who think for no time" in out
+
+
 def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("v.json", "a.jsonl", "p.png", "t.json")]
     asked(capsys, plan, "--export-vllm", files[0], "--export-aiperf", files[1], "--plot", files[2])
@@ -180,6 +216,25 @@ def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixt
         (("--requests", SOME, "--policy", "neo,best", "--sweep", "rate=1"), 2, "--policy"),
         (("--requests", SOME, "--find-capacity"), 2, "--find-capacity"),
         (("--requests", SOME, "--seeds", "3"), 2, "--seeds"),
+        (("--requests", SOME, "--find-users"), 2, "--find-users"),
+        (("--requests", SOME, "--find-replicas", "--rate", "3"), 2, "--find-replicas"),
+        (("--requests", SOME, "--slo", "ttft=1s", "--find-replicas", "--find-users"), 2, "--find-replicas"),
+        (("--requests", SOME, "--slo", "ttft=1s", "--find-users", "--sweep", "rate=1"), 2, "--find-users"),
+        (("--requests", SOME, "--slo", "ttft=1s", "--find-users", "--users", "3"), 2, "--users"),
+        (("--requests", SOME, "--slo", "ttft=1s", "--find-replicas"), 2, "--rate"),
+        (
+            ("--requests", SOME, "--slo", "ttft=1s", "--find-replicas", "--rate", "3", "--replicas", "2"),
+            2,
+            "--replicas",
+        ),
+        (("--requests", SOME, "--slo", "ttft=1s", "--find-capacity", "--users", "3"), 2, "--users"),
+        (("--requests", SOME, "--users", "0"), 2, "--users"),
+        (("--requests", SOME, "--users", "3", "--think", "nan"), 2, "--think"),
+        (("--requests", SOME, "--users", "3", "--rate", "2"), 2, "--rate"),
+        (("--requests", SOME, "--users", "3", "--arrivals", "poisson"), 2, "--arrivals"),
+        (("--requests", SOME, "--users", "3", "--sweep", "rate=1"), 2, "--sweep"),
+        (("--requests", SOME, "--think", "3s"), 2, "--think"),
+        (("--users", "3"), 2, "--users"),
         (("--requests", SOME, "--relative-to", "neo"), 2, "--relative-to"),
         (("--requests", SOME, "--sweep", "rate=1", "-o", "s.parquet"), 2, "--out"),
         (("--requests", SOME, "--sweep", "rate=1", "--export-vllm", "v.json"), 2, "--export-vllm"),

@@ -257,9 +257,33 @@ def test_requests_are_served_as_by_the_command(
     assert helmsman.serve_simulation(served.plan, helmsman.ServingQuestion(**question)).counts.finished == 40
 
 
+def test_users_and_replicas_are_asked_as_by_the_command(
+    served: Decision, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "plan.json").write_text(served.plan.to_json())
+    words = [
+        str(tmp_path / "plan.json"),
+        "--requests",
+        "synthetic:n=80,input=200,output=8",
+        "--slo",
+        "ttft=40ms",
+        "--json",
+    ]
+    question = {"requests": "synthetic:n=80,input=200,output=8", "slo": "ttft=40ms"}
+    assert sim([*words, "--find-users", "--think", "0s"]) == 0
+    assert helmsman.find_users(served, {**question, "think": "0s"}).to_json() + "\n" == capsys.readouterr().out
+    assert sim([*words, "--find-replicas", "--rate", "200", "--seeds", "2"]) == 0
+    replicas = helmsman.find_replicas(served, {**question, "rate": 200.0}, seeds=2)
+    assert replicas.to_json() + "\n" == capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("change", "kind", "field"),
     [
+        ({"users": 0}, BadInputError, "users"),
+        ({"users": 3, "think": "soon"}, UsageError, "think"),
+        ({"users": 3, "rate": 2.0}, UsageError, "rate"),
+        ({"think": "3s"}, UsageError, "think"),
         ({"policy": "nonsense"}, UsageError, "policy"),
         ({"policy_options": {"nothing": 1}}, UsageError, "policy_options"),
         ({"slo": "fast"}, UsageError, "slo"),
@@ -289,6 +313,10 @@ def test_what_is_wrong_with_a_serving_question_is_said(served: Decision, change,
         lambda plan: helmsman.serve_simulation("plan.json", SERVED),
         lambda plan: helmsman.find_capacity(plan, {**SERVED, "slo": None}),
         lambda plan: helmsman.find_capacity(plan, SERVED, seeds=0),
+        lambda plan: helmsman.find_users(plan, {**SERVED, "users": 3}),
+        lambda plan: helmsman.find_users(plan, SERVED, seeds=True),
+        lambda plan: helmsman.find_replicas(plan, {**SERVED, "replicas": 3}),
+        lambda plan: helmsman.find_replicas(plan, {**SERVED, "slo": None}),
         lambda plan: helmsman.run(plan, "nowhere", "text"),
         lambda plan: helmsman.run(plan, "nowhere", [[1]], runs=0),
         lambda plan: helmsman.check(plan, None, tolerance=0),

@@ -72,6 +72,25 @@ def random_case(seed: int, policy: str | None = None, most: int = 150) -> Case:
     )
 
 
+def in_closed_loop(case: Case, seed: int) -> Case:
+    """The same requests, sent by up to 40 users who think for no time, always as long, or as it comes."""
+    random, requests, count = Random(f"users {seed}"), case.requests, len(case.requests)
+    mean = random.choice([0.0, 0.1, 2.0])
+    fixed, users = random.random() < 0.3, random.randint(1, 40)
+
+    def think() -> float:
+        return mean if fixed else mean * random.expovariate(1.0)
+
+    closed = replace(
+        requests,
+        arrival_s=np.zeros(count),
+        cancel_s=requests.cancel_s - requests.arrival_s,
+        starts_s=np.sort([think() for _ in range(users)]),
+        think_s=np.array([think() for _ in range(count)]),
+    )
+    return replace(case, requests=closed)
+
+
 def random_requests(random: Random, count: int, block: int) -> Requests:
     """`count` requests; some workloads have prefixes in blocks of a few times `block`."""
     arrival = _arrivals(random, count)

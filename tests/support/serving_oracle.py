@@ -177,11 +177,15 @@ class Replica:
             (self.waiting if each in self.waiting else self.running).remove(each)
 
 
-def serve(requests: Requests, cost: IterationCost, limits: Limits) -> ServedTable:
-    """All requests on one replica."""
+def rows_of(requests: Requests) -> list[Asked]:
     columns = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.priority, requests.cancel_s)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    asked = [Asked(number, *row) for number, row in enumerate(rows)]
+    return [Asked(number, *row) for number, row in enumerate(rows)]
+
+
+def serve(requests: Requests, cost: IterationCost, limits: Limits) -> ServedTable:
+    """All requests on one replica."""
+    asked = rows_of(requests)
     replica, left = Replica(cost, limits), list(asked)
     while left or replica.waiting or replica.running:
         while left and left[0].arrival <= replica.now:
@@ -191,6 +195,36 @@ def serve(requests: Requests, cost: IterationCost, limits: Limits) -> ServedTabl
             replica.run()
         elif left:
             replica.now = left[0].arrival
+    return table(requests, asked)
+
+
+def serve_users(requests: Requests, cost: IterationCost, limits: Limits) -> ServedTable:
+    """All requests of a closed loop on one replica: whoever is next to send takes the next row."""
+    asked, think = rows_of(requests), requests.think_s.tolist()
+    replica, left, sends = Replica(cost, limits), list(asked), sorted(requests.starts_s.tolist())
+
+    def over(before: list[Asked]) -> list[float]:
+        """When those who were there and are no longer send the next."""
+        gone = [each for each in before if each not in replica.waiting and each not in replica.running]
+        return [replica.now + think[each.number] for each in gone]
+
+    while left or replica.waiting or replica.running:
+        while left and sends and sends[0] <= replica.now:
+            sent = left.pop(0)
+            sent.arrival = sends.pop(0)
+            sent.cancel += sent.arrival
+            replica.add(sent)
+            if sent.status == REJECTED:
+                sends = sorted([*sends, sent.arrival + think[sent.number]])
+        there = [*replica.waiting, *replica.running]
+        replica.leave()
+        if not (gone := over(there)):
+            if there:
+                replica.run()
+            elif left:
+                replica.now = sends[0]
+            gone = over(there)
+        sends = sorted([*sends, *gone])
     return table(requests, asked)
 
 
@@ -207,7 +241,7 @@ def table(requests: Requests, asked: list[Asked]) -> ServedTable:
     return ServedTable(
         INFO,
         request=np.arange(count),
-        arrival_s=requests.arrival_s,
+        arrival_s=column("arrival"),
         started_s=column("started"),
         first_token_s=np.array([each.tokens[0] if each.tokens else np.nan for each in asked]),
         finish_s=column("finish"),

@@ -63,17 +63,17 @@ def arrive(requests: Requests, rate: float | None, arrivals: Arrivals | None, se
     process. Without a rate a process has that of the times. Who leaves does so as long after its arrival as before.
     Raises UsageError where a rate is needed and there is none."""
     if rate is None and (arrivals is None or arrivals.process == "all-at-once"):
-        return requests if arrivals is None else _moved(requests, np.zeros(len(requests)))
+        return requests if arrivals is None else moved(requests, np.zeros(len(requests)))
     own = own_rate(requests)
     if rate is None and own is None:
         raise UsageError(
             "these requests have no rate of their own", field="rate", remedy="say how many arrive a second"
         )
     if arrivals is None and own is not None and rate is not None:
-        return _moved(requests, (requests.arrival_s - requests.arrival_s[0]) * (own / rate))
+        return moved(requests, (requests.arrival_s - requests.arrival_s[0]) * (own / rate))
     wanted_rate = own if rate is None else rate
     assert wanted_rate is not None
-    return _moved(requests, draw_arrivals(arrivals or Arrivals("poisson"), len(requests), wanted_rate, seed))
+    return moved(requests, draw_arrivals(arrivals or Arrivals("poisson"), len(requests), wanted_rate, seed))
 
 
 def own_rate(requests: Requests) -> float | None:
@@ -82,5 +82,6 @@ def own_rate(requests: Requests) -> float | None:
     return (len(requests) - 1) / seconds if seconds > 0.0 else None
 
 
-def _moved(requests: Requests, arrival_s: Floats) -> Requests:
+def moved(requests: Requests, arrival_s: Floats) -> Requests:
+    """Return the same requests at other times; who leaves does so as long after its arrival as before."""
     return replace(requests, arrival_s=arrival_s, cancel_s=arrival_s + (requests.cancel_s - requests.arrival_s))

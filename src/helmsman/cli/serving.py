@@ -1,4 +1,4 @@
-"""`helm-sim PLAN --requests`: a serving run, a sweep of them, or the maximum rate under an SLO."""
+"""`helm-sim PLAN --requests`: a serving run, a sweep of them, or how much can be served under an SLO."""
 
 import argparse
 import json
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from helmsman.cli.output import emit, show, write_text
 from helmsman.cli.pictures import write_picture
 from helmsman.cli.progress import bars
-from helmsman.cli.serving_arguments import is_table
+from helmsman.cli.serving_arguments import FINDS, is_table
 from helmsman.schemas.errors import HelmError, TargetMissedError
 from helmsman.schemas.write import whole_file
 
@@ -28,7 +28,7 @@ def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
     study = study_of(plan, question_of(args))
     if args.sweep is not None:
         return _sweep(args, study)
-    return _capacity(args, study) if args.find_capacity else _serve(args, plan, study)
+    return _find(args, study) if any(getattr(args, name) for name in FINDS) else _serve(args, plan, study)
 
 
 def _serve(args: argparse.Namespace, plan: "Plan", study: "ServingStudy") -> int:
@@ -100,13 +100,18 @@ def _sweep(args: argparse.Namespace, study: "ServingStudy") -> int:
     raise _missed(f"no point of the sweep keeps it: {slo_text(study.slo)}")
 
 
-def _capacity(args: argparse.Namespace, study: "ServingStudy") -> int:
-    from helmsman.analysis.ask_serving import SEEDS, capacity
-    from helmsman.simulator.serving.text import capacity_text
+def _find(args: argparse.Namespace, study: "ServingStudy") -> int:
+    from helmsman.analysis.ask_capacity import capacity, fewest_replicas, most_users
+    from helmsman.simulator.serving.capacity_text import capacity_text, count_text
 
     with _progress(args, None) as bar:
-        result = capacity(study, args.seeds or SEEDS, bar.update)
-    emit(args, result.to_json(), lambda: capacity_text(result))
+        if args.find_capacity:
+            result = capacity(study, args.seeds, bar.update)
+            emit(args, result.to_json(), lambda: capacity_text(result))
+        else:
+            find = most_users if args.find_users else fewest_replicas
+            count = find(study, args.seeds, bar.update)
+            emit(args, count.to_json(), lambda: count_text(count))
     return 0
 
 

@@ -8,7 +8,7 @@ from helmsman.cli.parser import Parser
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.serving_question import ROUTERS, Stage
+from helmsman.schemas.serving_question import MAX_REPLICAS, MAX_USERS, ROUTERS, Stage
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 _REPLAY = ("trace", "per_layer", "layer")
@@ -22,6 +22,7 @@ def add_serving_arguments(parser: Parser) -> None:
         "time, --timeline every request",
     )
     add_request_arguments(group, "serve")
+    _add_loop_arguments(group)
     group.add_argument(
         "--policy",
         metavar="NAME",
@@ -32,6 +33,13 @@ def add_serving_arguments(parser: Parser) -> None:
     )
     _add_machine_arguments(group)
     _add_study_arguments(group)
+
+
+def _add_loop_arguments(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
+    users = "users of a closed loop: each sends a request when it has thought after the end of the one before"
+    add("--users", type=int, metavar="N", help=users)
+    add("--think", metavar="TIME", help="that users think: 10s (exponential, with this mean) or fixed:10s (default 0s)")
 
 
 def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
@@ -75,18 +83,23 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
     )
     add("--relative-to", metavar="POLICY", help="with --sweep: run this policy too, and compare throughput with it")
     add("--find-capacity", action="store_true", help="the maximum rate under --slo, with its confidence interval")
-    add("--seeds", type=int, metavar="N", help="with --find-capacity: as many draws of arrivals (default 5)")
+    add("--find-users", action="store_true", help="the most users under --slo, who think for --think between requests")
+    add("--find-replicas", action="store_true", help="the fewest replicas that keep --slo at --rate or for --users")
+    seeds = "with these: as many draws, of as many requests as there are (default: both as it takes)"
+    add("--seeds", type=int, metavar="N", help=seeds)
     add("--export-vllm", type=Path, metavar="FILE", help="also write what vllm bench serve --save-detailed writes")
     add("--export-aiperf", type=Path, metavar="FILE", help="also write AIPerf's records, JSON Lines")
 
 
 _SERVING = (
-    "policy", "policy_option", "rate", "arrivals", "sort", "limit", "seed", "slo", "replicas", "router",
-    "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens",
-    "cpu_tokens", "mispredict", "sweep", "relative_to", "find_capacity", "seeds", "export_vllm", "export_aiperf",
+    "policy", "policy_option", "rate", "arrivals", "sort", "limit", "users", "think", "seed", "slo", "replicas",
+    "router", "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens",
+    "cpu_tokens", "mispredict", "sweep", "relative_to", "find_capacity", "find_users", "find_replicas", "seeds",
+    "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
-    "replicas": 4096,
+    "users": MAX_USERS,
+    "replicas": MAX_REPLICAS,
     "tensor_parallel": 1024,
     "pipeline_parallel": 1024,
     "seeds": 1000,
@@ -116,23 +129,33 @@ def check_limit_arguments(args: argparse.Namespace) -> None:
         check_number(name, getattr(args, name), least, most)
 
 
+FINDS = ("find_capacity", "find_users", "find_replicas")
+"""Options that ask how much can be served."""
+
+
 def _check_studies(args: argparse.Namespace) -> None:
-    if args.sweep is not None and args.find_capacity:
-        raise UsageError("one study at a time", field="--find-capacity", remedy="leave --sweep or --find-capacity out")
-    if args.find_capacity and args.slo is None:
-        raise UsageError("needs an SLO", field="--find-capacity", remedy="add --slo ttft=2s,tpot=100ms")
+    finds = ["--" + name.replace("_", "-") for name in FINDS if getattr(args, name)]
+    _check_finds(args, finds)
     if "," in (args.policy or "") and (args.sweep is None or args.policy_option):
         remedy = "add --sweep, or name one policy" if args.sweep is None else "leave --policy-option out"
         raise UsageError("several policies", field="--policy", value=args.policy, remedy=remedy)
     if args.relative_to is not None and args.sweep is None:
         raise UsageError("needs a sweep", field="--relative-to", remedy="add --sweep output=50:800:50")
-    if args.seeds is not None and not args.find_capacity:
+    if args.seeds is not None and not finds:
         raise UsageError("needs --find-capacity", field="--seeds", remedy="leave it out, or use --seed")
-    if args.sweep is not None or args.find_capacity:
+    if args.sweep is not None or finds:
         exports = ("export_vllm", "export_aiperf", "timeline")
         _refuse_given(args, exports, "is about one run", "leave it out")
         if is_table(args.out):
             raise UsageError("a table is of one run", field="--out", value=str(args.out), remedy="name a .json file")
+
+
+def _check_finds(args: argparse.Namespace, finds: list[str]) -> None:
+    studies = [*(["--sweep"] if args.sweep is not None else []), *finds]
+    if len(studies) > 1:
+        raise UsageError("one study at a time", field=studies[-1], remedy=f"leave {' or '.join(studies)} out")
+    if finds and args.slo is None:
+        raise UsageError("needs an SLO", field=finds[0], remedy="add --slo ttft=2s,tpot=100ms")
 
 
 def is_table(out: Path | None) -> bool:

@@ -10,7 +10,7 @@ from helmsman.schemas.serving_question import POLICY, ServingQuestion, ServingSe
 
 _READ_BY_THEMSELVES = ("policy", "policy_options", "mispredict")
 _OPTIONAL = tuple(name for name in ServingSetting.model_fields if name not in _READ_BY_THEMSELVES)
-_REQUESTS = ("rate", "arrivals", "limit", "seed", "slo")
+_REQUESTS = ("rate", "arrivals", "limit", "users", "think", "seed", "slo")
 
 
 def setting_of(args: argparse.Namespace) -> ServingSetting:

@@ -13,7 +13,7 @@ from helmsman.scheduler.limits import Limits
 from helmsman.schemas.requests import Requests
 from helmsman.schemas.served_table import ServedTable
 from helmsman.simulator.serving.report import report
-from helmsman.simulator.serving.requests.request_source import open_source
+from helmsman.simulator.serving.requests.request_source import Variation, open_source
 from helmsman.simulator.serving.requests_in_system import present
 from helmsman.simulator.serving.run import Setup
 from helmsman.simulator.serving.run import serve as serve_fast
@@ -28,7 +28,7 @@ def random_question(seed: int) -> tuple[Requests, Limits]:
     """A hundred requests of three priorities, some of which leave, and a cache that may be crowded."""
     random = np.random.default_rng(seed)
     lengths = f"input={random.integers(20, 400)},output={random.integers(2, 90)},lengths=exponential"
-    found = open_source(f"synthetic:n=100,{lengths}").requests(seed, float(random.choice([0.5, 5.0, 30.0])))
+    found = open_source(f"synthetic:n=100,{lengths}").requests(seed, Variation(float(random.choice([0.5, 5.0, 30.0]))))
     leaving = np.where(random.random(100) < 0.2, found.arrival_s + 3.0 * random.random(100), np.inf)
     limits = Limits(
         gpu_tokens=int(random.choice([1000, 2000, 6000])),
@@ -72,7 +72,7 @@ def queue(lengths: str, load: float, count: int) -> ServedTable:
     none = flat(0.0)
     cost = replace(COST, layers=1, linear=Line((0.0, 1e6), (0.0, 1e3)), gpu_attention=none, ends=none)
     limits = Limits(gpu_tokens=10**7, cpu_tokens=0, batch_tokens=10**6, sequences=1)
-    requests = open_source(f"synthetic:n={count},input=1000,output=1,lengths={lengths}").requests(5, load)
+    requests = open_source(f"synthetic:n={count},input=1000,output=1,lengths={lengths}").requests(5, Variation(load))
     ones = replace(requests, output_tokens=np.ones(count, np.int64))
     return serve_fast(ones, Setup(cost, cost, limits, "gpu-only", GPU_ONLY), INFO).served
 

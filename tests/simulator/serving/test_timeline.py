@@ -11,7 +11,7 @@ from serving_oracle import INFO, simple_cost
 
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.served_table import FINISHED, STATUSES
-from helmsman.simulator.serving.requests.request_source import open_source
+from helmsman.simulator.serving.requests.request_source import Variation, open_source
 from helmsman.simulator.serving.requests_in_system import present
 from helmsman.simulator.serving.run import Outcome, Setup, serve
 from helmsman.simulator.serving.timeline import serving_timeline
@@ -20,7 +20,7 @@ from helmsman.simulator.serving.timeline import serving_timeline
 @pytest.fixture(scope="module")
 def outcome() -> Outcome:
     """Eighty requests on two replicas, some of which leave, and some of which are too long for the cache."""
-    requests = open_source("synthetic:n=80,input=200,output=30,lengths=exponential").requests(0, 8.0)
+    requests = open_source("synthetic:n=80,input=200,output=30,lengths=exponential").requests(0, Variation(8.0))
     leaving = np.where(np.arange(80) % 9 == 0, requests.arrival_s + 0.2, np.inf)
     cost = simple_cost(0.02, 1e-5)
     limits = Limits(gpu_tokens=600, cpu_tokens=0, batch_tokens=512, sequences=16)
