@@ -45,6 +45,7 @@ coverage: $(STAMP)
 
 nightly: coverage
 	$(BIN)/pytest -m 'nightly and not cuda'
+	$(BIN)/python -m benchmarks.gate
 
 # Cross-compiled and emulated: needs qemu-user, g++-aarch64-linux-gnu and, the first time, apt-get and the network.
 arm64: $(STAMP)

@@ -9,6 +9,10 @@ from helmsman.schemas.bench import Bench
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.explanation import Explanation
+from helmsman.schemas.gate_acceptance import GateAcceptance
+from helmsman.schemas.gate_case import GateCase
+from helmsman.schemas.gate_history import GateEntry, HistoryManifest
+from helmsman.schemas.gate_report import GateReport
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.listing import Listing
 from helmsman.schemas.longest_context import LongestContext
@@ -32,6 +36,11 @@ DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckReport,
     "comparison": Comparison,
     "explanation": Explanation,
+    "gate-acceptance": GateAcceptance,
+    "gate-case": GateCase,
+    "gate-entry": GateEntry,
+    "gate-manifest": HistoryManifest,
+    "gate-report": GateReport,
     "hardware": Hardware,
     "listing": Listing,
     "longest-context": LongestContext,

@@ -1,5 +1,5 @@
-"""`helm-check`: does a plan run, or serve, as fast as predicted? Exit code 4 when it does not, 6 when others took so
-much of the processors that nobody can tell."""
+"""`helm-check`: does a plan run, or serve, as fast as predicted, and as fast as before? Exit code 4 when it does not, 6
+when nobody can tell."""
 
 import argparse
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
+from helmsman.cli.gate import GATE_FORMS, add_form_argument, gate_parser
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
@@ -22,17 +23,36 @@ _SERVED_TOLERANCE = 0.15
 _REMEDY = "profile again, or change --tolerance"
 
 
-def build_parser() -> Parser:
-    """Return the arguments of helm-check."""
+_FORMS = ("plan", "served", *GATE_FORMS)
+"""What a first argument may say that is no plan's file."""
+_OTHERS = """other forms:
+  helm-check plan PLAN --measured FILE      as above
+  helm-check served PLAN --served FILE --simulated FILE
+  helm-check suite DIR                      measure and judge all cases of a folder (or --suite DIR)
+  helm-check accept DIR                     make the newest measurements what later ones are compared with
+  helm-check compare OLD NEW                two results of a suite, or two plans
+  each has its own --help; a plan's file of such a name is written ./suite"""
+
+
+def build_parser(form: str | None = None) -> Parser:
+    """Return the arguments of helm-check, or of its forms `plan` and `served`."""
     parser = command_parser(
-        "helm-check",
+        f"helm-check {form}" if form else "helm-check",
         "Compare predicted, simulated and measured seconds of a plan, term by term, or requests simulated and served.",
         "helm-check plan.json --measured run.parquet",
     )
+    if form is None:
+        parser.epilog = f"{parser.epilog}\n\n{_OTHERS}"
+    else:
+        add_form_argument(parser, form)
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the Plan that was run")
     made = parser.add_mutually_exclusive_group(required=True)
-    made.add_argument("--measured", type=Path, metavar="FILE", help="the Trace that helm-run --trace wrote")
-    made.add_argument("--served", type=Path, metavar="FILE", help="the table of helm-bench-serve -o, vLLM or AIPerf")
+    if form != "served":
+        made.add_argument("--measured", type=Path, metavar="FILE", help="the Trace that helm-run --trace wrote")
+    if form != "plan":
+        made.add_argument(
+            "--served", type=Path, metavar="FILE", help="the table of helm-bench-serve -o, vLLM or AIPerf"
+        )
     simulated = (
         "the Trace that helm-sim --trace wrote (default: replay); with --served the table that helm-sim -o wrote"
     )
@@ -45,15 +65,30 @@ def build_parser() -> Parser:
     add_plot_argument(parser, "terms predicted and measured; with --served latencies simulated and measured")
     judged = "with --served: what must be within the tolerance, of throughput, ttft, tpot, e2e (default: all)"
     parser.add_argument("--judge", metavar="A,B", help=judged)
+    parser.set_defaults(measured=None, served=None, run=check_plan)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    return run_command(build_parser(), execute, argv)
+    return run_command(_parser_for, execute, argv, "helm-check")
+
+
+def _parser_for(arguments: list[str]) -> Parser:
+    """Return the parser of the form that the first argument names, else of a plan, or of a suite with --suite."""
+    form = arguments[0] if arguments and arguments[0] in _FORMS else None
+    if form is None and any(word == "--suite" or word.startswith("--suite=") for word in arguments):
+        return gate_parser("suite", named=True)
+    return gate_parser(form) if form in GATE_FORMS else build_parser(form)
 
 
 def execute(args: argparse.Namespace) -> int:
+    """Do what the form of the arguments asks for."""
+    code: int = args.run(args)
+    return code
+
+
+def check_plan(args: argparse.Namespace) -> int:
     """Read, compare, print. Raises TargetMissedError when something is beyond the tolerance, DisturbedError when the
     measurement was disturbed."""
     if args.tolerance is None:

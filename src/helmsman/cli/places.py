@@ -48,7 +48,10 @@ def check_outputs(args: argparse.Namespace) -> None:
             raise UsageError(message, field=option, value=str(path), remedy="choose another place")
 
 
-OUTPUTS = ("out", "plot", "write_table", "trace", "timeline", "export_vllm", "export_aiperf")
+OUTPUTS = (
+    "out", "plot", "rows", "html", "junit", "markdown", "write_table", "trace", "timeline", "export_vllm",
+    "export_aiperf",
+)  # fmt: skip
 """Arguments, of all commands, that name a file to write."""
 
 

@@ -1,0 +1,1 @@
+"""The regression gate: cases that are measured again, compared with what was accepted, and judged."""
