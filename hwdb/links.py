@@ -10,6 +10,8 @@ from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.hardware import Link
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 60.5e9 / 8}
+PCIE_SHARE = 0.782
+"""The share of a PCIe link's raw rate that copies reach (`link_sources`)."""
 _NAME = re.compile(r"^pcie[ -]?([1-6])(?:\.0)?[ -]?x[ -]?(1|2|4|8|16)$", re.IGNORECASE)
 
 
@@ -44,7 +46,7 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
     managed = Figure(value=0.45, p10=0.2, p90=0.7, source="pcie-managed")
 
     def link(lane: str, source: str, target: str, low: float) -> Link:
-        rate = Figure(value=0.782 * raw, p10=low * raw, p90=0.85 * raw, source="pcie-share")
+        rate = Figure(value=PCIE_SHARE * raw, p10=low * raw, p90=0.85 * raw, source="pcie-share")
         return Link(
             name=lane + suffix,
             source_memory=source,

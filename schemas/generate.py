@@ -28,6 +28,8 @@ from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.server_ready import ServerReady
 from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport, ServingSweep
 from helmsman.schemas.serving_question import ServingQuestion
+from helmsman.schemas.study import Study
+from helmsman.schemas.study_report import StudyReport
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
 
@@ -59,6 +61,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serving-count": ServingCount,
     "serving-question": ServingQuestion,
     "serving-sweep": ServingSweep,
+    "study": Study,
+    "study-report": StudyReport,
     "trace": TraceInfo,
     "workload": Workload,
 }

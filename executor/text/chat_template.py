@@ -5,13 +5,12 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from helmsman.executor.text.gguf_tokenizer import special_token
 from helmsman.hwdb.gguf_files import GgufFile, gguf_files, is_gguf
-from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
 
 Message = Mapping[str, str]
@@ -43,8 +42,7 @@ def open_template(checkpoint: Path) -> ChatTemplate:
     """The chat template of a checkpoint: of a GGUF file its own, of a directory chat_template.jinja or that of
     tokenizer_config.json; the plain one where it has none.
 
-    Raises BadInputError for files that cannot be read, UsageError where Jinja is not installed."""
-    _check_installed()
+    Raises BadInputError for files that cannot be read."""
     template = _of_gguf(gguf_files(checkpoint)[0]) if is_gguf(checkpoint) else _of_directory(checkpoint)
     return template or ChatTemplate(_PLAIN, {}, str(checkpoint), own=False)
 
@@ -83,9 +81,3 @@ def _chosen(templates: Any) -> str | None:
         named = {template.get("name"): template.get("template") for template in templates if isinstance(template, dict)}
         templates = named.get("default")
     return templates if isinstance(templates, str) else None
-
-
-def _check_installed() -> None:
-    if find_spec("jinja2") is None:
-        remedy = "pip install 'helmsman[chat]'"
-        raise UsageError("chat templates need Jinja", field="chat", remedy=remedy)

@@ -1,0 +1,81 @@
+"""What a study answers: all of its rows, and what they say about machines, formats, upgrades and robustness."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from helmsman.schemas.base import Document, Frozen, Index, Name, NonNegative, Words, version
+from helmsman.schemas.study import Study
+from helmsman.schemas.study_row import Status, StudyRow
+
+Measure = Literal["users", "rate", "request_s"]
+"""The column by which answers are compared: the most users or requests a second that keep the SLO, or the seconds of a
+request."""
+
+
+class BestSetting(Frozen):
+    """The best of a model's settings on a machine with a change; `row`: its number in `rows`, none where nothing fits;
+    `missing`: why."""
+
+    model: Name
+    machine: Name
+    change: Name
+    row: Index | None = None
+    missing: Words | None = None
+
+
+class FormatChoice(Frozen):
+    """The most precise weights with which a model keeps the SLO on a machine as it is, or fits where none is given."""
+
+    model: Name
+    machine: Name
+    change: Name
+    format: Name
+    row: Index
+
+
+class Upgrade(Frozen):
+    """A change of a machine beside the machine as it is: how many times as good its best answer is (`times`; none where
+    nothing fitted before), and what it costs. `per_price`: (times - 1) for a unit of the price."""
+
+    model: Name
+    machine: Name
+    change: Name
+    times: NonNegative | None = None
+    price: NonNegative | None = None
+    per_price: float | None = None
+    row: Index
+
+
+class Uncertainty(Frozen):
+    """A best answer when figures of its machine are at either end of their interval. `low`, `high`: the measure then;
+    `stays_best`: whether no other machine's best answer becomes better than it."""
+
+    model: Name
+    machine: Name
+    change: Name
+    figures: Name
+    low: float | None = None
+    high: float | None = None
+    stays_best: bool
+
+
+class StudyReport(Document):
+    """The answer to a study; the same study gives the same text.
+
+    `measure`: the column by which answers are compared, `best`: the best setting of every model on every machine, the
+    best first; `cheapest`: numbers of the rows with the least cost a token that keep the SLO, one for every model;
+    `front`: numbers of the rows that no other row of the same model beats in both cost and seconds of a request."""
+
+    byte_limit: ClassVar[int] = 2**30
+    schema_id: Literal["helm.study-report/1"] = version("helm.study-report/1")
+    study: Study
+    measure: Measure
+    counts: dict[Status, Index]
+    best: tuple[BestSetting, ...]
+    cheapest: tuple[Index, ...]
+    formats: tuple[FormatChoice, ...]
+    upgrades: tuple[Upgrade, ...]
+    sensitivity: tuple[Uncertainty, ...]
+    front: tuple[Index, ...]
+    rows: Annotated[tuple[StudyRow, ...], Field(max_length=1_000_000)]

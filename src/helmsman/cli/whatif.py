@@ -1,0 +1,138 @@
+"""`helm-whatif`: which machine, format or upgrade? Many questions at once, answered, kept and summed up."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import run_command
+from helmsman.cli.output import emit, write_text
+from helmsman.cli.parser import Parser, command_parser
+from helmsman.cli.progress import bars
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.schemas.study import Study
+    from helmsman.studies.answering.run import Told
+    from helmsman.studies.answering.shards import Engine
+    from helmsman.studies.questions.points import Grid
+
+_MOST_UNCONFIRMED = 2000
+"""The number of questions from which on a study is confirmed."""
+
+
+def build_parser() -> Parser:
+    """Return the arguments of helm-whatif."""
+    from helmsman.studies.questions.flags import FLAGS
+
+    parser = command_parser(
+        "helm-whatif",
+        "Ask many models, machines and settings at once: what fits, how fast, for how many users, at which cost.",
+        "helm-whatif --model Qwen3-8B --hw rtx4060-laptop --hw rtx3060-5600x --strategy layer-split",
+    )
+    parser.add_argument(
+        "study", nargs="?", type=Path, metavar="STUDY", help="a study (YAML or JSON); flags override it"
+    )
+    group = parser.add_argument_group("study (an option that is repeated is a list)")
+    for flag in FLAGS:
+        action = "append" if flag.repeated else "store"
+        group.add_argument(flag.name, action=action, metavar=flag.shown, dest=flag.dest, help=flag.about)
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="write all rows (Parquet)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page of HTML")
+    store = "keep answers in DIR, and ask no question twice (default: beside STUDY, with the ending .answers)"
+    parser.add_argument("--store", type=Path, metavar="DIR", help=store)
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes that answer (default: one for each CPU)")
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who answers (default: local)")
+    parser.add_argument("--yes", action="store_true", help=f"ask more than {_MOST_UNCONFIRMED} questions unconfirmed")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Read, count, answer, print, write."""
+    from helmsman.schemas.study_table import write_rows
+    from helmsman.schemas.write import whole_file
+    from helmsman.studies.answering.run import counted
+    from helmsman.studies.answering.store import Store
+    from helmsman.studies.ask import report_of
+    from helmsman.studies.report.text import text
+
+    study = _study(args)
+    grid = counted(study)
+    engine = _engine(args)
+    _confirm(args, grid)
+    folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
+    store = None if folder is None else Store(folder)
+    report = report_of(study, grid, engine, store, _bar(args))
+    if args.rows is not None:
+        with whole_file(args.rows) as stream:
+            write_rows(report.rows, stream)
+    if args.html is not None:
+        from helmsman.studies.report.page import page
+
+        write_text(args.html, page(report))
+    emit(args, report.to_json(), lambda: text(report))
+    return 0
+
+
+def _study(args: argparse.Namespace) -> "Study":
+    """Return the study of the file, with what flags say instead. Raises UsageError for neither."""
+    from helmsman.studies.questions.flags import FLAGS, overridden
+    from helmsman.studies.questions.read_study import content_of, study_of
+
+    given = {flag.dest: getattr(args, flag.dest) for flag in FLAGS if getattr(args, flag.dest) is not None}
+    if args.study is None and not given:
+        raise UsageError("no study", field="STUDY", remedy="name a file, or give --model and --hw")
+    content = {} if args.study is None else content_of(args.study)
+    return study_of(overridden(content, given), "study" if args.study is None else str(args.study))
+
+
+def _engine(args: argparse.Namespace) -> "Engine":
+    jobs = args.jobs if args.jobs is not None else _processors()
+    if jobs < 1:
+        raise UsageError("must be at least 1", field="--jobs", value=jobs)
+    if args.engine == "ray":
+        from helmsman.studies.answering.on_ray import RayEngine
+
+        return RayEngine()
+    from helmsman.studies.answering.local import LocalEngine
+
+    return LocalEngine(jobs)
+
+
+def _processors() -> int:
+    """Return the number of CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _confirm(args: argparse.Namespace, grid: "Grid") -> None:
+    """Ask whether many questions are meant. Raises UsageError where nobody answers, or says no."""
+    if len(grid) <= _MOST_UNCONFIRMED or args.yes:
+        return
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print(f"{len(grid)} questions; go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+            return
+    raise UsageError("many questions", field="points", value=len(grid), remedy="add --yes, or shorten the lists")
+
+
+def _bar(args: argparse.Namespace) -> "Told":
+    """Return a bar of the questions that have answers, on a terminal, with the time that is left."""
+    hidden = True if args.quiet or args.json else None
+    bar = bars()(total=0, unit="question", delay=1.0, disable=hidden, leave=False)
+
+    def told(done: int, total: int) -> None:
+        if done == 0 or total != bar.total:
+            bar.reset(total)
+        bar.n = done
+        bar.refresh()
+        if done == total:
+            bar.clear()
+
+    return told

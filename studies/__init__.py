@@ -1,0 +1,1 @@
+"""Studies: grids of planning and serving questions, answered by several processes, kept, and summed up."""

@@ -1,0 +1,115 @@
+"""The answer to one question of a study: its plan, and what that can serve."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from helmsman import library
+from helmsman.planner.decision import Decision
+from helmsman.planner.prediction.speed import speed
+from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.study import Study
+from helmsman.schemas.study_row import Status, StudyRow
+from helmsman.studies.answering.serving import served
+from helmsman.studies.questions.named_parts import Machines, machine_name
+from helmsman.studies.questions.points import StudyPoint
+
+_MOST_LETTERS = 1000
+"""Letters of a refusal that a row keeps."""
+
+Values = dict[str, Any]
+
+
+@dataclass
+class Answerer:
+    """Answers points of a study one after the other, and keeps what neighbours share: machines and the last plan."""
+
+    study: Study
+    machines: Machines = field(default_factory=Machines)
+    last: tuple[StudyPoint, Decision] | None = None
+
+    def row(self, key: str, point: StudyPoint) -> StudyRow:
+        """Return the row of a point. What does not fit or does not apply is a row that says why."""
+        try:
+            hardware = self.machines.machine(point)
+            plan = self._decision(point, hardware).plan
+            values = {"status": "fits", **_planned(plan)}
+            if self.study.serving is not None and self.study.slo is not None and point.policy is not None:
+                values |= served(plan, self.study.serving, self.study.slo, point.policy)
+        except InfeasibleError as error:
+            values = _refused("does-not-fit", error)
+        except UsageError as error:
+            values = _refused("does-not-apply", error)
+        except AssertionError as error:
+            values = {"status": "failed", "missing": f"internal error: {error!r}"[:_MOST_LETTERS]}
+        return StudyRow(key=key, **_asked(point), **values)
+
+    def _decision(self, point: StudyPoint, hardware: Hardware) -> Decision:
+        """Return the decision on a point's plan, whatever the policy that serves with it."""
+        alike = replace(point, policy=None)
+        if self.last is None or self.last[0] != alike:
+            self.last = alike, library.plan(_question(point, hardware))
+        return self.last[1]
+
+
+def _question(point: StudyPoint, hardware: Hardware) -> Values:
+    given = {
+        "model": point.model,
+        "hardware": hardware,
+        "format": point.format,
+        "kv_format": point.kv_format,
+        "strategy": point.strategy,
+        "objective": point.objective,
+        "prompt_tokens": point.prompt_tokens,
+        "output_tokens": point.output_tokens,
+        "context": point.context,
+        "batch": point.batch,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _asked(point: StudyPoint) -> Values:
+    """Return the columns that say what was asked."""
+    return {
+        "model": point.model,
+        "machine": machine_name(point.machine),
+        "change": point.change,
+        "strategy": point.strategy,
+        "format": point.format,
+        "kv_format": point.kv_format,
+        "objective": point.objective,
+        "prompt_tokens": point.prompt_tokens,
+        "output_tokens": point.output_tokens,
+        "context": point.context or point.prompt_tokens + point.output_tokens,
+        "batch": point.batch,
+        "policy": point.policy,
+    }
+
+
+def _planned(plan: Plan) -> Values:
+    """Return the columns that say what a plan is, how fast, and what it takes of memories."""
+    of, certificate = speed(plan), plan.certificate
+    hosts = {device.memory for device in plan.hardware.devices if device.kind == "cpu"}
+    away = {device.memory for device in plan.hardware.devices if device.kind != "cpu"} - hosts
+    memory = plan.predicted.memory
+    return {
+        "plan": plan.label,
+        "planned_by": plan.strategy.name,
+        **_interval("request", of.request, "_s"),
+        **_interval("ttft", of.ttft, "_s"),
+        **_interval("step", of.step, "_s"),
+        **_interval("decode_rate", of.decode_rate, ""),
+        "gap": None if certificate is None else certificate.gap,
+        "host_bytes": sum(use.used for use in memory if use.memory in hosts),
+        "accelerator_bytes": sum(use.used for use in memory if use.memory in away),
+        "accelerator_free_bytes": sum(use.available - use.used for use in memory if use.memory in away),
+    }
+
+
+def _interval(name: str, interval: Interval, unit: str) -> Values:
+    return {f"{name}{unit}": interval.mid, f"{name}_low{unit}": interval.low, f"{name}_high{unit}": interval.high}
+
+
+def _refused(status: Status, error: HelmError) -> Values:
+    return {"status": status, "missing": str(error)[:_MOST_LETTERS]}

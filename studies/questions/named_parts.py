@@ -1,0 +1,75 @@
+"""The models and machines that a study names: read once, changed as its points ask, and told apart by content."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+
+from helmsman import __version__, library
+from helmsman.hwdb.edits import AS_IT_IS, edited
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan_question import ComposedMachine
+from helmsman.schemas.read import digest
+from helmsman.schemas.study import Study
+from helmsman.studies.questions.points import Machine, StudyPoint
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Reads machines and makes changed ones, each once."""
+
+    kept: dict[tuple[Machine, str], Hardware | UsageError] = field(default_factory=dict)
+
+    def machine(self, point: StudyPoint) -> Hardware:
+        """Return the changed machine of a point. Raises UsageError for a change that makes no sense of it."""
+        place = point.machine, point.change
+        if place not in self.kept:
+            self.kept[place] = _changed(self.plain(point.machine), point.change)
+        hardware = self.kept[place]
+        if isinstance(hardware, UsageError):
+            raise hardware
+        return hardware
+
+    def plain(self, machine: Machine) -> Hardware:
+        """Return a machine as it is. Raises UsageError and BadInputError for one that there is not."""
+        place = machine, AS_IT_IS
+        if place not in self.kept:
+            self.kept[place] = machine_of(machine)
+        hardware = self.kept[place]
+        assert isinstance(hardware, Hardware), "only changes can make no sense"
+        return hardware
+
+
+def machine_of(machine: Machine) -> Hardware:
+    """Return the machine of a name, a record's file or parts. Raises UsageError and BadInputError."""
+    if isinstance(machine, ComposedMachine):
+        return library.compose_hardware(machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer)
+    return library.load_hardware(machine)
+
+
+def machine_name(machine: Machine) -> str:
+    """Return the name of a machine in tables and prices: as the study has it, or that of its parts."""
+    return machine_of(machine).name if isinstance(machine, ComposedMachine) else machine
+
+
+def keyed(study: Study, points: Sequence[StudyPoint]) -> Iterator[tuple[str, StudyPoint]]:
+    """Yield every point after the digest of all that its answer rests on: the question, the documents of the model and
+    the machine, who is served, and Helm's version.
+
+    Raises UsageError and BadInputError for models and machines that there are not."""
+    models = {name: digest(library.load_model(name)) for name in dict.fromkeys(point.model for point in points)}
+    machines = {machine: digest(machine_of(machine)) for machine in dict.fromkeys(point.machine for point in points)}
+    serving = None if study.serving is None else study.serving.model_dump(mode="json", exclude={"policies"})
+    served = None if serving is None else {"slo": study.slo, **serving}
+    for point in points:
+        of = {**asdict(point), "machine": machines[point.machine], "model": models[point.model]}
+        told = {"version": __version__, "serving": served, "named": point.model, "point": of}
+        yield hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(), point
+
+
+def _changed(plain: Hardware, change: str) -> Hardware | UsageError:
+    try:
+        return edited(plain, change)
+    except UsageError as error:
+        return error

@@ -1,0 +1,123 @@
+"""The questions of a study, one for every combination of its lists, in order."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from itertools import product
+from math import prod
+from typing import TypeVar
+
+from helmsman.hwdb.edits import check_edit
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan_question import ComposedMachine
+from helmsman.schemas.ranges import MOST_VALUES, is_range, values_of
+from helmsman.schemas.study import Study
+
+Machine = str | ComposedMachine
+EntryT = TypeVar("EntryT")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPoint:
+    """One question: `change` of the machine; None: the default of the format, the context, or no serving (`policy`)."""
+
+    model: str
+    machine: Machine
+    change: str
+    format: str | None
+    kv_format: str
+    strategy: str
+    objective: str
+    prompt_tokens: int
+    output_tokens: int
+    context: int | None
+    batch: int
+    policy: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The lists of a study with their ranges filled in, in the order of the fields of a point."""
+
+    models: tuple[str, ...]
+    machines: tuple[Machine, ...]
+    changes: tuple[str, ...]
+    formats: tuple[str | None, ...]
+    kv_formats: tuple[str, ...]
+    strategies: tuple[str, ...]
+    objectives: tuple[str, ...]
+    prompt_tokens: tuple[int, ...]
+    output_tokens: tuple[int, ...]
+    contexts: tuple[int | None, ...]
+    batches: tuple[int, ...]
+    policies: tuple[str | None, ...]
+
+    def __len__(self) -> int:
+        return prod(len(getattr(self, field.name)) for field in fields(self))
+
+    def points(self) -> Iterator[StudyPoint]:
+        """Yield every question; neighbours share what comes first in a point."""
+        for which in product(self.models, self.machines, self.changes, self.formats, self.kv_formats, self.strategies):
+            for work in product(
+                self.objectives, self.prompt_tokens, self.output_tokens, self.contexts, self.batches, self.policies
+            ):
+                yield StudyPoint(*which, *work)
+
+
+def grid_of(study: Study) -> Grid:
+    """Return the lists of a study, each entry once. Raises UsageError for ranges and changes that are none."""
+    return Grid(
+        models=_once(study.models),
+        machines=_once(study.machines),
+        changes=_once(change for text in study.changes for change in _changes(text)),
+        formats=_once(study.formats) or (None,),
+        kv_formats=_once(study.kv_formats),
+        strategies=_once(study.strategies),
+        objectives=_once(study.objectives),
+        prompt_tokens=_counts(study.prompt_tokens, "prompt_tokens"),
+        output_tokens=_counts(study.output_tokens, "output_tokens"),
+        contexts=_counts(study.contexts, "contexts") or (None,),
+        batches=_counts(study.batches, "batches"),
+        policies=_once(study.serving.policies) if study.serving is not None else (None,),
+    )
+
+
+def _once(entries: Iterable[EntryT]) -> tuple[EntryT, ...]:
+    return tuple(dict.fromkeys(entries))
+
+
+def _counts(entries: tuple[int | str, ...], field: str) -> tuple[int, ...]:
+    """Return whole numbers and those that ranges stand for."""
+    listed: list[int] = []
+    for entry in entries:
+        listed += [entry] if isinstance(entry, int) else values_of(entry, lambda text: _whole(text, field), field)
+    return _once(listed)
+
+
+def _whole(text: str, field: str) -> int:
+    if not text.strip().isdecimal() or len(text) > 12:
+        raise UsageError("not a whole number", field=field, value=text, remedy="write for example 512..4096/512")
+    return int(text)
+
+
+def _changes(text: str) -> Iterator[str]:
+    """Yield the changes that a text with ranges stands for. Raises UsageError."""
+    choices = [tuple(_values(item.strip())) for item in text.split(",")]
+    if prod(map(len, choices)) > MOST_VALUES:
+        raise UsageError(f"more than {MOST_VALUES} changes", field="changes", value=text, remedy="use larger steps")
+    for items in product(*choices):
+        change = ",".join(items)
+        check_edit(change)
+        yield change
+
+
+def _values(item: str) -> Iterator[str]:
+    """Yield the edits that one with a range stands for."""
+    name, _, value = item.partition("=")
+    if not is_range(value):
+        yield item
+        return
+    value = value.replace("/s", "")
+    factor = "x" if value.lstrip().lower().startswith("x") else ""
+    unit = factor or value.rpartition("..")[2].partition("/")[0].lstrip("0123456789. ")
+    numbers = values_of(value.replace(unit, "") if unit else value, float, "changes")
+    yield from (f"{name}={factor}{number:g}{'' if factor else unit}" for number in numbers)

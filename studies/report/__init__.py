@@ -1,0 +1,1 @@
+"""A study's report for people: in lines, in pictures, and as one page of HTML."""

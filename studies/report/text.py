@@ -1,0 +1,122 @@
+"""A study's report in lines of a hundred columns."""
+
+from collections.abc import Iterator, Sequence
+
+from helmsman.schemas.study_report import BestSetting, StudyReport
+from helmsman.studies.report.words import (
+    MEASURES,
+    better,
+    cost_words,
+    count_words,
+    machine_words,
+    measured,
+    measured_with_interval,
+    moving,
+    setting_words,
+)
+
+_WIDTH = 100
+_SHOWN = 20
+"""The number of machines, upgrades and figures that are shown for a model at most."""
+
+
+def text(report: StudyReport) -> str:
+    """Return what `helm-whatif` prints."""
+    parts = [
+        [f"{report.study.name}: {count_words(report)}"],
+        list(_machines(report)),
+        list(_formats(report)),
+        list(_upgrades(report)),
+        list(_costs(report)),
+        list(_sensitivity(report)),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _machines(report: StudyReport) -> Iterator[str]:
+    for model in dict.fromkeys(setting.model for setting in report.best):
+        settings = [setting for setting in report.best if setting.model == model]
+        yield from _table(
+            (f"machines for {model}", MEASURES[report.measure], "tokens/s", "setting"),
+            [_machine(report, setting) for setting in settings[:_SHOWN]],
+        )
+        if len(settings) > _SHOWN:
+            yield f"... and {len(settings) - _SHOWN} more"
+
+
+def _machine(report: StudyReport, setting: BestSetting) -> tuple[str, ...]:
+    name = machine_words(setting.machine, setting.change)
+    if setting.row is None:
+        return name, "-", "-", setting.missing or ""
+    row = report.rows[setting.row]
+    rate = "-" if row.decode_rate is None else f"{row.decode_rate:.3g}"
+    return name, measured_with_interval(report.measure, row), rate, setting_words(report, row)
+
+
+def _formats(report: StudyReport) -> Iterator[str]:
+    if len(report.study.formats) < 2:
+        return
+    rows = [
+        (f"{choice.model} on {machine_words(choice.machine, choice.change)}", choice.format)
+        for choice in report.formats[:_SHOWN]
+    ]
+    yield from _table(("most precise weights", "format"), rows)
+
+
+def _upgrades(report: StudyReport) -> Iterator[str]:
+    if not report.upgrades:
+        return
+    if not better(report):
+        yield "upgrades     none of the changes brings 1 %"
+        return
+    rows = [
+        (
+            f"{upgrade.model} on {upgrade.machine}",
+            upgrade.change,
+            "fits now" if upgrade.times is None else f"{upgrade.times:.2f}x",
+            cost_words(report, upgrade.price),
+        )
+        for upgrade in better(report)[:_SHOWN]
+    ]
+    yield from _table(("upgrades", "change", "as good", "price"), rows)
+
+
+def _costs(report: StudyReport) -> Iterator[str]:
+    if not report.front:
+        return
+    rows = [
+        (
+            f"{row.model} on {machine_words(row.machine, row.change)}",
+            cost_words(report, row.cost),
+            measured("request_s", row.request_s),
+            "cheapest" if number in report.cheapest else "",
+        )
+        for number, row in ((number, report.rows[number]) for number in report.front[:_SHOWN])
+    ]
+    yield from _table(("cost against latency", "a million tokens", "request", ""), rows)
+
+
+def _sensitivity(report: StudyReport) -> Iterator[str]:
+    if not report.sensitivity:
+        return
+    if not moving(report):
+        yield "robust       no uncertain figure changes the best answers by 1 %"
+        return
+    rows = [
+        (
+            f"{entry.model} on {machine_words(entry.machine, entry.change)}",
+            entry.figures,
+            f"{measured(report.measure, entry.low)} .. {measured(report.measure, entry.high)}",
+            "" if entry.stays_best else "another machine may be better",
+        )
+        for entry in moving(report)[:_SHOWN]
+    ]
+    yield from _table(("what is uncertain", "figures", MEASURES[report.measure], ""), rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield lines of columns; what is beyond the width is cut."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        yield line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."

@@ -1,0 +1,127 @@
+"""What the rows of a study say: the best settings, the cheapest, formats, upgrades, and the front of cost and
+latency."""
+
+from collections.abc import Iterator
+from math import inf
+
+from helmsman.hwdb.edits import AS_IT_IS
+from helmsman.schemas.formats import FORMAT_FACTS
+from helmsman.schemas.study_report import BestSetting, FormatChoice, Upgrade
+from helmsman.schemas.study_row import StudyRow
+from helmsman.studies.summary.costs import change_price
+from helmsman.studies.summary.ranking import RowRanking
+
+_MIXED_BITS = 4.85
+"""Bits of a value in a file of mixed formats that most quantised files are."""
+
+
+def best_settings(ranking: RowRanking) -> tuple[BestSetting, ...]:
+    """Return the best setting of every model on every machine, for each model the best machine first."""
+    chosen = ranking.best_by_place
+    order = sorted(chosen, key=lambda place: (place[0], -_goodness(ranking, chosen[place])))
+    return tuple(
+        BestSetting(
+            model=place[0],
+            machine=place[1],
+            change=place[2],
+            row=chosen[place],
+            missing=None if chosen[place] is not None else _missing(ranking, ranking.by_place[place]),
+        )
+        for place in order
+    )
+
+
+def cheapest(ranking: RowRanking) -> tuple[int, ...]:
+    """Return the row of every model with the least cost a token among those that keep the SLO."""
+    return tuple(
+        min(numbers, key=lambda number: ranking.rows[number].cost or inf) for numbers in _priced(ranking).values()
+    )
+
+
+def front(ranking: RowRanking) -> tuple[int, ...]:
+    """Return the rows that no other row of the same model beats in both cost and seconds of a request, for each model
+    the cheapest first."""
+    return tuple(number for numbers in _priced(ranking).values() for number in _unbeaten(ranking, numbers))
+
+
+def _unbeaten(ranking: RowRanking, numbers: list[int]) -> Iterator[int]:
+    least = inf
+    for number in sorted(numbers, key=lambda number: _cost_and_seconds(ranking.rows[number])):
+        seconds = _cost_and_seconds(ranking.rows[number])[1]
+        if seconds < least:
+            least = seconds
+            yield number
+
+
+def _cost_and_seconds(row: StudyRow) -> tuple[float, float]:
+    assert row.cost is not None and row.request_s is not None, "of rows that fit and have a price"
+    return row.cost, row.request_s
+
+
+def _priced(ranking: RowRanking) -> dict[str, list[int]]:
+    """Return the rows by model that have a cost and do not miss the SLO."""
+    priced: dict[str, list[int]] = {}
+    for number, row in enumerate(ranking.rows):
+        if row.cost is not None and row.keeps_slo is not False:
+            priced.setdefault(row.model, []).append(number)
+    return priced
+
+
+def format_choices(ranking: RowRanking) -> tuple[FormatChoice, ...]:
+    """Return the most precise weights that every machine has room and speed for, of the formats that were asked."""
+    choices = []
+    for (model, machine, change), numbers in ranking.by_place.items():
+        good = [number for number in numbers if ranking.goodness(number) > -inf and ranking.rows[number].format]
+        if not good:
+            continue
+        most = max(_bits(ranking.rows[number].format or "") for number in good)
+        row = ranking.best(number for number in good if _bits(ranking.rows[number].format or "") == most)
+        assert row is not None, "good rows have a best"
+        choices.append(
+            FormatChoice(model=model, machine=machine, change=change, format=ranking.rows[row].format or "", row=row)
+        )
+    return tuple(choices)
+
+
+def _bits(fmt: str) -> float:
+    """Return bits of a value in a format; files of mixed formats lie between their formats."""
+    if fmt in ("q4_k_m", "native"):
+        return _MIXED_BITS
+    facts = {str(name): facts for name, facts in FORMAT_FACTS.items()}[fmt]
+    return 8.0 * facts.size / facts.values
+
+
+def upgrades(ranking: RowRanking) -> tuple[Upgrade, ...]:
+    """Return every change beside the machine as it is, what is gained for the price first, else what gains most."""
+    chosen = ranking.best_by_place
+    listed = [
+        _upgrade(ranking, (model, machine, change), row, chosen.get((model, machine, AS_IT_IS)))
+        for (model, machine, change), row in chosen.items()
+        if change != AS_IT_IS and row is not None and (model, machine, AS_IT_IS) in chosen
+    ]
+    return tuple(sorted(listed, key=lambda upgrade: (upgrade.model, upgrade.machine, *_worth(upgrade))))
+
+
+def _worth(upgrade: Upgrade) -> tuple[float, float]:
+    per_price = inf if upgrade.times is None else upgrade.per_price
+    return -per_price if per_price is not None else inf, -(inf if upgrade.times is None else upgrade.times)
+
+
+def _upgrade(ranking: RowRanking, place: tuple[str, str, str], row: int, before: int | None) -> Upgrade:
+    model, machine, change = place
+    now = None if before is None else ranking.goodness(before)
+    times = ranking.goodness(row) / now if now else None
+    price = change_price(ranking.study.prices, change)
+    per_price = (times - 1) / price if times is not None and price else None
+    return Upgrade(model=model, machine=machine, change=change, times=times, price=price, per_price=per_price, row=row)
+
+
+def _goodness(ranking: RowRanking, number: int | None) -> float:
+    return -inf if number is None else ranking.goodness(number)
+
+
+def _missing(ranking: RowRanking, numbers: list[int]) -> str:
+    """Return why a place has no answer: what its first row lacks, or that the SLO is missed."""
+    rows = [ranking.rows[number] for number in numbers]
+    reason = next((row.missing for row in rows if row.missing is not None), None)
+    return reason or f"misses {ranking.study.slo}"

@@ -1,0 +1,128 @@
+"""Studies as people write them: files, options of the command, and what is wrong with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helmsman.schemas.errors import BadInputError, HelmError, UsageError
+from helmsman.schemas.plan_question import ComposedMachine
+from helmsman.studies.answering.run import MOST_POINTS, counted
+from helmsman.studies.questions.flags import FLAGS, overridden
+from helmsman.studies.questions.points import grid_of
+from helmsman.studies.questions.read_study import content_of, study_of
+
+SMALL: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"]}
+
+
+def written(tmp_path: Path, text: str, name: str = "study.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_file_in_either_language_and_options_say_the_same(tmp_path: Path) -> None:
+    yaml = written(tmp_path, "models: Qwen3-0.6B\nmachines: [rtx4060-laptop]\nformats: Q4_K_M\nbatches: 1..8\n")
+    json = written(
+        tmp_path,
+        '{"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "formats": ["q4_k_m"], "batches": ["1..8"]}',
+        "study.json",
+    )
+    given = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "formats": ["Q4_K_M"], "batches": ["1..8"]}
+    studies = [study_of(content_of(yaml)), study_of(content_of(json)), study_of(overridden({}, given))]
+    assert studies[0] == studies[1] == studies[2]
+    assert grid_of(studies[0]).batches == (1, 2, 4, 8)
+
+
+def test_machines_may_be_parts_with_sizes_for_people() -> None:
+    parts = ComposedMachine(cpu="Ryzen 7 5800X", gpu="RTX 4070", ram=64 * 10**9)
+    listed = ["gpu=RTX 4070,cpu=Ryzen 7 5800X,ram=64GB", {"gpu": "RTX 4070", "cpu": "Ryzen 7 5800X", "ram": "64GB"}]
+    assert study_of({**SMALL, "machines": listed}).machines == (parts, parts)
+
+
+def test_options_replace_what_a_file_says_of_one_part() -> None:
+    content = {**SMALL, "slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1"}, "prices": {"energy": 0.3}}
+    changed = overridden(content, {"serving_policies": ["neo"], "prices_machines": ["rtx4060-laptop=900"]})
+    study = study_of(changed)
+    assert study.serving is not None and study.serving.policies == ("neo",)
+    assert study.serving.requests == "synthetic:n=9,rate=1"
+    assert study.prices.machines == {"rtx4060-laptop": 900.0} and study.prices.energy == 0.3
+
+
+def test_every_option_is_of_a_field() -> None:
+    from helmsman.schemas.study import Study, StudyPrices, StudyServing
+
+    parts = {"serving": StudyServing, "prices": StudyPrices}
+    for flag in FLAGS:
+        fields = Study.model_fields if len(flag.path) == 1 else parts[flag.path[0]].model_fields
+        assert flag.path[-1] in fields
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "told"),
+    [
+        ("models: [Qwen3-0.6B]\nmachines: []\n", "machines", "at least 1"),
+        ("models: [Qwen3-0.6B]\nmachines: [x]\ncolour: red\n", "colour", "remove the field"),
+        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: .nan}\n", "prices.energy", "finite"),
+        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: -1}\n", "prices.energy", "at least"),
+        ("models: [Qwen3-0.6B]\nmachines: [{cpu: x, ram: 64 turtles}]\n", "machines.0.ram", "unit"),
+        ("models: [Qwen3-0.6B]\nmodels: [Qwen3-8B]\nmachines: [x]\n", None, "duplicate key 'models'"),
+        ("models: &a [Qwen3-0.6B]\nmachines: *a\n", None, "anchors"),
+        ("models: [Qwen3-0.6B\n", None, "not valid YAML"),
+        ("models: {1: 2}\nmachines: [x]\n", "models", ""),
+        ("- Qwen3-0.6B\n", None, "not a study"),
+        ("", None, "not a study"),
+        ("{" * 100_000, None, "not valid YAML"),
+        ("models: !!python/object:os.system {}\n", None, "not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_one_line_with_its_place(tmp_path: Path, text: str, field: str | None, told: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(BadInputError) as caught:
+        study_of(content_of(path), str(path))
+    assert caught.value.file == str(path) and caught.value.exit_code == 5
+    assert caught.value.field is None if field is None else (caught.value.field or "").startswith(field)
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"strategies": ["fastest"]}, "strategy"),
+        ({"slo": "ttft=soon"}, "slo"),
+        ({"serving": {"requests": "synthetic:n=9,rate=1"}}, "slo"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "policies": ["fifo"]}}, "policy"),
+        ({"changes": ["vram=8..24parsecs"]}, "changes"),
+        ({"changes": ["bigger"]}, "changes"),
+        ({"batches": ["1..1000000000/1"]}, "batches"),
+        ({"prompt_tokens": ["4..2"]}, "prompt_tokens"),
+        ({"prompt_tokens": ["1..10000/1"], "output_tokens": ["1..10000/1"], "batches": ["1..10000/1"]}, "points"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused_before_anything_is_answered(
+    changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(HelmError) as caught:
+        counted(study_of({**SMALL, **changes}))
+    assert caught.value.field == field and isinstance(caught.value, UsageError)
+
+
+def test_a_study_of_a_thousand_billion_questions_is_counted_without_making_them() -> None:
+    huge = {"prompt_tokens": ["1..10000/1"], "output_tokens": ["1..10000/1"], "batches": ["1..10000/1"]}
+    grid = grid_of(study_of({**SMALL, **huge}))
+    assert len(grid) == 10**12 > MOST_POINTS
+
+
+def test_questions_come_in_order_and_are_as_many_as_were_counted() -> None:
+    study = study_of({**SMALL, "changes": ["as it is", "vram=8..16GB/4GB,link=pcie4x8"], "batches": ["1..4", 4, 6]})
+    points = list(grid_of(study).points())
+    assert len(points) == len(grid_of(study)) == 4 * 4 and len(set(points)) == len(points)
+    assert [point.batch for point in points[:4]] == [1, 2, 4, 6]
+    assert list(dict.fromkeys(point.change for point in points))[1:] == [
+        f"vram={size}GB,link=pcie4x8" for size in (8, 12, 16)
+    ]
+
+
+def test_factors_and_rates_have_ranges_too() -> None:
+    study = study_of({**SMALL, "changes": ["dram_bw=x1..2/0.5", "link=8..16GB/s"]})
+    assert grid_of(study).changes == ("dram_bw=x1", "dram_bw=x1.5", "dram_bw=x2", "link=8GB", "link=16GB")

@@ -1,0 +1,218 @@
+"""Studies from their questions to their rows: the same whoever answers, resumed where they ended, kept whole."""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
+from helmsman.schemas.study import Study
+from helmsman.schemas.study_row import StudyRow
+from helmsman.schemas.study_table import read_rows, write_rows
+from helmsman.studies.answering.local import LocalEngine
+from helmsman.studies.answering.run import rows_of
+from helmsman.studies.answering.shards import Rows, StudyShard, answered
+from helmsman.studies.answering.store import Store
+from helmsman.studies.ask import report_of
+from helmsman.studies.questions.points import grid_of
+from helmsman.studies.questions.read_study import study_of
+from helmsman.studies.report.page import page
+from helmsman.studies.report.text import text
+
+QUESTIONS: dict[str, Any] = {
+    "name": "laptops",
+    "models": ["Qwen3-0.6B"],
+    "machines": ["rtx4060-laptop", "epyc9554-cpu"],
+    "changes": ["as it is", "vram=x2"],
+    "formats": ["q4_k", "q8_0"],
+    "strategies": ["cpu-only", "llama-cpp"],
+    "sensitivity": 0,
+}
+
+
+def few(study: Study, shards: Sequence[StudyShard]) -> Iterator[Rows]:
+    """Answer in shards of one point, so that there are several of them."""
+    for shard in shards:
+        for entry in shard.points:
+            yield answered(study, StudyShard((entry,)))
+
+
+class Ending:
+    """An engine that ends after some shards, as a process does that is killed."""
+
+    def __init__(self, after: int) -> None:
+        self.after, self.points = after, 0
+
+    def __call__(self, study: Study, shards: Sequence[StudyShard]) -> Iterator[Rows]:
+        for rows in few(study, shards):
+            if self.points == self.after:
+                raise KeyboardInterrupt
+            self.points += len(rows)
+            yield rows
+
+
+def ask(study: Study, engine: Any, store: Store | None = None) -> tuple[StudyRow, ...]:
+    return rows_of(study, tuple(grid_of(study).points()), engine, store, lambda done, total: None)
+
+
+def table(rows: Sequence[StudyRow]) -> str:
+    stream = io.BytesIO()
+    write_rows(rows, stream)
+    return hashlib.sha256(stream.getvalue()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[StudyRow, ...]:
+    return ask(study_of(QUESTIONS), LocalEngine(1))
+
+
+def test_what_does_not_fit_or_apply_is_a_row_that_says_why(rows: tuple[StudyRow, ...]) -> None:
+    assert len(rows) == len(grid_of(study_of(QUESTIONS)))
+    refused = [row for row in rows if row.status == "does-not-apply"]
+    assert {row.machine for row in refused} == {"epyc9554-cpu"} and all(row.missing for row in refused)
+    small = ask(study_of({**QUESTIONS, "models": ["Llama-3.1-70B"], "machines": ["rtx4060-laptop"]}), LocalEngine(1))
+    assert any(row.status == "does-not-fit" and "more" in (row.missing or "") for row in small)
+
+
+def test_rows_say_what_planning_alone_says(rows: tuple[StudyRow, ...]) -> None:
+    import helmsman
+
+    row = next(row for row in rows if row.status == "fits" and row.strategy == "llama-cpp" and row.format == "q8_0")
+    asked_for = {"model": row.model, "hardware": row.machine, "strategy": row.strategy, "format": "q8_0"}
+    plan = helmsman.plan(asked_for).plan
+    assert plan.predicted.request is not None
+    assert (row.plan, row.request_s) == (plan.label, plan.predicted.request.seconds.mid)
+    assert row.accelerator_bytes == plan.predicted.memory[1].used
+
+
+def test_two_processes_give_the_bytes_of_one(rows: tuple[StudyRow, ...], tmp_path: Path) -> None:
+    again = ask(study_of(QUESTIONS), LocalEngine(2), Store(tmp_path))
+    assert table(again) == table(rows)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 15])
+def test_a_study_that_ended_goes_on_where_it_was(rows: tuple[StudyRow, ...], tmp_path: Path, after: int) -> None:
+    store, ending = Store(tmp_path / "answers"), Ending(after)
+    with pytest.raises(KeyboardInterrupt):
+        ask(study_of(QUESTIONS), ending, store)
+    assert len(store.rows()) == after
+    rest = Ending(len(rows))
+    assert table(ask(study_of(QUESTIONS), rest, store)) == table(rows)
+    assert rest.points == len(rows) - after
+
+
+def test_a_changed_study_asks_only_what_is_new(tmp_path: Path) -> None:
+    store, first = Store(tmp_path), Ending(100)
+    ask(study_of(QUESTIONS), first, store)
+    more, renamed = Ending(100), Ending(0)
+    ask(study_of({**QUESTIONS, "batches": [1, 2]}), more, store)
+    assert more.points == first.points
+    priced = {"name": "other", "prices": {"energy": 0.3}, "slo": "ttft=1s", "changes": ["vram=x2", "as it is"]}
+    assert ask(study_of({**QUESTIONS, **priced}), renamed, store) and renamed.points == 0
+
+
+def test_another_record_of_the_same_name_is_another_question(tmp_path: Path) -> None:
+    from helmsman.hwdb.edits import edited
+    from helmsman.hwdb.load_hardware import load_hardware
+
+    record = tmp_path / "machine.json"
+    store = Store(tmp_path / "answers")
+    study = study_of({**QUESTIONS, "machines": [str(record)], "strategies": ["cpu-only"], "changes": ["as it is"]})
+    seconds = []
+    for factor in ("x1", "x0.5"):
+        record.write_text(edited(load_hardware("rtx4060-laptop", None), f"dram_bw={factor}").to_json())
+        seconds.append(ask(study, LocalEngine(1), store)[0].step_s or 0.0)
+    assert seconds[1] > 1.5 * seconds[0]
+
+
+def test_damage_to_a_shard_is_noticed_wherever_it_is(rows: tuple[StudyRow, ...], tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.add(rows)
+    (path,) = tmp_path.iterdir()
+    assert read_rows(path) == list(rows)
+    content, refused = path.read_bytes(), list[int]()
+    for place in range(0, len(content), 97):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        try:
+            assert list(store.rows().values()) == list(rows), "a byte that says nothing of the rows"
+        except BadInputError as error:
+            refused.append(place)
+            assert error.file == str(path) and error.remedy
+    assert len(refused) > len(content) / 97 / 2
+
+
+def test_a_killed_process_is_replaced(
+    rows: tuple[StudyRow, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("helmsman.studies.answering.local.answered", killed_once)
+    study = study_of({**QUESTIONS, "name": str(tmp_path / "killed")})
+    assert table(ask(study, LocalEngine(2))) == table(rows) and (tmp_path / "killed").exists()
+
+
+def test_processes_that_are_always_killed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helmsman.studies.answering.local.answered", killed)
+    with pytest.raises(HardwareUnavailableError, match="killed"):
+        ask(study_of(QUESTIONS), LocalEngine(2))
+
+
+def test_the_report_is_read_by_people(tmp_path: Path) -> None:
+    prices = {"machines": {"rtx4060-laptop": 1000.0, "epyc9554-cpu": 9000.0}, "energy": 0.3}
+    study = study_of({**QUESTIONS, "prices": prices, "sensitivity": 1})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    shown, html = text(report), page(report)
+    assert max(map(len, shown.splitlines())) <= 100
+    for word in ("rtx4060-laptop", "cheapest", "most precise weights"):
+        assert word in shown
+    assert "<script" not in html and "http" not in html.replace("http://www.w3.org", "")
+    assert all(row.plan is None or row.plan in html for row in report.rows)
+    assert html == page(report) and report.to_json() == report.to_json()
+
+
+def killed_once(study: Study, shard: StudyShard) -> Rows:
+    """Answer a shard; the first process that does is killed, and leaves the file that is the study's name."""
+    import os
+    import signal
+
+    try:
+        os.close(os.open(study.name, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return answered(study, shard)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("is killed")
+
+
+def killed(study: Study, shard: StudyShard) -> Rows:
+    """End this process."""
+    import os
+    import signal
+
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("is killed")
+
+
+def test_processes_end_with_the_one_that_asked_for_them() -> None:
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    code = (
+        "import os; from concurrent.futures import ProcessPoolExecutor as Pool;"
+        "from multiprocessing import get_context;"
+        "from helmsman.studies.answering.local import _START, _end_with_parent;"
+        "pool = Pool(1, get_context(_START), _end_with_parent);"
+        "print(pool.submit(os.getpid).result(), flush=True); pool.submit(os.getpid).result(); input()"
+    )
+    main = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert main.stdout is not None and main.stdin is not None
+    worker = os.pidfd_open(int(main.stdout.readline()))
+    main.send_signal(signal.SIGKILL)
+    main.wait()
+    ended, _, _ = __import__("select").select([worker], [], [], 60.0)
+    os.close(worker)
+    main.stdin.close()
+    main.stdout.close()
+    assert ended
