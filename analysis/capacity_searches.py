@@ -39,8 +39,7 @@ def search_users(trials: Trials) -> Find[SeedCount]:
         most = max(1, min(MAX_USERS, requests // REQUESTS_PER_USER))
         users = bisect_count(keeps, round(near or 1), most)
         if users == most:
-            remedy = "use more requests or tighter limits"
-            raise NothingMissesError("no number of users misses the SLO", field="slo", remedy=remedy)
+            raise NothingMissesError("no number of users misses the SLO", most)
         if users == 0:
             raise InfeasibleError("not even one user keeps the SLO", field="slo", remedy=_ALONE)
         return SeedCount(seed=seed, keeps=users, misses=users + 1)

@@ -41,7 +41,7 @@ def compare_results(old: GateReport, new: GateReport, measured: str) -> GateRepo
     if not shared:
         remedy = "compare results of the same suite"
         raise BadInputError("no case of the other result", field="cases", value=new.suite, remedy=remedy)
-    results = [judge_case(_measured_now(case), _result_baseline(before[case.case], case, old)) for case in shared]
+    results = [_compared(case, before[case.case], old) for case in shared]
     alone = before.keys() ^ {case.case for case in new.cases}
     return suite_report(new.suite, measured, results, [f"{name}: only in one of the results" for name in sorted(alone)])
 
@@ -67,6 +67,14 @@ def _kind(path: Path) -> str:
         remedy = "give what helm-check suite --json or helm-plan -o wrote"
         raise BadInputError("neither a result nor a plan", file=str(path), field="schema", value=kind, remedy=remedy)
     return str(kind)
+
+
+def _compared(case: CaseResult, before: CaseResult, old: GateReport) -> CaseResult:
+    """Judge a case against its earlier result: one that failed stays so, and another machine says nothing."""
+    if case.verdict == "failed":
+        return case
+    alike = case.machine == before.machine
+    return judge_case(_measured_now(case), _result_baseline(before, case, old) if alike else None)
 
 
 def _measured_now(case: CaseResult) -> CaseNow:

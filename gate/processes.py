@@ -1,5 +1,7 @@
 """Processes that measure: each fresh, within a time limit, and what they print."""
 
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +25,7 @@ def printed_by(argv: Sequence[str], folder: Path, limit_s: float, file: str, fie
     place = {"file": file, "field": field}
     with TemporaryFile() as out, TemporaryFile() as err:
         try:
-            code = subprocess.run(
-                argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, timeout=limit_s, check=False
-            ).returncode
+            code = _code_of(argv, folder, limit_s, out, err)
         except subprocess.TimeoutExpired:
             remedy = "measure less, or allow more with limit_s"
             raise BadInputError("the command takes too long", value=f"{limit_s:g} s", remedy=remedy, **place) from None
@@ -36,6 +36,19 @@ def printed_by(argv: Sequence[str], folder: Path, limit_s: float, file: str, fie
         if code != 0:
             raise _failure(code, last_line(_read(err))[:_SHOWN], place)
         return _read(out)
+
+
+def _code_of(argv: Sequence[str], folder: Path, limit_s: float, out: IO[bytes], err: IO[bytes]) -> int:
+    """Return the exit code of a process; one that takes too long is ended with all that it has started."""
+    process = subprocess.Popen(
+        argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+    )
+    try:
+        return process.wait(limit_s)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
 
 
 def last_line(text: str) -> str:

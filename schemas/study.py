@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, version
+from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, Words, version
 from helmsman.schemas.formats import KvFormat, StoredFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan_question import ComposedMachine, Place
@@ -71,7 +71,7 @@ class Study(Document):
     name: Name = "study"
     models: Annotated[tuple[Place, ...], Field(min_length=1, max_length=MOST_LISTED)]
     machines: Annotated[tuple[Place | ComposedMachine, ...], Field(min_length=1, max_length=MOST_LISTED)]
-    changes: Annotated[tuple[Name, ...], Field(min_length=1, max_length=MOST_LISTED)] = ("as it is",)
+    changes: Annotated[tuple[Words, ...], Field(min_length=1, max_length=MOST_LISTED)] = ("as it is",)
     formats: Annotated[tuple[WeightFormat, ...], Field(max_length=64)] = ()
     kv_formats: Annotated[tuple[CacheFormat, ...], Field(min_length=1, max_length=16)] = ("f16",)
     strategies: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = ("best",)

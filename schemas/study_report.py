@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Document, Frozen, Index, Name, NonNegative, Words, version
+from helmsman.schemas.plan_question import Place
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
 
@@ -17,9 +18,9 @@ class BestSetting(Frozen):
     """The best of a model's settings on a machine with a change; `row`: its number in `rows`, none where nothing fits;
     `missing`: why."""
 
-    model: Name
-    machine: Name
-    change: Name
+    model: Place
+    machine: Place
+    change: Words
     row: Index | None = None
     missing: Words | None = None
 
@@ -27,9 +28,9 @@ class BestSetting(Frozen):
 class FormatChoice(Frozen):
     """The most precise weights with which a model keeps the SLO on a machine as it is, or fits where none is given."""
 
-    model: Name
-    machine: Name
-    change: Name
+    model: Place
+    machine: Place
+    change: Words
     format: Name
     row: Index
 
@@ -38,9 +39,9 @@ class Upgrade(Frozen):
     """A change of a machine beside the machine as it is: how many times as good its best answer is (`times`; none where
     nothing fitted before), and what it costs. `per_price`: (times - 1) for a unit of the price."""
 
-    model: Name
-    machine: Name
-    change: Name
+    model: Place
+    machine: Place
+    change: Words
     times: NonNegative | None = None
     price: NonNegative | None = None
     per_price: float | None = None
@@ -49,15 +50,15 @@ class Upgrade(Frozen):
 
 class Uncertainty(Frozen):
     """A best answer when figures of its machine are at either end of their interval. `low`, `high`: the measure then;
-    `stays_best`: whether no other machine's best answer becomes better than it."""
+    `stays_best`: whether no other machine's best answer becomes better than it; none for one that is not the best."""
 
-    model: Name
-    machine: Name
-    change: Name
+    model: Place
+    machine: Place
+    change: Words
     figures: Name
     low: float | None = None
     high: float | None = None
-    stays_best: bool
+    stays_best: bool | None = None
 
 
 class StudyReport(Document):

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Frozen, Name, Sha256, Words
+from helmsman.schemas.plan_question import Place
 
 Status = Literal["fits", "does-not-fit", "does-not-apply", "failed"]
 """`does-not-fit`: more memory would do, `does-not-apply`: the strategy, the format or the change is none for this model
@@ -18,9 +19,9 @@ class StudyRow(Frozen):
     prediction, or the ends of the 95 % confidence interval of what was simulated."""
 
     key: Sha256 = Field(description="digest of the question, of the model's and the machine's documents")
-    model: Name
-    machine: Name
-    change: Name
+    model: Place
+    machine: Place
+    change: Words
     strategy: Name
     format: Name | None = Field(default=None, description="of the weights, as asked")
     kv_format: Name
@@ -57,6 +58,10 @@ class StudyRow(Frozen):
     rate_low: float | None = None
     rate_high: float | None = None
     served_tokens: float | None = Field(default=None, description="output tokens a second at that rate")
+    rate_settled: bool | None = Field(default=None, description="whether runs were long and many enough for it")
     users: int | None = Field(default=None, description="most users who think between requests and keep the SLO")
+    users_low: float | None = None
+    users_high: float | None = None
+    users_settled: bool | None = None
     replicas: int | None = Field(default=None, description="fewest that keep the SLO at the study's rate")
-    converged: bool | None = Field(default=None, description="whether runs were long and many enough")
+    replicas_settled: bool | None = None

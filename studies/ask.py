@@ -1,21 +1,47 @@
 """A study from its document to its report."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
+from helmsman.hwdb.interval_ends import uncertain
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_report import StudyReport, Uncertainty
 from helmsman.schemas.study_row import StudyRow
-from helmsman.studies.answering.run import Told, rows_of
+from helmsman.studies.answering.local import LocalEngine
+from helmsman.studies.answering.run import Told, counted, rows_of
 from helmsman.studies.answering.shards import Engine
 from helmsman.studies.answering.store import Store
-from helmsman.studies.questions.named_parts import Machines
+from helmsman.studies.questions.named_parts import Machines, machine_of
 from helmsman.studies.questions.points import Grid, StudyPoint
+from helmsman.studies.questions.read_study import study_of
 from helmsman.studies.summary.answers import best_settings, cheapest, format_choices, front, upgrades
 from helmsman.studies.summary.costs import judged
 from helmsman.studies.summary.ranking import RowRanking
-from helmsman.studies.summary.sensitivity import uncertainty, variations
+from helmsman.studies.summary.sensitivity import ENDS, uncertainty, variations
+
+
+def study(content: Study | Mapping[str, Any], store: str | Path | None = None, jobs: int = 1) -> StudyReport:
+    """Return what a study answers.
+
+    `content`: the document, or what its file holds; `store`: the folder in which answers are kept and looked for;
+    `jobs`: the number of processes.
+
+    >>> asked = {"models": "Qwen3-0.6B", "machines": "rtx4060-laptop", "strategies": "cpu-only", "sensitivity": 0}
+    >>> [row.plan for row in study(asked).rows]
+    ['cpu(30)']
+    """
+    document = content if isinstance(content, Study) else study_of(content)
+    kept = None if store is None else Store(Path(store))
+    return report_of(document, counted(document), LocalEngine(jobs), kept, lambda done, total: None)
+
+
+def varied_questions(study: Study, grid: Grid) -> int:
+    """Return the number of questions that the sensitivity of the best answers takes at most."""
+    figures = max(len(uncertain(machine_of(machine))) for machine in grid.machines) if study.sensitivity else 0
+    return len(grid.models) * study.sensitivity * len(ENDS) * figures
 
 
 def report_of(study: Study, grid: Grid, engine: Engine, store: Store | None, told: Told) -> StudyReport:

@@ -13,7 +13,12 @@ _WIDEST = 2.0**20
 
 
 class NothingMissesError(InfeasibleError):
-    """An SLO that was kept by all that was tried: there is no limit to be found, or runs are too short to show it."""
+    """An SLO that was kept by all that was tried: there is no limit to be found, or runs are too short to show it.
+    `most`: the rate that was guessed first, or the largest number that was tried."""
+
+    def __init__(self, message: str, most: float) -> None:
+        super().__init__(message, field="slo", remedy="use more requests or tighter limits")
+        self.most = most
 
 
 def bisect_rate(keeps: Callable[[float], bool], guess: float, seed: int, factor: float = 2.0) -> SeedCapacity:
@@ -37,7 +42,7 @@ def _bracket(keeps: Callable[[float], bool], guess: float, factor: float) -> tup
             return (rate, other) if upward else (other, rate)
         rate, factor = other, min(2.0, factor**2)
     if upward:
-        raise NothingMissesError("no rate misses the SLO", field="slo", remedy="use more requests or tighter limits")
+        raise NothingMissesError("no rate misses the SLO", guess)
     remedy = "allow more time: a request alone takes longer"
     raise InfeasibleError("no rate keeps the SLO", field="slo", remedy=remedy)
 

@@ -46,8 +46,11 @@ if TYPE_CHECKING:
     from helmsman.schemas.serving import ServingCount as ServingCount
     from helmsman.schemas.serving import ServingReport as ServingReport
     from helmsman.schemas.serving_question import ServingQuestion as ServingQuestion
+    from helmsman.schemas.study import Study as Study
+    from helmsman.schemas.study_report import StudyReport as StudyReport
     from helmsman.schemas.trace import Trace as Trace
     from helmsman.schemas.workload import Workload as Workload
+    from helmsman.studies.ask import study as study
 
 __version__ = "0.1.0"
 
@@ -74,6 +77,8 @@ _HOMES = {
     "ServingReport": "schemas.serving",
     "Trace": "schemas.trace",
     "UsageError": "schemas.errors",
+    "Study": "schemas.study",
+    "StudyReport": "schemas.study_report",
     "Workload": "schemas.workload",
     "check": "library",
     "compare": "library",
@@ -88,6 +93,7 @@ _HOMES = {
     "run": "library",
     "serve_simulation": "library",
     "simulate": "library",
+    "study": "studies.ask",
 }
 """The module of every public name."""
 

@@ -1,32 +1,30 @@
 """The answer to one question of a study: its plan, and what that can serve."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from helmsman import library
 from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.speed import speed
-from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
-from helmsman.studies.answering.serving import served
+from helmsman.studies.answering.serving import Columns, served
 from helmsman.studies.questions.named_parts import Machines, machine_name
 from helmsman.studies.questions.points import StudyPoint
 
 _MOST_LETTERS = 1000
 """Letters of a refusal that a row keeps."""
 
-Values = dict[str, Any]
-
 
 @dataclass
 class Answerer:
-    """Answers points of a study one after the other, and keeps what neighbours share: machines and the last plan."""
+    """Answers points of a study on some machines, one after the other; keeps what neighbours share: changed machines
+    and the last plan."""
 
     study: Study
-    machines: Machines = field(default_factory=Machines)
+    machines: Machines
     last: tuple[StudyPoint, Decision] | None = None
 
     def row(self, key: str, point: StudyPoint) -> StudyRow:
@@ -41,9 +39,11 @@ class Answerer:
             values = _refused("does-not-fit", error)
         except UsageError as error:
             values = _refused("does-not-apply", error)
-        except AssertionError as error:
+        except BadInputError:
+            raise
+        except Exception as error:
             values = {"status": "failed", "missing": f"internal error: {error!r}"[:_MOST_LETTERS]}
-        return StudyRow(key=key, **_asked(point), **values)
+        return StudyRow(key=key, **question_columns(point), **values)
 
     def _decision(self, point: StudyPoint, hardware: Hardware) -> Decision:
         """Return the decision on a point's plan, whatever the policy that serves with it."""
@@ -53,7 +53,7 @@ class Answerer:
         return self.last[1]
 
 
-def _question(point: StudyPoint, hardware: Hardware) -> Values:
+def _question(point: StudyPoint, hardware: Hardware) -> Columns:
     given = {
         "model": point.model,
         "hardware": hardware,
@@ -69,7 +69,7 @@ def _question(point: StudyPoint, hardware: Hardware) -> Values:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _asked(point: StudyPoint) -> Values:
+def question_columns(point: StudyPoint) -> Columns:
     """Return the columns that say what was asked."""
     return {
         "model": point.model,
@@ -87,7 +87,7 @@ def _asked(point: StudyPoint) -> Values:
     }
 
 
-def _planned(plan: Plan) -> Values:
+def _planned(plan: Plan) -> Columns:
     """Return the columns that say what a plan is, how fast, and what it takes of memories."""
     of, certificate = speed(plan), plan.certificate
     hosts = {device.memory for device in plan.hardware.devices if device.kind == "cpu"}
@@ -107,9 +107,9 @@ def _planned(plan: Plan) -> Values:
     }
 
 
-def _interval(name: str, interval: Interval, unit: str) -> Values:
+def _interval(name: str, interval: Interval, unit: str) -> Columns:
     return {f"{name}{unit}": interval.mid, f"{name}_low{unit}": interval.low, f"{name}_high{unit}": interval.high}
 
 
-def _refused(status: Status, error: HelmError) -> Values:
+def _refused(status: Status, error: HelmError) -> Columns:
     return {"status": status, "missing": str(error)[:_MOST_LETTERS]}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
 from helmsman.schemas.study import Study
 from helmsman.studies.answering.shards import Rows, StudyShard, answered
 
@@ -39,6 +39,8 @@ class RayEngine:
         try:
             yield from _answered_by(ray, study, shards)
         except ray.exceptions.RayError as error:
+            if isinstance(cause := getattr(error, "cause", None), HelmError):
+                raise cause from None
             told = str(error).splitlines()[0]
             raise HardwareUnavailableError(f"the Ray cluster failed: {told}", field="engine") from None
         finally:

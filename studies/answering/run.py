@@ -5,12 +5,17 @@ from collections.abc import Callable, Sequence
 from helmsman.planner.registry import method
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.study import Study
+from helmsman.schemas.near_names import did_you_mean
+from helmsman.schemas.study import Study, StudyServing
 from helmsman.schemas.study_row import StudyRow
+from helmsman.simulator.serving.requests.arrivals import parse_arrivals
+from helmsman.simulator.serving.requests.closed_loop import parse_think
+from helmsman.simulator.serving.requests.request_source import open_source
 from helmsman.simulator.serving.slo import parse_slo
+from helmsman.studies.answering.answer import question_columns
 from helmsman.studies.answering.shards import Engine, shards_of
 from helmsman.studies.answering.store import Store
-from helmsman.studies.questions.named_parts import keyed
+from helmsman.studies.questions.named_parts import Machines, keyed, machine_name
 from helmsman.studies.questions.points import Grid, StudyPoint, grid_of
 
 MOST_POINTS = 1_000_000
@@ -21,39 +26,67 @@ Told = Callable[[int, int], None]
 
 
 def counted(study: Study) -> Grid:
-    """Return the grid of a study whose names are known. Raises UsageError for a strategy, policy or SLO that there is
-    not, for one without an SLO that is to serve, and beyond `MOST_POINTS`."""
+    """Return the grid of a study whose names are known. Raises UsageError for a strategy, policy, SLO, request or time
+    that there is not, for prices of what is not in it, and beyond `MOST_POINTS`."""
     for strategy in study.strategies:
         method(strategy)
-    for policy in study.serving.policies if study.serving is not None else ():
-        checked_options(policy, {})
     if study.slo is not None:
         parse_slo(study.slo)
-    elif study.serving is not None:
-        raise UsageError("what is served is limited by an SLO", field="slo", remedy="write slo: ttft=2s,tpot=100ms")
+    if study.serving is not None:
+        _check_serving(study, study.serving)
     grid = grid_of(study)
     if len(grid) > MOST_POINTS:
         remedy = f"shorten its lists: at most {MOST_POINTS} questions"
         raise UsageError("too many questions", field="points", value=len(grid), remedy=remedy)
+    _check_prices(study, grid)
     return grid
+
+
+def _check_serving(study: Study, serving: StudyServing) -> None:
+    if study.slo is None:
+        raise UsageError("what is served is limited by an SLO", field="slo", remedy="write slo: ttft=2s,tpot=100ms")
+    for policy in serving.policies:
+        checked_options(policy, {})
+    if serving.think is not None:
+        parse_think(serving.think)
+    arrivals = None if serving.arrivals is None else parse_arrivals(serving.arrivals)
+    open_source(serving.requests, serving.rate, arrivals, limit=serving.limit)
+
+
+def _check_prices(study: Study, grid: Grid) -> None:
+    """Raise UsageError for prices and watts of machines and changes that the study does not have."""
+    machines = {machine_name(machine) for machine in grid.machines}
+    parts = {part.strip() for change in grid.changes for part in (change, *change.split(","))}
+    prices = study.prices
+    for field, named, known in (
+        ("prices.machines", prices.machines, machines),
+        ("prices.watts", prices.watts, machines),
+        ("prices.changes", prices.changes, parts),
+    ):
+        unknown = next((name for name in named if name not in known), None)
+        if unknown is not None:
+            raise UsageError("not in the study", field=field, value=unknown, remedy=did_you_mean(unknown, known))
 
 
 def rows_of(
     study: Study, points: Sequence[StudyPoint], engine: Engine, store: Store | None, told: Told
 ) -> tuple[StudyRow, ...]:
     """Return the rows of points, in order: known ones from the store, others answered, and kept there as soon as their
-    shard is done.
+    shard is done, but for those that failed.
 
-    Raises UsageError and BadInputError for models and machines that there are not, BadInputError for a damaged
-    store."""
-    keys = tuple(keyed(study, points))
+    Raises UsageError and BadInputError for models and machines that there are not, BadInputError for a damaged store,
+    UsageError where it cannot be written."""
+    if store is not None:
+        store.check()
+    machines = Machines()
+    keys = tuple(keyed(study, points, machines))
     wanted = dict(keys)
     rows = {} if store is None else {key: row for key, row in store.rows().items() if key in wanted}
     missing = [(key, point) for key, point in wanted.items() if key not in rows]
     told(len(rows), len(wanted))
-    for answered in engine(study, shards_of(study, missing)):
+    for answers in engine(study, shards_of(missing, machines)) if missing else ():
         if store is not None:
-            store.add(answered)
-        rows |= {row.key: row for row in answered}
+            store.add([row for row in answers if row.status != "failed"])
+        rows |= {row.key: row for row in answers}
         told(len(rows), len(wanted))
-    return tuple(rows[key] for key, _ in keys)
+    return tuple(rows[key].model_copy(update=question_columns(point)) for key, point in keys)

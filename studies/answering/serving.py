@@ -7,13 +7,15 @@ from helmsman import library
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.study import StudyServing
+from helmsman.simulator.serving.bisection import NothingMissesError
 
-Values = dict[str, Any]
+Columns = dict[str, Any]
+"""Values of a row by column."""
 
 
-def served(plan: Plan, serving: StudyServing, slo: str, policy: str) -> Values:
-    """Return the columns that say what is served, 0 where nothing keeps the SLO, and then why. Raises UsageError and
-    BadInputError for requests, policies and times that are none."""
+def served(plan: Plan, serving: StudyServing, slo: str, policy: str) -> Columns:
+    """Return the columns that say what is served: 0 and why where nothing keeps the SLO; where nothing misses it, what
+    was reached, as not settled. Raises UsageError and BadInputError for requests, policies and times that are none."""
     question = {
         "requests": serving.requests,
         "policy": policy,
@@ -23,38 +25,46 @@ def served(plan: Plan, serving: StudyServing, slo: str, policy: str) -> Values:
         "limit": serving.limit,
     }
     question = {name: value for name, value in question.items() if value is not None}
-    values = _or_none(lambda: _rate(plan, question), {"rate": 0.0})
+    columns = _limited("rate", lambda: _rate(plan, question))
+    columns["served_tokens"] = _tokens(plan, question, columns["rate"])
     if serving.think is not None:
-        users = {name: value for name, value in question.items() if name != "arrivals"}
-        values |= _or_none(lambda: _users(plan, {**users, "think": serving.think}), {"users": 0})
-    if serving.rate is not None and values["rate"]:
-        values |= _or_none(lambda: _replicas(plan, {**question, "rate": serving.rate}), {})
-    return values
+        loop = {name: value for name, value in question.items() if name != "arrivals"}
+        columns |= _limited("users", lambda: _users(plan, {**loop, "think": serving.think}))
+    if serving.rate is not None and columns["rate"]:
+        columns |= _limited("replicas", lambda: _replicas(plan, {**question, "rate": serving.rate}))
+    return columns
 
 
-def _rate(plan: Plan, question: Values) -> Values:
+def _rate(plan: Plan, question: Columns) -> Columns:
     capacity = library.find_capacity(plan, question)
-    report = library.serve_simulation(plan, {**question, "rate": capacity.rate})
-    return {
-        "rate": capacity.rate,
-        "rate_low": capacity.low,
-        "rate_high": capacity.high,
-        "converged": capacity.converged,
-        "served_tokens": report.throughput.output_tokens,
-    }
+    settled = capacity.converged
+    return {"rate": capacity.rate, "rate_low": capacity.low, "rate_high": capacity.high, "rate_settled": settled}
 
 
-def _users(plan: Plan, question: Values) -> Values:
-    return {"users": library.find_users(plan, question).count}
+def _users(plan: Plan, question: Columns) -> Columns:
+    count = library.find_users(plan, question)
+    return {"users": count.count, "users_low": count.low, "users_high": count.high, "users_settled": count.converged}
 
 
-def _replicas(plan: Plan, question: Values) -> Values:
-    return {"replicas": library.find_replicas(plan, question).count}
+def _replicas(plan: Plan, question: Columns) -> Columns:
+    count = library.find_replicas(plan, question)
+    return {"replicas": count.count, "replicas_settled": count.converged}
 
 
-def _or_none(answer: Callable[[], Values], none: Values) -> Values:
-    """Return an answer, or `none` and why where nothing keeps the SLO."""
+def _limited(name: str, answer: Callable[[], Columns]) -> Columns:
+    """Return an answer, or what there is where the SLO is always kept or never."""
     try:
         return answer()
+    except NothingMissesError as error:
+        reached = error.most if name == "rate" else round(error.most)
+        return {name: reached, f"{name}_settled": False, "missing": f"at least so many: {error}"}
     except InfeasibleError as error:
-        return {**none, "missing": str(error)}
+        return {name: None if name == "replicas" else 0, "missing": str(error)}
+
+
+def _tokens(plan: Plan, question: Columns, rate: float) -> float:
+    """Return output tokens a second at a rate: as many as requests have on average."""
+    if not rate:
+        return 0.0
+    throughput = library.serve_simulation(plan, {**question, "rate": rate}).throughput
+    return rate * throughput.output_tokens / throughput.requests if throughput.requests else 0.0

@@ -3,25 +3,24 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.answering.answer import Answerer
-from helmsman.studies.questions.points import StudyPoint
+from helmsman.studies.questions.named_parts import Machines
+from helmsman.studies.questions.points import Machine, StudyPoint
 
-QUICK = 16
-"""The number of points of a shard, where an answer takes some hundredths of a second."""
-SLOW = 4
-"""The number where an answer is searched for or simulated, for a second or so."""
-_QUICK_STRATEGIES = frozenset(
-    {"layer-split", "llama-cpp", "vllm", "accelerate", "zero-inference", "cpu-only", "weights-on-host", "all-cpu"}
-)
+SIZE = 8
+"""The number of points of a shard: an answer takes some hundredths of a second, or a few seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyShard:
-    """Neighbouring points with their keys."""
+    """Neighbouring points with their keys, and the machines that they are about, so that whoever answers need not have
+    their records."""
 
     points: tuple[tuple[str, StudyPoint], ...]
+    machines: tuple[tuple[Machine, Hardware], ...]
 
 
 Rows = tuple[StudyRow, ...]
@@ -29,13 +28,17 @@ Engine = Callable[[Study, Sequence[StudyShard]], Iterator[Rows]]
 """Answers shards in whatever order they are done."""
 
 
-def shards_of(study: Study, points: Sequence[tuple[str, StudyPoint]]) -> list[StudyShard]:
+def shards_of(points: Sequence[tuple[str, StudyPoint]], machines: Machines) -> list[StudyShard]:
     """Return the points in shards; the same points make the same shards, however many processes there are."""
-    size = QUICK if study.serving is None and set(study.strategies) <= _QUICK_STRATEGIES else SLOW
-    return [StudyShard(tuple(points[first : first + size])) for first in range(0, len(points), size)]
+    return [_shard(tuple(points[first : first + SIZE]), machines) for first in range(0, len(points), SIZE)]
 
 
 def answered(study: Study, shard: StudyShard) -> Rows:
     """Return the rows of a shard's points."""
-    answerer = Answerer(study)
+    answerer = Answerer(study, Machines.of(shard.machines))
     return tuple(answerer.row(key, point) for key, point in shard.points)
+
+
+def _shard(points: tuple[tuple[str, StudyPoint], ...], machines: Machines) -> StudyShard:
+    named = dict.fromkeys(point.machine for _, point in points)
+    return StudyShard(points, tuple((machine, machines.plain(machine)) for machine in named))

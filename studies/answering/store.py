@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from helmsman.schemas.errors import unwritable
 from helmsman.schemas.study_row import StudyRow
@@ -22,13 +23,19 @@ class Store:
         paths = sorted(self.folder.glob("*.parquet")) if self.folder.is_dir() else []
         return {row.key: row for path in paths for row in read_rows(path)}
 
+    def check(self) -> None:
+        """Raise UsageError where shards cannot be written, HardwareUnavailableError on a full disk."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise unwritable(error, str(self.folder)) from None
+
     def add(self, rows: Sequence[StudyRow]) -> None:
         """Write a shard, complete or not at all. Raises UsageError where that cannot be written, and
         HardwareUnavailableError on a full disk."""
+        if not rows:
+            return
         name = hashlib.sha256("".join(row.key for row in rows).encode()).hexdigest()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(error, str(self.folder)) from None
         with whole_file(self.folder / f"{name}.parquet") as stream:
             write_rows(rows, stream)

@@ -64,7 +64,8 @@ def overridden(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
         if len(flag.path) == 1:
             result[flag.path[0]] = value
         else:
-            result[flag.path[0]] = {**(result.get(flag.path[0]) or {}), flag.path[1]: value}
+            part = result.get(flag.path[0])
+            result[flag.path[0]] = {**(part if isinstance(part, dict) else {}), flag.path[1]: value}
     return result
 
 

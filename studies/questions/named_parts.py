@@ -2,17 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
 
 from helmsman import __version__, library
 from helmsman.hwdb.edits import AS_IT_IS, edited
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan_question import ComposedMachine
-from helmsman.schemas.read import digest
-from helmsman.schemas.study import Study
+from helmsman.schemas.read import digest, read_bytes
+from helmsman.schemas.study import Study, StudyServing
+from helmsman.simulator.serving.requests.synthetic import PREFIX
 from helmsman.studies.questions.points import Machine, StudyPoint
+
+_MOST_BYTES = 2**33
+"""The largest file of requests."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,11 @@ class Machines:
     """Reads machines and makes changed ones, each once."""
 
     kept: dict[tuple[Machine, str], Hardware | UsageError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plain: Iterable[tuple[Machine, Hardware]]) -> "Machines":
+        """Return the reader that knows some machines as they are."""
+        return cls({(machine, AS_IT_IS): hardware for machine, hardware in plain})
 
     def machine(self, point: StudyPoint) -> Hardware:
         """Return the changed machine of a point. Raises UsageError for a change that makes no sense of it."""
@@ -48,24 +59,33 @@ def machine_of(machine: Machine) -> Hardware:
     return library.load_hardware(machine)
 
 
+@lru_cache(maxsize=256)
 def machine_name(machine: Machine) -> str:
     """Return the name of a machine in tables and prices: as the study has it, or that of its parts."""
     return machine_of(machine).name if isinstance(machine, ComposedMachine) else machine
 
 
-def keyed(study: Study, points: Sequence[StudyPoint]) -> Iterator[tuple[str, StudyPoint]]:
+def keyed(study: Study, points: Sequence[StudyPoint], machines: Machines) -> Iterator[tuple[str, StudyPoint]]:
     """Yield every point after the digest of all that its answer rests on: the question, the documents of the model and
     the machine, who is served, and Helm's version.
 
     Raises UsageError and BadInputError for models and machines that there are not."""
     models = {name: digest(library.load_model(name)) for name in dict.fromkeys(point.model for point in points)}
-    machines = {machine: digest(machine_of(machine)) for machine in dict.fromkeys(point.machine for point in points)}
-    serving = None if study.serving is None else study.serving.model_dump(mode="json", exclude={"policies"})
-    served = None if serving is None else {"slo": study.slo, **serving}
+    records = {machine: digest(machines.plain(machine)) for machine in dict.fromkeys(point.machine for point in points)}
+    served = None if study.serving is None else _served(study, study.serving)
     for point in points:
-        of = {**asdict(point), "machine": machines[point.machine], "model": models[point.model]}
-        told = {"version": __version__, "serving": served, "named": point.model, "point": of}
-        yield hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest(), point
+        of = {**asdict(point), "machine": records[point.machine], "model": models[point.model]}
+        stated = {"version": __version__, "serving": served, "named": point.model, "point": of}
+        yield hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(), point
+
+
+def _served(study: Study, serving: StudyServing) -> dict[str, object]:
+    """Return who is served and within which SLO, a file of requests by its content."""
+    question = {"slo": study.slo, **serving.model_dump(mode="json", exclude={"policies"})}
+    if not serving.requests.startswith(PREFIX):
+        content = read_bytes(Path(serving.requests), _MOST_BYTES)
+        question["requests"] = hashlib.sha256(content).hexdigest()
+    return question
 
 
 def _changed(plain: Hardware, change: str) -> Hardware | UsageError:

@@ -6,12 +6,14 @@ from itertools import product
 from math import prod
 from typing import TypeVar
 
-from helmsman.hwdb.edits import check_edit
+from helmsman.hwdb.edits import AS_IT_IS, check_edit
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan_question import ComposedMachine
 from helmsman.schemas.ranges import MOST_VALUES, is_range, values_of
 from helmsman.schemas.study import Study
+from helmsman.schemas.units import parse_bytes
 
+_UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("KB", 10**3))
 Machine = str | ComposedMachine
 EntryT = TypeVar("EntryT")
 
@@ -64,11 +66,12 @@ class Grid:
 
 
 def grid_of(study: Study) -> Grid:
-    """Return the lists of a study, each entry once. Raises UsageError for ranges and changes that are none."""
+    """Return the lists of a study, each entry once; machines are always asked as they are, too. Raises UsageError for
+    ranges and changes that are none."""
     return Grid(
         models=_once(study.models),
         machines=_once(study.machines),
-        changes=_once(change for text in study.changes for change in _changes(text)),
+        changes=_once((AS_IT_IS, *(change for text in study.changes for change in _changes(text)))),
         formats=_once(study.formats) or (None,),
         kv_formats=_once(study.kv_formats),
         strategies=_once(study.strategies),
@@ -111,13 +114,26 @@ def _changes(text: str) -> Iterator[str]:
 
 
 def _values(item: str) -> Iterator[str]:
-    """Yield the edits that one with a range stands for."""
-    name, _, value = item.partition("=")
+    """Yield the edits that one with a range stands for. Raises UsageError."""
+    name, _, value = (part.strip() for part in item.partition("="))
     if not is_range(value):
-        yield item
+        yield f"{name}={value}" if value else item
         return
-    value = value.replace("/s", "")
-    factor = "x" if value.lstrip().lower().startswith("x") else ""
-    unit = factor or value.rpartition("..")[2].partition("/")[0].lstrip("0123456789. ")
-    numbers = values_of(value.replace(unit, "") if unit else value, float, "changes")
-    yield from (f"{name}={factor}{number:g}{'' if factor else unit}" for number in numbers)
+    try:
+        if value[:1] in "xX":
+            yield from (f"{name}=x{factor:g}" for factor in values_of(value.replace("x", ""), float, "changes"))
+        else:
+            unit = "/s" if value.endswith("/s") else ""
+            sizes = values_of(value, lambda text: float(parse_bytes(text.removesuffix("/s"), "changes")), "changes")
+            yield from (f"{name}={_size_text(size)}{unit}" for size in sizes)
+    except UsageError as error:
+        error.value = item
+        raise
+
+
+def _size_text(size: float) -> str:
+    """Write bytes in the largest unit of which they are a whole number."""
+    for unit, step in _UNITS:
+        if size % step == 0:
+            return f"{size / step:.0f}{unit}"
+    return f"{size:.0f}B"

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import yaml
 
+from helmsman.schemas.base import Frozen
 from helmsman.schemas.errors import BadInputError, HelmError
 from helmsman.schemas.read import CONFIG_LIMIT, MAX_DEPTH, parse_json, parse_mapping, read_bytes
-from helmsman.schemas.study import Study
+from helmsman.schemas.repeated_names import first_repeated
+from helmsman.schemas.study import Study, StudyServing
 from helmsman.schemas.units import parse_bytes
 
 _PARTS = re.compile(r"(^|,)\s*cpu=")
@@ -28,15 +30,22 @@ def content_of(path: Path) -> dict[str, Any]:
 def study_of(content: Mapping[str, Any], file: str = "study") -> Study:
     """Return the study of its content, as JSON has it; one entry may stand for a list of one, and sizes of RAM have
     units. Raises BadInputError; `file` names the study in errors."""
-    lists = {name for name, field in Study.model_fields.items() if "tuple" in str(field.annotation)}
-    filled = {
-        name: [value] if name in lists and not isinstance(value, list | tuple) else value
-        for name, value in content.items()
-    }
+    filled = _with_lists(content, Study)
+    if isinstance(filled.get("serving"), Mapping):
+        filled["serving"] = _with_lists(filled["serving"], StudyServing)
     machines = filled.get("machines")
     if isinstance(machines, list | tuple):
         filled["machines"] = [_machine(machine, file, place) for place, machine in enumerate(machines)]
     return parse_mapping(Study, filled, file, "{'models': [NAME], 'machines': [NAME]}", _no_json)
+
+
+def _with_lists(content: Mapping[str, Any], kind: type[Frozen]) -> dict[str, Any]:
+    """Return a document's content with lists of one where one entry stands for them."""
+    lists = {name for name, field in kind.model_fields.items() if get_origin(field.annotation) is tuple}
+    return {
+        name: [value] if name in lists and not isinstance(value, list | tuple) else value
+        for name, value in content.items()
+    }
 
 
 def _machine(machine: object, file: str, place: int) -> object:
@@ -62,8 +71,7 @@ class _UniqueKeysLoader(yaml.SafeLoader):
     """Reads YAML without repeated keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        repeated = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+        repeated = first_repeated(self.construct_object(key, deep=True) for key, _ in node.value)
         if repeated is not None:
             raise yaml.YAMLError(f"duplicate key {repeated!r:.80}")
         return super().construct_mapping(node, deep)

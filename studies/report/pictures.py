@@ -54,7 +54,7 @@ def _ends(report: StudyReport, number: int) -> tuple[float | None, float | None]
     row = report.rows[number]
     if report.measure == "request_s":
         return row.request_low_s, row.request_high_s
-    return (row.rate_low, row.rate_high) if report.measure == "rate" else (None, None)
+    return (row.rate_low, row.rate_high) if report.measure == "rate" else (row.users_low, row.users_high)
 
 
 def _costs(report: StudyReport) -> "Figure":
@@ -85,7 +85,9 @@ def _tornado(report: StudyReport, entries: list[Uncertainty]) -> "Figure":
     for place, entry in enumerate(entries):
         assert entry.low is not None and entry.high is not None, "those with both ends"
         left, right = min(entry.low, entry.high), max(entry.low, entry.high)
-        axes.barh(place, right - left, left=left, height=0.6, color=BLUE if entry.stays_best else ORANGE, zorder=2)
+        axes.barh(
+            place, right - left, left=left, height=0.6, color=ORANGE if entry.stays_best is False else BLUE, zorder=2
+        )
     unit = ", s" if report.measure == "request_s" else ""
     dress_bars(axes, f"{MEASURES[report.measure]}{unit}")
     caption(

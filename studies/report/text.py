@@ -1,6 +1,7 @@
 """A study's report in lines of a hundred columns."""
 
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from helmsman.schemas.study_report import BestSetting, StudyReport
 from helmsman.studies.report.words import (
@@ -36,21 +37,34 @@ def text(report: StudyReport) -> str:
 def _machines(report: StudyReport) -> Iterator[str]:
     for model in dict.fromkeys(setting.model for setting in report.best):
         settings = [setting for setting in report.best if setting.model == model]
-        yield from _table(
-            (f"machines for {model}", MEASURES[report.measure], "tokens/s", "setting"),
-            [_machine(report, setting) for setting in settings[:_SHOWN]],
-        )
+        head = (f"machines for {model}", MEASURES[report.measure], "tokens/s", *_replica_head(report), "setting")
+        yield from _table(head, [_machine(report, setting) for setting in settings[:_SHOWN] if setting.row is not None])
         if len(settings) > _SHOWN:
             yield f"... and {len(settings) - _SHOWN} more"
+        yield from _reasons([setting for setting in settings if setting.row is None])
+
+
+def _replica_head(report: StudyReport) -> tuple[str, ...]:
+    serving = report.study.serving
+    return () if serving is None or serving.rate is None else (f"replicas for {serving.rate:g}/s",)
 
 
 def _machine(report: StudyReport, setting: BestSetting) -> tuple[str, ...]:
-    name = machine_words(setting.machine, setting.change)
-    if setting.row is None:
-        return name, "-", "-", setting.missing or ""
+    assert setting.row is not None, "of those with an answer"
     row = report.rows[setting.row]
     rate = "-" if row.decode_rate is None else f"{row.decode_rate:.3g}"
-    return name, measured_with_interval(report.measure, row), rate, setting_words(report, row)
+    replicas = ("-" if row.replicas is None else str(row.replicas),) if _replica_head(report) else ()
+    name = machine_words(setting.machine, setting.change)
+    return name, measured_with_interval(report.measure, row), rate, *replicas, setting_words(report, row)
+
+
+def _reasons(settings: Sequence[BestSetting]) -> Iterator[str]:
+    """Yield why some machines have no answer, and what would help."""
+    for setting in settings[:_SHOWN]:
+        reason = f"{machine_words(setting.machine, setting.change)}: {setting.missing}"
+        yield from wrap(reason, _WIDTH, initial_indent="- ", subsequent_indent="  ")
+    if len(settings) > _SHOWN:
+        yield f"... and {len(settings) - _SHOWN} more without an answer"
 
 
 def _formats(report: StudyReport) -> Iterator[str]:
@@ -107,7 +121,7 @@ def _sensitivity(report: StudyReport) -> Iterator[str]:
             f"{entry.model} on {machine_words(entry.machine, entry.change)}",
             entry.figures,
             f"{measured(report.measure, entry.low)} .. {measured(report.measure, entry.high)}",
-            "" if entry.stays_best else "another machine may be better",
+            "another machine may be better" if entry.stays_best is False else "",
         )
         for entry in moving(report)[:_SHOWN]
     ]

@@ -2,6 +2,7 @@
 
 from math import inf
 
+from helmsman.hwdb.edits import AS_IT_IS
 from helmsman.schemas.ranges import is_range
 from helmsman.schemas.study_report import Measure, StudyReport, Uncertainty, Upgrade
 from helmsman.schemas.study_row import StudyRow
@@ -28,18 +29,19 @@ def measured(measure: Measure, value: float | None) -> str:
 def measured_with_interval(measure: Measure, row: StudyRow) -> str:
     """Write the measure of a row with its interval, where it has one."""
     ends = {
-        "users": (None, None),
+        "users": (row.users_low, row.users_high),
         "rate": (row.rate_low, row.rate_high),
         "request_s": (row.request_low_s, row.request_high_s),
     }
     low, high = ends[measure]
-    value = measured(measure, getattr(row, measure)) + (" (not settled)" if row.converged is False else "")
+    settled = {"users": row.users_settled, "rate": row.rate_settled, "request_s": None}[measure]
+    value = measured(measure, getattr(row, measure)) + (" (not settled)" if settled is False else "")
     return value if low is None or high is None else f"{value} [{measured(measure, low)} .. {measured(measure, high)}]"
 
 
 def machine_words(machine: str, change: str) -> str:
     """Write a machine with its change."""
-    return machine if change == "as it is" else f"{machine} with {change}"
+    return machine if change == AS_IT_IS else f"{machine} with {change}"
 
 
 def setting_words(report: StudyReport, row: StudyRow) -> str:

@@ -34,7 +34,8 @@ def best_settings(ranking: RowRanking) -> tuple[BestSetting, ...]:
 def cheapest(ranking: RowRanking) -> tuple[int, ...]:
     """Return the row of every model with the least cost a token among those that keep the SLO."""
     return tuple(
-        min(numbers, key=lambda number: ranking.rows[number].cost or inf) for numbers in _priced(ranking).values()
+        min(numbers, key=lambda number: _cost_and_seconds(ranking.rows[number]))
+        for numbers in _priced(ranking).values()
     )
 
 
@@ -68,26 +69,24 @@ def _priced(ranking: RowRanking) -> dict[str, list[int]]:
 
 
 def format_choices(ranking: RowRanking) -> tuple[FormatChoice, ...]:
-    """Return the most precise weights that every machine has room and speed for, of the formats that were asked."""
+    """Return the most precise weights that every machine has room and speed for, of the formats that were asked;
+    `native` may be anything, and is left out."""
     choices = []
     for (model, machine, change), numbers in ranking.by_place.items():
-        good = [number for number in numbers if ranking.goodness(number) > -inf and ranking.rows[number].format]
-        if not good:
-            continue
-        most = max(_bits(ranking.rows[number].format or "") for number in good)
-        row = ranking.best(number for number in good if _bits(ranking.rows[number].format or "") == most)
-        assert row is not None, "good rows have a best"
-        choices.append(
-            FormatChoice(model=model, machine=machine, change=change, format=ranking.rows[row].format or "", row=row)
-        )
+        formats = {number: ranking.rows[number].format for number in numbers if ranking.goodness(number) > -inf}
+        bits = {number: _bits(fmt) for number, fmt in formats.items() if fmt not in (None, "native")}
+        row = ranking.best(number for number, precise in bits.items() if precise == max(bits.values()))
+        fmt = None if row is None else formats[row]
+        if row is not None and fmt is not None:
+            choices.append(FormatChoice(model=model, machine=machine, change=change, format=fmt, row=row))
     return tuple(choices)
 
 
-def _bits(fmt: str) -> float:
-    """Return bits of a value in a format; files of mixed formats lie between their formats."""
-    if fmt in ("q4_k_m", "native"):
+def _bits(fmt: str | None) -> float:
+    """Return bits of a value in a format."""
+    if fmt == "q4_k_m":
         return _MIXED_BITS
-    facts = {str(name): facts for name, facts in FORMAT_FACTS.items()}[fmt]
+    facts = {str(name): facts for name, facts in FORMAT_FACTS.items()}[str(fmt)]
     return 8.0 * facts.size / facts.values
 
 
@@ -103,8 +102,11 @@ def upgrades(ranking: RowRanking) -> tuple[Upgrade, ...]:
 
 
 def _worth(upgrade: Upgrade) -> tuple[float, float]:
-    per_price = inf if upgrade.times is None else upgrade.per_price
-    return -per_price if per_price is not None else inf, -(inf if upgrade.times is None else upgrade.times)
+    """Return what to sort changes by: those that make something possible, or gain for nothing, come first."""
+    gain = inf if upgrade.times is None else upgrade.times
+    free = upgrade.times is None or (upgrade.price == 0 and gain > 1)
+    per_price = inf if free else -inf if upgrade.per_price is None else upgrade.per_price
+    return -per_price, -gain
 
 
 def _upgrade(ranking: RowRanking, place: tuple[str, str, str], row: int, before: int | None) -> Upgrade:

@@ -1,5 +1,6 @@
 """What a machine of a study costs, and what a million tokens cost on it."""
 
+from helmsman.hwdb.edits import AS_IT_IS
 from helmsman.schemas.study import Study, StudyPrices
 from helmsman.schemas.study_row import StudyRow
 from helmsman.simulator.serving.slo import parse_slo
@@ -29,7 +30,7 @@ def change_price(prices: StudyPrices, change: str) -> float | None:
     """Return what a change costs: its own price, or those of its parts; None where one of them has none."""
     if change in prices.changes:
         return prices.changes[change]
-    if change == "as it is":
+    if change == AS_IT_IS:
         return 0.0
     parts = [prices.changes.get(part.strip()) for part in change.split(",")]
     return None if None in parts else sum(part for part in parts if part is not None)
@@ -56,7 +57,12 @@ def keeps_slo(study: Study, row: StudyRow) -> bool | None:
         return None
     if study.serving is not None:
         return row.rate is not None and row.rate > 0.0
-    slo, tokens = parse_slo(study.slo), max(1, row.output_tokens)
-    request = row.request_s or 0.0
-    limits = ((slo.ttft, row.ttft_s), (slo.tpot, row.step_s), (slo.e2e, request), (slo.per_token, request / tokens))
+    slo, request = parse_slo(study.slo), row.request_s or 0.0
+    step = row.step_s if row.output_tokens > 1 else 0.0
+    limits = (
+        (slo.ttft, row.ttft_s),
+        (slo.tpot, step),
+        (slo.e2e, request),
+        (slo.per_token, request / row.output_tokens),
+    )
     return all(limit is None or seconds <= limit for limit, seconds in limits)

@@ -60,7 +60,7 @@ def uncertainty(ranking: RowRanking, variation: FigureVariation, ends: tuple[flo
         figures=variation.figures,
         low=_measured(ranking, row.batch, ends[0]),
         high=_measured(ranking, row.batch, ends[1]),
-        stays_best=not leads or min(ends) >= best,
+        stays_best=min(ends) >= best if leads else None,
     )
 
 

@@ -132,6 +132,24 @@ def test_two_results_are_compared(suite: Path, accepted: Path, check: Command, t
     assert check("compare", after, before)[0] == 0, "faster"
 
 
+def test_results_of_another_machine_and_of_nothing_are_no_comparison(
+    suite: Path, accepted: Path, check: Command, tmp_path: Path
+) -> None:
+    before, elsewhere, failed = (tmp_path / f"{name}.json" for name in ("before", "elsewhere", "failed"))
+    check("suite", suite, "-o", before)
+    document = json.loads(before.read_text())
+    document["cases"][0]["machine"] = "another processor"
+    for figure in document["cases"][0]["figures"]:
+        figure["now"]["samples_s"] = [2.0 * seconds for seconds in figure["now"]["samples_s"]]
+    elsewhere.write_text(json.dumps(document))
+    code, out, _ = check("compare", before, elsewhere, "--json")
+    assert code == 6 and report_of(out).cases[0].verdict == "undecided"
+    (accepted / "print.py").write_text("raise SystemExit('broken')")
+    check("suite", suite, "-o", failed, "--no-record")
+    code, out, _ = check("compare", failed, failed, "--json")
+    assert code != 0 and report_of(out).cases[0].verdict == "failed"
+
+
 def test_two_plans_are_compared(check: Command, tmp_path: Path) -> None:
     old, new = tmp_path / "old.json", tmp_path / "new.json"
     old.write_text(make_plan(small_model("llama"), 2).to_json())

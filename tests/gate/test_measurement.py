@@ -1,7 +1,11 @@
 """Cases measured for real on this machine: by helm-run, by a server, and from a stored Trace."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from select import select
 
 import pytest
 from plans import make_hardware, make_plan
@@ -12,6 +16,8 @@ from helmsman.cli.check import main as helm_check
 from helmsman.cli.run import main as helm_run
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.gate.history import read_history
+from helmsman.gate.processes import printed_by
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.gate_report import CaseResult, GateReport
 from helmsman.schemas.read import read_document
 from helmsman.schemas.workload import Workload
@@ -93,3 +99,31 @@ def test_a_stored_trace_judges_the_model_alone(case: Path, tmp_path: Path) -> No
     assert len(read_history(case / "history").entries) == 2, "the first and, with another verdict, the second"
     (case / "plan.json").write_text(make_plan(MODEL, 1, workload=PLAN.workload).to_json())
     assert measured(case, measure=measure)[0] == 5, "a Trace of another plan"
+
+
+def test_a_command_that_takes_too_long_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, started = tmp_path / "start.py", tmp_path / "child"
+    program.write_text(
+        "import pathlib, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)\n"
+        "pathlib.Path('child.new').write_text(str(child.pid))\n"
+        "pathlib.Path('child.new').rename('child')\n"
+        "child.wait()\n"
+    )
+    wait, children = subprocess.Popen.wait, list[int]()
+
+    def wait_until_started(process: "subprocess.Popen[bytes]", timeout: float | None = None) -> int:
+        if timeout is None:
+            return wait(process)
+        while not started.exists():
+            assert process.poll() is None, "the program ended"
+        children.append(os.pidfd_open(int(started.read_text())))
+        raise subprocess.TimeoutExpired(str(program), timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait_until_started)
+    with pytest.raises(BadInputError, match="too long"):
+        printed_by([sys.executable, str(program)], tmp_path, 2.0, "case.json", "measure")
+    assert select(children, [], [], 60.0)[0] == children
+    os.close(children[0])

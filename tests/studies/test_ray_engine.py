@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
 from helmsman.studies.answering.local import LocalEngine
 from helmsman.studies.answering.on_ray import RayEngine
 from helmsman.studies.answering.run import rows_of
@@ -95,4 +95,18 @@ def test_no_cluster_and_no_ray_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
         rows(RayEngine())
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"helmsman\[ray\]"):
+        rows(RayEngine())
+
+
+def test_what_a_worker_refuses_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    class RayTaskError(RayError):
+        cause = BadInputError("damaged", file="trace.csv")
+
+    def failing(tasks: list[Any]) -> list[Any]:
+        raise RayTaskError("ray::answered() (pid=7)")
+
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "get", failing)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    with pytest.raises(BadInputError, match=r"^trace\.csv: damaged$"):
         rows(RayEngine())

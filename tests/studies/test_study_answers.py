@@ -162,3 +162,21 @@ def test_one_request_keeps_every_limit_of_an_slo_or_misses_it(slo: str, kept: bo
     answer = judged(study(slo=slo), row(request_s=10.0, ttft_s=1.0, step_s=0.1))
     assert answer.keeps_slo is kept
     assert RowRanking(study(slo=slo), [answer]).goodness(0) == (0.1 if kept else -inf)
+
+
+def test_what_costs_nothing_is_cheapest_and_the_first_upgrade() -> None:
+    of = study(prices={"machines": {"a": 0.0, "b": 100.0}, "changes": {"vram=x2": 0.0, "link=x2": 100.0}})
+    rows = [
+        row(request_s=4.0, ttft_s=1.0, step_s=0.1),
+        row(request_s=4.0, ttft_s=1.0, step_s=0.1, machine="b"),
+        row(request_s=3.0, ttft_s=1.0, step_s=0.1, change="link=x2"),
+        row(request_s=2.0, ttft_s=1.0, step_s=0.1, change="vram=x2"),
+    ]
+    ranking = RowRanking(of, [judged(of, entry) for entry in rows])
+    assert cheapest(ranking) == (3,) and front(ranking)[0] == 3
+    assert [entry.change for entry in upgrades(ranking)] == ["vram=x2", "link=x2"]
+
+
+def test_tokens_after_the_first_are_not_judged_where_there_are_none() -> None:
+    answer = judged(study(slo="ttft=2s,tpot=1ms"), row(request_s=1.0, ttft_s=1.0, step_s=0.1, output_tokens=1))
+    assert answer.keeps_slo is True

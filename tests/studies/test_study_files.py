@@ -125,4 +125,52 @@ def test_questions_come_in_order_and_are_as_many_as_were_counted() -> None:
 
 def test_factors_and_rates_have_ranges_too() -> None:
     study = study_of({**SMALL, "changes": ["dram_bw=x1..2/0.5", "link=8..16GB/s"]})
-    assert grid_of(study).changes == ("dram_bw=x1", "dram_bw=x1.5", "dram_bw=x2", "link=8GB", "link=16GB")
+    assert grid_of(study).changes[1:] == ("dram_bw=x1", "dram_bw=x1.5", "dram_bw=x2", "link=8GB/s", "link=16GB/s")
+
+
+@pytest.mark.parametrize(
+    ("change", "meant"),
+    [
+        ("vram=8..16gb/8GB", ("vram=8GB", "vram=16GB")),
+        ("vram=512GB..1TB/488GB", ("vram=512GB", "vram=1TB")),
+        ("vram=1GB..2GB/512MB", ("vram=1GB", "vram=1512MB", "vram=2GB")),
+        ("vram = 8GiB .. 16GiB", ("vram=8GiB", "vram=16GiB")),
+        ("vram_bw=200..400GB/s/200GB/s", ("vram_bw=200GB/s", "vram_bw=400GB/s")),
+    ],
+)
+def test_values_of_ranges_are_written_as_prices_name_them(change: str, meant: tuple[str, ...]) -> None:
+    assert grid_of(study_of({**SMALL, "changes": change})).changes == ("as it is", *meant)
+
+
+def test_a_wrong_range_is_told_as_it_was_written() -> None:
+    with pytest.raises(UsageError) as caught:
+        counted(study_of({**SMALL, "changes": "vram=8..24GB/0GB"}))
+    assert caught.value.value == "vram=8..24GB/0GB"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"prices": {"machines": {"rtx4060laptop": 900}}}, "prices.machines"),
+        ({"prices": {"watts": {"rtx3090-5950x": 300}}}, "prices.watts"),
+        ({"prices": {"changes": {"vram=12GB": 300}}}, "prices.changes"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:bogus"}}, "requests"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "think": "soon"}}, "think"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "arrivals": "late"}}, "arrivals"),
+    ],
+)
+def test_prices_of_nothing_and_requests_of_nobody_are_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        counted(study_of({**SMALL, **changes}))
+    assert caught.value.field == field
+
+
+def test_an_entry_stands_for_a_list_of_one_in_what_is_served_as_well() -> None:
+    study = study_of({"models": "Qwen3-0.6B", "machines": "x", "serving": {"requests": "a.csv", "policies": "neo"}})
+    assert study.models == ("Qwen3-0.6B",) and study.serving is not None and study.serving.policies == ("neo",)
+
+
+def test_many_keys_are_read_in_time_that_grows_with_them(tmp_path: Path) -> None:
+    prices = "".join(f"  m{number}: {number}\n" for number in range(20_000))
+    path = written(tmp_path, f"models: a\nmachines: b\nprices:\n machines:\n{prices}")
+    assert len(content_of(path)["prices"]["machines"]) == 20_000

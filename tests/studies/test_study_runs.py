@@ -4,6 +4,7 @@ import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ def few(study: Study, shards: Sequence[StudyShard]) -> Iterator[Rows]:
     """Answer in shards of one point, so that there are several of them."""
     for shard in shards:
         for entry in shard.points:
-            yield answered(study, StudyShard((entry,)))
+            yield answered(study, StudyShard((entry,), shard.machines))
 
 
 class Ending:
@@ -211,8 +212,83 @@ def test_processes_end_with_the_one_that_asked_for_them() -> None:
     worker = os.pidfd_open(int(main.stdout.readline()))
     main.send_signal(signal.SIGKILL)
     main.wait()
-    ended, _, _ = __import__("select").select([worker], [], [], 60.0)
+    ended, _, _ = select([worker], [], [], 60.0)
     os.close(worker)
     main.stdin.close()
     main.stdout.close()
     assert ended
+
+
+SERVED: dict[str, Any] = {
+    **QUESTIONS,
+    "machines": ["rtx4060-laptop"],
+    "changes": ["as it is"],
+    "formats": ["q4_k"],
+    "strategies": ["llama-cpp"],
+    "slo": "ttft=2s,tpot=100ms",
+}
+SHORT = "synthetic:n=40,input=64,output=8"
+
+
+def test_what_is_served_is_what_the_library_says_of_its_plan() -> None:
+    import helmsman
+
+    serving = {"requests": "synthetic:n=400,input=512,output=64", "think": "5s", "rate": 60.0}
+    (row,) = ask(study_of({**SERVED, "serving": serving}), LocalEngine(1))
+    plan = helmsman.plan({"model": row.model, "hardware": row.machine, "strategy": row.strategy, "format": "q4_k"})
+    question = {"requests": serving["requests"], "slo": SERVED["slo"]}
+    capacity, users = helmsman.find_capacity(plan, question), helmsman.find_users(plan, {**question, "think": "5s"})
+    replicas = helmsman.find_replicas(plan, {**question, "rate": 60.0})
+    assert (row.rate, row.rate_low, row.rate_settled) == (capacity.rate, capacity.low, capacity.converged)
+    assert (row.users, row.replicas) == (users.count, replicas.count)
+    assert row.served_tokens == pytest.approx(64 * capacity.rate, rel=0.02)
+
+
+def test_a_machine_that_the_requests_cannot_overload_is_not_one_that_misses_the_slo(tmp_path: Path) -> None:
+    trace = tmp_path / "few.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{n},16,2\n" for n in range(8)))
+    serving = {"requests": str(trace), "think": "1s", "rate": 1.0}
+    study = study_of({**SERVED, "slo": "ttft=60s", "serving": serving})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    (row,) = report.rows
+    assert row.rate and row.users and row.replicas == 1 and row.keeps_slo is True
+    assert row.rate_settled is False and "at least" in (row.missing or "")
+    assert report.best[0].row == 0 and "(not settled)" in text(report) and "replicas for 1/s" in text(report)
+
+
+def test_other_requests_in_the_same_file_are_another_question(tmp_path: Path) -> None:
+    trace, store = tmp_path / "trace.csv", Store(tmp_path / "answers")
+    study = study_of({**SERVED, "serving": {"requests": str(trace)}})
+    keys = []
+    for tokens in (64, 640):
+        trace.write_text("arrival_s,prompt_tokens,output_tokens\n" + "".join(f"{n},{tokens},8\n" for n in range(40)))
+        keys.append(ask(study, LocalEngine(1), store)[0].key)
+    assert keys[0] != keys[1]
+
+
+def test_two_records_of_one_content_keep_their_names_and_prices(tmp_path: Path) -> None:
+    from helmsman.hwdb.load_hardware import load_hardware
+
+    records = [tmp_path / "a.json", tmp_path / "b.json"]
+    for record in records:
+        record.write_text(load_hardware("rtx4060-laptop", None).to_json())
+    prices = {str(record): price for record, price in zip(records, (100.0, 500.0), strict=True)}
+    content = {**SERVED, "machines": list(prices), "prices": {"machines": prices}}
+    study = study_of(content)
+    report = report_of(study, grid_of(study), LocalEngine(1), Store(tmp_path / "answers"), lambda done, total: None)
+    assert [(row.machine, row.price) for row in report.rows] == list(prices.items())
+    alone = study_of({**content, "machines": [str(records[1])], "prices": {"machines": {str(records[1]): 500.0}}})
+    again = report_of(alone, grid_of(alone), Ending(0), Store(tmp_path / "answers"), lambda done, total: None)
+    assert [(row.machine, row.price) for row in again.rows] == [(str(records[1]), 500.0)]
+
+
+def test_a_question_that_fails_is_a_row_and_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(question: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    store = Store(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("helmsman.studies.answering.answer.library.plan", broken)
+        (row,) = ask(study_of(SERVED), LocalEngine(1), store)
+    assert row.status == "failed" and "a bug" in (row.missing or "")
+    assert ask(study_of(SERVED), LocalEngine(1), store)[0].status == "fits"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from helmsman.schemas.study import Study
     from helmsman.studies.answering.run import Told
     from helmsman.studies.answering.shards import Engine
-    from helmsman.studies.questions.points import Grid
 
 _MOST_UNCONFIRMED = 2000
 """The number of questions from which on a study is confirmed."""
@@ -60,13 +59,13 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.schemas.write import whole_file
     from helmsman.studies.answering.run import counted
     from helmsman.studies.answering.store import Store
-    from helmsman.studies.ask import report_of
+    from helmsman.studies.ask import report_of, varied_questions
     from helmsman.studies.report.text import text
 
     study = _study(args)
     grid = counted(study)
     engine = _engine(args)
-    _confirm(args, grid)
+    _confirm(args, len(grid), varied_questions(study, grid))
     folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
     store = None if folder is None else Store(folder)
     report = report_of(study, grid, engine, store, _bar(args))
@@ -111,15 +110,17 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _confirm(args: argparse.Namespace, grid: "Grid") -> None:
-    """Ask whether many questions are meant. Raises UsageError where nobody answers, or says no."""
-    if len(grid) <= _MOST_UNCONFIRMED or args.yes:
+def _confirm(args: argparse.Namespace, count: int, again: int) -> None:
+    """Ask whether `count` questions are meant, and up to `again` more about what is uncertain. Raises UsageError where
+    nobody answers, or says no."""
+    if count + again <= _MOST_UNCONFIRMED or args.yes:
         return
     if sys.stdin.isatty() and sys.stderr.isatty():
-        print(f"{len(grid)} questions; go on? [y/N] ", end="", file=sys.stderr, flush=True)
+        more = f", and up to {again} about what is uncertain" if again else ""
+        print(f"{count} questions{more}; go on? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             return
-    raise UsageError("many questions", field="points", value=len(grid), remedy="add --yes, or shorten the lists")
+    raise UsageError("many questions", field="points", value=count + again, remedy="add --yes, or shorten the lists")
 
 
 def _bar(args: argparse.Namespace) -> "Told":
@@ -128,8 +129,9 @@ def _bar(args: argparse.Namespace) -> "Told":
     bar = bars()(total=0, unit="question", delay=1.0, disable=hidden, leave=False)
 
     def told(done: int, total: int) -> None:
-        if done == 0 or total != bar.total:
+        if total != bar.total:
             bar.reset(total)
+            bar.initial = done
         bar.n = done
         bar.refresh()
         if done == total:

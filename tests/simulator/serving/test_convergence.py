@@ -101,7 +101,7 @@ def test_whole_numbers_that_differ_by_less_than_a_step_are_equal() -> None:
 def test_runs_too_short_to_miss_anything_become_longer() -> None:
     def answer(seed: int, requests: int) -> float:
         if requests < 1000:
-            raise NothingMissesError("no rate misses the SLO")
+            raise NothingMissesError("no rate misses the SLO", 1.0)
         return 5.0
 
     estimate = Finder(answer).converge(300)
