@@ -38,9 +38,7 @@ def _machines(report: StudyReport) -> Iterator[str]:
     for model in dict.fromkeys(setting.model for setting in report.best):
         settings = [setting for setting in report.best if setting.model == model]
         head = (f"machines for {model}", MEASURES[report.measure], "tokens/s", *_replica_head(report), "setting")
-        yield from _table(head, [_machine(report, setting) for setting in settings[:_SHOWN] if setting.row is not None])
-        if len(settings) > _SHOWN:
-            yield f"... and {len(settings) - _SHOWN} more"
+        yield from _table(head, [_machine(report, setting) for setting in settings if setting.row is not None])
         yield from _reasons([setting for setting in settings if setting.row is None])
 
 
@@ -72,7 +70,7 @@ def _formats(report: StudyReport) -> Iterator[str]:
         return
     rows = [
         (f"{choice.model} on {machine_words(choice.machine, choice.change)}", choice.format)
-        for choice in report.formats[:_SHOWN]
+        for choice in report.formats
     ]
     yield from _table(("most precise weights", "format"), rows)
 
@@ -90,7 +88,7 @@ def _upgrades(report: StudyReport) -> Iterator[str]:
             "fits now" if upgrade.times is None else f"{upgrade.times:.2f}x",
             cost_words(report, upgrade.price),
         )
-        for upgrade in better(report)[:_SHOWN]
+        for upgrade in better(report)
     ]
     yield from _table(("upgrades", "change", "as good", "price"), rows)
 
@@ -105,7 +103,7 @@ def _costs(report: StudyReport) -> Iterator[str]:
             measured("request_s", row.request_s),
             "cheapest" if number in report.cheapest else "",
         )
-        for number, row in ((number, report.rows[number]) for number in report.front[:_SHOWN])
+        for number, row in ((number, report.rows[number]) for number in report.front)
     ]
     yield from _table(("cost against latency", "a million tokens", "request", ""), rows)
 
@@ -123,14 +121,17 @@ def _sensitivity(report: StudyReport) -> Iterator[str]:
             f"{measured(report.measure, entry.low)} .. {measured(report.measure, entry.high)}",
             "another machine may be better" if entry.stays_best is False else "",
         )
-        for entry in moving(report)[:_SHOWN]
+        for entry in moving(report)
     ]
     yield from _table(("what is uncertain", "figures", MEASURES[report.measure], ""), rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines of columns; what is beyond the width is cut."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
+    """Yield the first rows as lines of columns; what is beyond the width is cut, and the number of others told."""
+    shown = rows[:_SHOWN]
+    widths = [max(len(row[column]) for row in (head, *shown)) for column in range(len(head))]
+    for row in (head, *shown):
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         yield line if len(line) <= _WIDTH else f"{line[: _WIDTH - 3]}..."
+    if len(rows) > _SHOWN:
+        yield f"... and {len(rows) - _SHOWN} more"

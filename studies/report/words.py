@@ -45,7 +45,8 @@ def machine_words(machine: str, change: str) -> str:
 
 
 def setting_words(report: StudyReport, row: StudyRow) -> str:
-    """Write what a row's setting has that others of the study do not have: format, strategy, lengths, batch, policy."""
+    """Write what a row's setting has that others of the study do not have: format, strategy, lengths, batch,
+    policy; and whose plan was chosen where a strategy chooses."""
     study, policies = report.study, () if report.study.serving is None else report.study.serving.policies
     parts = (
         (study.formats, row.format or "default format"),
@@ -58,9 +59,9 @@ def setting_words(report: StudyReport, row: StudyRow) -> str:
         (study.batches, f"batch {row.batch}"),
         (policies, row.policy or ""),
     )
-    return ", ".join(
-        word for entries, word in parts if len(entries) > 1 or any(is_range(str(entry)) for entry in entries)
-    )
+    varied = [word for entries, word in parts if len(entries) > 1 or any(is_range(str(entry)) for entry in entries)]
+    chosen = [] if row.planned_by in (None, row.strategy) else [f"by {row.planned_by}"]
+    return ", ".join([*varied, *chosen])
 
 
 def cost_words(report: StudyReport, value: float | None) -> str:
