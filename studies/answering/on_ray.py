@@ -1,5 +1,6 @@
 """Shards answered by the workers of a Ray cluster, each of which has Helm installed."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -32,7 +33,7 @@ class RayEngine:
                 "Ray is not installed", field="engine", value="ray", remedy="install helmsman[ray]"
             ) from None
         try:
-            ray.init(address=self.address, log_to_driver=False, logging_level="error")
+            ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError:
             remedy = "start one with `ray start --head`, or name it in RAY_ADDRESS"
             raise HardwareUnavailableError("no Ray cluster can be reached", field="engine", remedy=remedy) from None
