@@ -35,7 +35,7 @@ MISSED, DISTURBED = 4, 6
 
 @dataclass(frozen=True)
 class Planted:
-    """What was changed, and the verdict that it must get."""
+    """A change that is planted (`what`), and the verdict that the gate must give it (`expected`)."""
 
     what: str
     expected: str

@@ -70,7 +70,7 @@ def capacity() -> dict[str, Any]:
 
 
 def spread(names: list[str], count: int) -> list[str]:
-    """So many of the names, evenly over all."""
+    """Return `count` of the names, at even distances."""
     return [names[number * len(names) // count] for number in range(count)]
 
 
@@ -88,7 +88,7 @@ def timed(folder: Path, study: dict[str, Any], jobs: int) -> None:
 
 def killed(folder: Path) -> None:
     """End a study with SIGKILL at ten random moments, then let it end: its table must be that of one run, and no
-    finished shard may be asked again."""
+    shard that was written may be lost."""
     study = grid(400, ("layer-split", "cpu-only"))
     whole, resumed, store = folder / "whole.parquet", folder / "resumed.parquet", folder / "answers"
     command(folder, study, "--rows", str(whole), "--store", str(folder / "other")).wait()
@@ -109,7 +109,7 @@ def killed(folder: Path) -> None:
 
 
 def finished(store: Path) -> set[str]:
-    """The names of shards that are there, each of which must be whole."""
+    """Return the names of the shards that are there. Raises BadInputError for one that is not whole."""
     return {path.name for path in store.glob("*.parquet") if read_rows(path)}
 
 

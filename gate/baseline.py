@@ -1,4 +1,5 @@
-"""What a case is compared with: what was accepted on the same machine, or another version measured beside it."""
+"""Finds the baseline of a case: the result that was accepted on the same machine, or another version measured beside
+it."""
 
 from collections.abc import Iterator, Mapping
 from statistics import median

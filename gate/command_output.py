@@ -1,4 +1,4 @@
-"""What a measuring command prints, as seconds by figure."""
+"""Reads the output of a measuring command as seconds by figure."""
 
 import json
 

@@ -43,7 +43,13 @@ def compare_results(old: GateReport, new: GateReport, measured: str) -> GateRepo
         raise BadInputError("no case of the other result", field="cases", value=new.suite, remedy=remedy)
     results = [_compared(case, before[case.case], old) for case in shared]
     alone = before.keys() ^ {case.case for case in new.cases}
-    return suite_report(new.suite, measured, results, [f"{name}: only in one of the results" for name in sorted(alone)])
+    notes = [f"{name}: only in one of the results" for name in sorted(alone)]
+    notes += [
+        f"{case.case}: not compared, another machine: was {before[case.case].machine}, is {case.machine}"
+        for case in shared
+        if case.machine != before[case.case].machine
+    ]
+    return suite_report(new.suite, measured, results, notes)
 
 
 def compare_plans(old: Plan, new: Plan, measured: str) -> GateReport:
@@ -97,8 +103,6 @@ def _result_baseline(before: CaseResult, now: CaseResult, old: GateReport) -> Ba
 
 
 def _result_changes(before: CaseResult, now: CaseResult) -> Iterator[str]:
-    if before.machine != now.machine:
-        yield f"another machine: was {before.machine}, is {now.machine}"
     if before.plan_sha256 != now.plan_sha256:
         yield plan_change(before.plan, now.plan)
     if before.hardware_sha256 != now.hardware_sha256:

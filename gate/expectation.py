@@ -1,4 +1,4 @@
-"""What the model expects of a case now: predicted in closed form, and simulated by replaying the plan."""
+"""Expects the seconds of a case with today's model: predicted in closed form, and simulated by replaying the plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

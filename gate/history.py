@@ -38,14 +38,14 @@ class HistoryEntry:
 
     @property
     def info(self) -> GateEntry:
-        """What the entry's runs belong to."""
+        """Return the time, version, machine and plan that the entry's runs belong to."""
         return self.entry.info
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is in a history: entries, the oldest first; `accepted`: names of baselines, the newest last; `unlisted`:
-    files that the manifest does not know."""
+    """The content of a history. `entries`: the oldest first; `accepted`: names of baselines, the newest last;
+    `unlisted`: files that the manifest does not know."""
 
     folder: Path
     entries: tuple[HistoryEntry, ...] = ()

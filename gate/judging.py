@@ -32,8 +32,8 @@ class CaseNow:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What a case is compared with. `was`: the verdict that it had; `sessions`: medians of earlier measurements of each
-    figure, in which nothing changed; `changes`: what else differs from now."""
+    """The earlier result that a case is compared with. `was`: the verdict that it had; `sessions`: medians of earlier
+    measurements of each figure, in which nothing changed; `changes`: what else differs from now."""
 
     facts: BaselineFacts
     figures: Mapping[str, FigureTimes]

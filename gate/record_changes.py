@@ -1,4 +1,5 @@
-"""What differs beside what was measured: the plan, and the numbers of a machine's record that price it."""
+"""Names the differences of two cases beside their measurements: of the plan, and of the numbers of a machine's record
+that price it."""
 
 from collections.abc import Iterator
 from math import log
@@ -8,7 +9,7 @@ from helmsman.schemas.hardware import Hardware
 _SHOWN = 5
 """The number of changed figures that are told."""
 _SPREAD = ("p10", "p90", "samples", "disturbed")
-"""What a figure has beside its value."""
+"""Fields of a figure beside its value."""
 _ABOUT = ("readings", "sources", "host", "notes")
 """Parts of a record that price nothing."""
 

@@ -26,8 +26,9 @@ _VERSION_LIMIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class GateRun:
-    """How a suite is run. `measured`: the time that its entries get, in UTC; `baseline_python`: an interpreter whose
-    version is measured between the runs of this one; `kept`: whether histories get what was measured."""
+    """The settings of a run of a suite. `measured`: the time that its entries get, in UTC; `baseline_python`: an
+    interpreter whose version is measured between the runs of this one; `kept`: whether histories get what was
+    measured."""
 
     measured: str
     baseline_python: str | None = None

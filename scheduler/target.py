@@ -1,4 +1,4 @@
-"""What a run has to keep: the limits of an SLO, and the number of requests that may miss one of them."""
+"""The target that a run has to keep: the limits of an SLO, and the number of requests that may miss one of them."""
 
 from dataclasses import dataclass
 

@@ -50,7 +50,7 @@ class HistoryManifest(Document):
 
 
 class GateEntry(Document):
-    """What the runs of an entry belong to, kept in the Parquet metadata. `measured`: when, in UTC; `machine`: where;
+    """The facts about an entry's runs, kept in the Parquet metadata. `measured`: when, in UTC; `machine`: where;
     `predicted`, `simulated`: seconds of each figure then; `verdict`: on the case, then."""
 
     schema_id: Literal["helm.gate-entry/1"] = version("helm.gate-entry/1")

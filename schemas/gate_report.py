@@ -71,7 +71,7 @@ class CaseFailure(Frozen):
 
 
 class BaselineFacts(Frozen):
-    """What a case was compared with: the accepted `entry` of its history, or, without one, another environment's
+    """The facts about a baseline: the accepted `entry` of its history, or, without one, another environment's
     version, another result, or another plan."""
 
     kind: Literal["history", "interpreter", "result", "plan"]

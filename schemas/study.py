@@ -44,7 +44,7 @@ class StudyServing(Frozen):
 
 
 class StudyPrices(Frozen):
-    """What machines and changes of them cost, in one `currency`, and what they draw.
+    """The prices of machines and of changes, in one `currency`, and the power that machines draw.
 
     `machines`: by name, as in the study; `changes`: what each adds; `watts`: by machine, while it serves; `energy`: of
     a kWh; `years` over which a machine is written off, in which it serves a share `used` of the time."""

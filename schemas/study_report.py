@@ -1,4 +1,4 @@
-"""What a study answers: all of its rows, and what they say about machines, formats, upgrades and robustness."""
+"""The report of a study: all of its rows, and conclusions about machines, formats, upgrades and robustness."""
 
 from typing import Annotated, ClassVar, Literal
 

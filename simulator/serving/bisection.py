@@ -9,7 +9,7 @@ from helmsman.schemas.serving import SeedCapacity
 PRECISION = 0.01
 """A seed's capacity is between two rates this share apart."""
 _WIDEST = 2.0**20
-"""How far from the first guess a capacity is looked for."""
+"""The ratio to the first guess up to which a capacity is looked for."""
 
 
 class NothingMissesError(InfeasibleError):

@@ -1,4 +1,4 @@
-"""How much can be served under an SLO, for people."""
+"""Writes capacities under an SLO for people."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,5 @@
-"""What a plan can serve under a study's SLO: the most requests a second, users who think, and replicas for a rate."""
+"""Asks how much a plan can serve under a study's SLO: the most requests a second, users who think, and replicas for a
+rate."""
 
 from collections.abc import Callable
 from typing import Any

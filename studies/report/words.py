@@ -1,4 +1,4 @@
-"""What a study's numbers are called, and how they are written for people."""
+"""Names a study's numbers, and writes them for people."""
 
 from math import inf
 

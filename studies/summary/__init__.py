@@ -1,1 +1,1 @@
-"""What the rows of a study say together."""
+"""Sums up the rows of a study: prices, ranking, answers, sensitivity."""

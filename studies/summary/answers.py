@@ -1,4 +1,4 @@
-"""What the rows of a study say: the best settings, the cheapest, formats, upgrades, and the front of cost and
+"""Answers from the rows of a study: the best settings, the cheapest, formats, upgrades, and the front of cost and
 latency."""
 
 from collections.abc import Iterator

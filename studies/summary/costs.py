@@ -1,4 +1,4 @@
-"""What a machine of a study costs, and what a million tokens cost on it."""
+"""Prices a machine of a study, and a million tokens on it."""
 
 from helmsman.hwdb.edits import AS_IT_IS
 from helmsman.schemas.study import Study, StudyPrices

@@ -1,4 +1,4 @@
-"""Which of a study's rows are best: by what can be served where that was asked, else by seconds of a request."""
+"""Ranks a study's rows: by what can be served where that was asked, else by seconds of a request."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -91,16 +91,13 @@ def test_the_cheapest_and_the_front_are_those_of_enumeration(rows: list[StudyRow
     costs = [
         (entry.cost, entry.request_s)
         for entry in ranking.rows
-        if entry.machine != "c" and entry.request_s and entry.ttft_s == 0.5
+        if entry.cost is not None and entry.request_s is not None and entry.ttft_s == 0.5
     ]
+    assert len(costs) == sum(row.machine != "c" and bool(row.request_s) and row.ttft_s == 0.5 for row in rows)
     assert [ranking.rows[number].cost for number in cheapest(ranking)] == ([min(costs)[0]] if costs else [])
-    beaten = {
-        one
-        for one, other in product(costs, costs)
-        if other != one and other[0] <= one[0] and other[1] <= one[1]  # type: ignore[operator]
-    }
+    beaten = {one for one, other in product(costs, costs) if other != one and other[0] <= one[0] and other[1] <= one[1]}
     assert [(ranking.rows[number].cost, ranking.rows[number].request_s) for number in front(ranking)] == sorted(
-        set(costs) - beaten  # type: ignore[type-var]
+        set(costs) - beaten
     )
 
 
