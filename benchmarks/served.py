@@ -36,8 +36,8 @@ from helmsman.schemas.read import digest
 from helmsman.schemas.requests import Ints, Requests, make_requests
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.served_table import ServedInfo, ServedTable, write_served
-from helmsman.service.load.prompts import id_prompts
-from helmsman.service.load.replay_table import table_of_replay
+from helmsman.service.inference.load.prompts import id_prompts
+from helmsman.service.inference.load.replay_table import table_of_replay
 from helmsman.simulator.serving.requests.arrivals import Arrivals, draw_arrivals
 from helmsman.simulator.serving.requests.read import read_requests
 from helmsman.simulator.serving.run import Setup, serve

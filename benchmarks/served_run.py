@@ -13,10 +13,10 @@ from pathlib import Path
 from signal import SIGINT
 
 from helmsman.schemas.requests import Requests
-from helmsman.service.load.prompts import id_prompts
-from helmsman.service.load.replay import ReplayResult, replay
-from helmsman.service.load.request_form import RequestForm
-from helmsman.service.load.server_counters import notes_between, read_counters
+from helmsman.service.inference.load.prompts import id_prompts
+from helmsman.service.inference.load.replay import ReplayResult, replay
+from helmsman.service.inference.load.request_form import RequestForm
+from helmsman.service.inference.load.server_counters import notes_between, read_counters
 
 
 @dataclass(frozen=True, slots=True)

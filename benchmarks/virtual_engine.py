@@ -9,7 +9,7 @@ from itertools import count
 from threading import Condition, Thread
 
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Ended, EngineCapacity, Job, Load, OnEnd, OnToken, SubmittedJob
+from helmsman.service.inference.generation import Ended, EngineCapacity, Job, Load, OnEnd, OnToken, SubmittedJob
 
 ROOM = EngineCapacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
 

@@ -1,1 +1,1 @@
-"""Serving over HTTP: OpenAI's interface before an engine, and a client that replays requests against such servers."""
+"""Serving over HTTP: `inference` answers with an engine, `planner` plans."""

@@ -352,7 +352,7 @@ WORDS = (b"2.5GiB", b"16GB/s", b"20us", b"cores=1,vram=4GiB,link=8GB/s,latency=2
 
 def _events(data: bytes) -> None:
     """A stream of events of a server, as helm-bench-serve reads them."""
-    from helmsman.service.load import client
+    from helmsman.service.inference.load import client
 
     found = client.RequestRecord(0, 0.0)
     try:
@@ -372,8 +372,8 @@ EVENTS = (
 
 def _metrics(data: bytes) -> None:
     """A server's counters, as helm-bench-serve reads them: whatever they are, notes are numbers of JSON."""
-    from helmsman.service.load.pass_prices import parse_passes, price_notes
-    from helmsman.service.load.processors import parse_use, use_notes
+    from helmsman.service.inference.load.pass_prices import parse_passes, price_notes
+    from helmsman.service.inference.load.processors import parse_use, use_notes
 
     words = data.decode("utf-8", "replace")
     passes, use = parse_passes(words), parse_use(words, 0.0)
@@ -391,7 +391,7 @@ METRICS = (
 
 
 def _asked(data: bytes) -> None:
-    from helmsman.service.openai_requests import ChatRequest, CompletionRequest
+    from helmsman.service.inference.openai_requests import ChatRequest, CompletionRequest
 
     cls = ChatRequest if b"messages" in data else CompletionRequest
     parse_document(cls, data, "request")

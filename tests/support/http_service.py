@@ -19,10 +19,10 @@ from helmsman.executor.checkpoint.tokenizer import tokenizer_json
 from helmsman.executor.text.chat_template import ChatTemplate
 from helmsman.executor.text.template_process import Renderer
 from helmsman.executor.text.tokenizer import Text
-from helmsman.service.admission import Bounds
-from helmsman.service.jobs import ServedModel
-from helmsman.service.server import address, listen, serving
-from helmsman.service.service import Options, Service
+from helmsman.service.inference.admission import Bounds
+from helmsman.service.inference.jobs import ServedModel
+from helmsman.service.inference.server import address, listen, serving
+from helmsman.service.inference.service import Options, Service
 
 MODEL = small_model("llama").model_copy(update={"eos": (300,), "vocab": 320})
 OPTIONS = Options(Bounds(requests=64, tokens=2**20), grace_s=5.0, canary_s=0.01)

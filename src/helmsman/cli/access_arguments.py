@@ -11,7 +11,7 @@ from helmsman.schemas.errors import BadInputError, UsageError
 if TYPE_CHECKING:
     import ssl
 
-    from helmsman.service.access import Access
+    from helmsman.service.inference.access import Access
 
 KEY_VARIABLE = "HELM_API_KEY"
 _KEYS_LIMIT = 2**16
@@ -68,7 +68,7 @@ def _lines(path: Path) -> list[str]:
 
 def access_of(args: argparse.Namespace) -> "Access":
     """Who may ask. Raises UsageError where other machines could without a key, and nobody said so."""
-    from helmsman.service.access import Access, is_loopback, name_in
+    from helmsman.service.inference.access import Access, is_loopback, name_in
 
     keys = keys_of(args)
     if not keys and not args.allow_anonymous and not is_loopback(args.host):
@@ -100,7 +100,7 @@ def _origin(text: str) -> str:
 
 def encryption_of(args: argparse.Namespace) -> "ssl.SSLContext | None":
     """TLS, where it is asked for. Raises BadInputError for files that cannot be used."""
-    from helmsman.service.server import encryption
+    from helmsman.service.inference.server import encryption
 
     if args.tls_cert is None:
         if args.tls_key is not None:

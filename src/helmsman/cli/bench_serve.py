@@ -17,8 +17,8 @@ from helmsman.schemas.write import whole_file
 if TYPE_CHECKING:
     from helmsman.schemas.requests import Requests
     from helmsman.schemas.served_table import ServedInfo, ServedTable
-    from helmsman.service.load.replay import ReplayResult
-    from helmsman.service.load.server import ServerDescription
+    from helmsman.service.inference.load.replay import ReplayResult
+    from helmsman.service.inference.load.server import ServerDescription
 
 
 def build_parser() -> Parser:
@@ -53,9 +53,9 @@ def execute(args: argparse.Namespace) -> int:
     """Read requests, replay them, write, print; 4 where the SLO is missed, 6 where nothing was answered."""
     from helmsman.cli.open_files import allow_connections
     from helmsman.schemas.served_table import write_served
-    from helmsman.service.load.replay_table import table_of_replay
-    from helmsman.service.load.server import describe
-    from helmsman.service.load.server_counters import notes_between, read_counters
+    from helmsman.service.inference.load.replay_table import table_of_replay
+    from helmsman.service.inference.load.server import describe
+    from helmsman.service.inference.load.server_counters import notes_between, read_counters
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.slo import parse_slo
     from helmsman.simulator.serving.text import report_text, slo_text
@@ -103,9 +103,9 @@ def _replay(
     args: argparse.Namespace, requests: "Requests", server: "ServerDescription", key: str | None
 ) -> "ReplayResult":
     from helmsman.cli.progress import progress
-    from helmsman.service.load.prompts import id_prompts, word_prompts
-    from helmsman.service.load.replay import replay
-    from helmsman.service.load.request_form import RequestForm
+    from helmsman.service.inference.load.prompts import id_prompts, word_prompts
+    from helmsman.service.inference.load.replay import replay
+    from helmsman.service.inference.load.request_form import RequestForm
 
     prompts = (word_prompts if args.words else id_prompts)(requests, args.seed)
     form = RequestForm(requests, prompts, args.chat, args.model or server.model, args.plain)

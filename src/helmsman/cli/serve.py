@@ -17,9 +17,9 @@ from helmsman.schemas.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan
-    from helmsman.service.generation import EngineCapacity, Generator
-    from helmsman.service.jobs import ServedModel
-    from helmsman.service.service import Options
+    from helmsman.service.inference.generation import EngineCapacity, Generator
+    from helmsman.service.inference.jobs import ServedModel
+    from helmsman.service.inference.service import Options
 
 _NEEDED = ("aiohttp", "prometheus_client", "jinja2")
 
@@ -100,8 +100,8 @@ def execute(args: argparse.Namespace) -> int:
 
     from helmsman.cli.open_files import allow_connections
     from helmsman.cli.serving_setup import setting_of
-    from helmsman.service.open_generator import open_generator
-    from helmsman.service.server import listen, serve
+    from helmsman.service.inference.open_generator import open_generator
+    from helmsman.service.inference.server import listen, serve
 
     _check(args)
     access, tls = access_of(args), encryption_of(args)
@@ -152,7 +152,7 @@ def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
     from helmsman.executor.text.tokenizer import open_text
     from helmsman.hwdb.load_model import load_model
     from helmsman.schemas.read import digest
-    from helmsman.service.jobs import ServedModel
+    from helmsman.service.inference.jobs import ServedModel
 
     eos = {*plan.model.eos, *load_model(str(args.checkpoint)).eos}
     text = open_text(args.checkpoint, plan.model.vocab)
@@ -162,9 +162,9 @@ def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
 
 
 def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
-    from helmsman.service.admission import Bounds
-    from helmsman.service.bodies import BodyLimits
-    from helmsman.service.service import Options
+    from helmsman.service.inference.admission import Bounds
+    from helmsman.service.inference.bodies import BodyLimits
+    from helmsman.service.inference.service import Options
 
     bounds = Bounds(capacity.sequences + args.queue, int(args.promise * capacity.kv_tokens))
     bodies = BodyLimits(body=args.max_body, together=max(2**26, 2 * args.max_body))
