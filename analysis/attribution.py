@@ -17,6 +17,7 @@ from helmsman.lowering.graph import Task
 from helmsman.schemas.check_report import ErrorPart, ErrorParts
 from helmsman.simulator.replay import replay
 from helmsman.timing.pools import THREAD
+from helmsman.timing.works import apart
 
 BETWEEN = "time between tasks"
 """The term of what a path spends in no task: hand-overs, joins, and whatever else no price has."""
@@ -100,7 +101,7 @@ def _predicted(one: MeasuredPass) -> tuple[_Moments, float]:
     """(start, end) of every task when each takes what is predicted at the speeds of the run, after the end of the pass
     before; and the seconds from the last end to that of the pass, while the host's thread still works."""
     expected = one.expected
-    begins = expected.between.begins(expected.graph)
+    begins = expected.between.begins(apart(expected.graph))
     seconds = {
         task.id: one.scaling.seconds(one.run, task, expected.estimates[task.id]) for task in expected.graph.tasks
     }

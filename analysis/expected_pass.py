@@ -20,6 +20,7 @@ from helmsman.simulator.stream import Progress
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.makespan import makespan
 from helmsman.timing.pools import Pools
+from helmsman.timing.works import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ExpectedPass:
     def schedule(self, seconds: Callable[[Task, Estimate], float], machine: Hardware | None = None) -> float:
         """Return seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction; on
         `machine`, if its memories are not those of the record."""
-        begins = self.between.begins(self.graph)
+        begins = self.between.begins(apart(self.graph))
         if self.simulated.in_turn:
             return begins + sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
 
@@ -133,5 +134,5 @@ def _expected(
         simulated = simulator.simulate(graph, lambda task: estimates[task.id].mid)
     else:
         held = sum(simulator.between.thread.seconds(task, estimates[task.id].mid) for task in graph.tasks)
-        simulated = from_spans(given, simulator.between.begins(graph), held)
+        simulated = from_spans(given, simulator.between.begins(apart(graph)), held)
     return ExpectedPass(graph, costs, estimates, simulated, simulator.between)

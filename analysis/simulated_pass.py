@@ -10,6 +10,7 @@ from helmsman.schemas.trace import Span
 from helmsman.simulator.replay import replay
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import Slowed
+from helmsman.timing.works import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Simulator:
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> SimulatedPass:
         """Return the simulation of `graph`, whose tasks take `seconds` alone on their lanes."""
-        begins = self.between.begins(graph)
+        begins = self.between.begins(apart(graph))
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
             return SimulatedPass(durations, begins + sum(durations.values()), begins, in_turn=True)

@@ -45,6 +45,7 @@ from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Certificate, Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
+from helmsman.timing.works import apart
 
 OURS = "optimal"
 RIVALS: dict[str, tuple[str, dict[str, object]]] = {name: (name, {}) for name in OWN if name != OURS} | {
@@ -233,7 +234,7 @@ def _simulated(plan: Plan, iteration: Iteration) -> float:
     costs = CostModel(at_footprint(plan), CostOptions(), table_prices(plan))
     graph, between = lower(plan, iteration), costs.between()
     done = replay(graph, lambda task: costs.price(task).mid, costs.hardware, costs.slowed(), between)
-    return done.makespan + between.begins(graph)
+    return done.makespan + between.begins(apart(graph))
 
 
 @lru_cache(maxsize=1)

@@ -2,10 +2,11 @@
 
 What names and `op` of tasks say is written here, and read by `lowering.task_names` alone."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from helmsman.lowering.cargo import Cargo, rows_word, transfer_word
-from helmsman.lowering.graph import MoveKind, Task
+from helmsman.lowering.graph import MoveKind, Task, TaskRun
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.streams import Hop
@@ -26,9 +27,9 @@ class Emitter:
     batch: int = 0
     fresh: list[Task] = field(default_factory=list)
 
-    def take(self) -> list[Task]:
+    def take(self) -> tuple[Task, ...]:
         """The tasks made since the last call; they are not kept."""
-        fresh, self.fresh = self.fresh, []
+        fresh, self.fresh = tuple(self.fresh), []
         return fresh
 
     def transfer(
@@ -162,3 +163,20 @@ def task_name(layer: int | None, word: str, batch: int = 0) -> str:
 def page_word(operation: str, page: int) -> str:
     """What names call attention to a page: `attention.page7`."""
     return f"{operation}.page{page}"
+
+
+def repeated(run: TaskRun) -> Iterator[Task]:
+    """Yield all tasks of a run, time after time."""
+    yield from run.tasks
+    for number in range(1, run.times):
+        tasks, layers = number * len(run.tasks), number * run.layers
+        yield from [_later(task, tasks, layers) for task in run.tasks]
+
+
+def _later(task: Task, tasks: int, layers: int) -> Task:
+    """Return the task that does the same as many tasks and blocks later."""
+    deps = tuple([dep + tasks for dep in task.deps])
+    if task.layer is None:
+        return task._replace(deps=deps)
+    layer, word = task.layer + layers, task.name.partition(".")[2]
+    return task._replace(layer=layer, deps=deps, name=f"{layer}.{word}")

@@ -100,3 +100,27 @@ class TaskGraph:
 
     iteration: Pass
     tasks: tuple[Task, ...]
+
+
+class TaskRun(NamedTuple):
+    """Tasks of a pass that come `times` times in a row.
+
+    Those of the next time wait for tasks that are as many places later as a time has tasks, and belong to blocks that
+    are `layers` further on."""
+
+    tasks: tuple[Task, ...]
+    times: int = 1
+    layers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatingGraph:
+    """The tasks of a `TaskGraph`, those that repeat each other once."""
+
+    iteration: Pass
+    runs: tuple[TaskRun, ...]
+
+
+def runs_of(graph: TaskGraph | RepeatingGraph) -> tuple[TaskRun, ...]:
+    """Return the runs of a pass: one, of all tasks, where repetitions are not known."""
+    return graph.runs if isinstance(graph, RepeatingGraph) else (TaskRun(graph.tasks),)

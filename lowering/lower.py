@@ -1,25 +1,29 @@
 """lower(plan, iteration): the one place where a plan's rules become tasks and dependencies."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeVar
 
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.arrivals import FetchedData, Fetches
 from helmsman.lowering.caches import CACHED
 from helmsman.lowering.cargo import cargo
 from helmsman.lowering.dataflow import NEW_KV
-from helmsman.lowering.emit import Emitter
-from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.emit import Emitter, repeated
+from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph, TaskRun
+from helmsman.lowering.outlook import Outlook, RememberedValue
 from helmsman.lowering.page_moves import PageMoves
-from helmsman.lowering.parts import OperationPart
+from helmsman.lowering.parts import DividedOperation, OperationPart
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.repeats import task_runs
 from helmsman.lowering.rules import PREFIX, places, prefix_rule
 from helmsman.lowering.streams import MemoryRoutes, tokens_home
-from helmsman.lowering.turns import Step, turns
+from helmsman.lowering.turns import TurnPart, turns
 from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
 
+_KeyT = TypeVar("_KeyT")
 _Streamed = tuple[int, str, str, int]
 """Weights that are streamed: stage and operation, device, first row."""
 
@@ -33,26 +37,48 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     """Yield the tasks of `lower`, without keeping what has been handed out."""
-    for tasks in lower_turns(plan, iteration):
-        yield from tasks
+    for run in lower_runs(plan, iteration).runs:
+        yield from repeated(run)
 
 
-def lower_turns(plan: Placed, iteration: Iteration) -> Iterator[list[Task]]:
-    """Yields the tasks of `lower` as one list for each turn (`turns`); the last list returns the chosen tokens of all
+def lower_turns(plan: Placed, iteration: Iteration) -> Iterator[tuple[Task, ...]]:
+    """Yield the tasks of `lower` by turn (`turns`), all made one by one; the last ones return the chosen tokens of all
     batches."""
-    plan = known(plan)
-    builder = _Builder(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
-    for steps in turns(plan, iteration):
-        yield builder.turn(steps)
+    builder = TaskBuilder.of(known(plan), iteration)
+    for parts in turns(builder.plan, iteration):
+        yield builder.turn(parts)
     yield builder.return_tokens()
+
+
+def lower_runs(plan: Placed, iteration: Iteration) -> RepeatingGraph:
+    """Return the tasks of `lower`, those of turns that repeat each other once."""
+    builder = TaskBuilder.of(known(plan), iteration)
+    runs = tuple(task_runs(builder, tuple(turns(builder.plan, iteration))))
+    return RepeatingGraph(iteration, (*runs, TaskRun(builder.return_tokens())))
+
+
+class Step(NamedTuple):
+    """An operation of block `layer` (None: of an end of the model) in stage `unit` of a pass."""
+
+    work: DividedOperation
+    layer: int | None
+    unit: int
 
 
 def _streamed(step: Step, part: OperationPart) -> _Streamed:
     return step.unit, step.work.op.name, part.device, part.start
 
 
+def _pairs(lists: dict[_KeyT, list[int]]) -> tuple[tuple[_KeyT, tuple[int, ...]], ...]:
+    return tuple([(key, tuple(numbers)) for key, numbers in lists.items()])
+
+
+def _lists(pairs: tuple[tuple[_KeyT, tuple[int, ...]], ...]) -> dict[_KeyT, list[int]]:
+    return {key: list(numbers) for key, numbers in pairs}
+
+
 @dataclass
-class _Builder:
+class TaskBuilder:
     """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
 
     `consumers`: by memory and unit, the tasks that used data streamed there for it; `brought`: streamed weights by
@@ -81,6 +107,11 @@ class _Builder:
     activations: ActivationTransfers = field(init=False)
     pages: PageMoves = field(init=False)
 
+    @classmethod
+    def of(cls, plan: KnownPlan, iteration: Iteration) -> Self:
+        """Return the builder of a pass of a plan."""
+        return cls(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
+
     def __post_init__(self) -> None:
         self.ways = MemoryRoutes(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
@@ -89,8 +120,9 @@ class _Builder:
         self.activations = ActivationTransfers(self.plan.activations, self.out, self.ways, own_lane=ahead)
         self.pages = PageMoves(self.plan, self.out, self.ways)
 
-    def turn(self, steps: tuple[Step, ...]) -> list[Task]:
+    def turn(self, parts: tuple[TurnPart, ...]) -> tuple[Task, ...]:
         """Return the tasks of some operations for every batch of the pass."""
+        steps = [Step(work, part.layer, part.unit) for part in parts for work in part.works]
         self._forget(steps[0].unit)
         self._close_gate(steps)
         for batch in range(self.iteration.batches):
@@ -99,6 +131,44 @@ class _Builder:
                 self._add_op(step)
             self._send_kept()
         return self.out.take()
+
+    def outlook(self, turn: tuple[TurnPart, ...], live: frozenset[str]) -> Outlook:
+        """Return all that tasks from a turn on may wait for, by how far it lies back; `live`: the outputs that this
+        turn or a later one reads."""
+        unit, values, names = turn[0].unit, list[Value](), list[tuple[tuple[int, str], int]]()
+        self._forget(unit)
+        places: dict[int, int] = {}
+        for key, value in self.values.items():
+            if key[1] in live:
+                names.append((key, places.setdefault(id(value), len(places))))
+                if len(places) > len(values):
+                    values.append(value)
+        return Outlook(
+            values=tuple([RememberedValue.of(value) for value in values]),
+            names=tuple(names),
+            consumers=tuple((memory, _pairs(by_unit)) for memory, by_unit in self.consumers.items()),
+            worked=_pairs(self.worked),
+            closed=tuple(self.closed.items()),
+            opened=self.opened if self.plan.schedule.barrier else self.out.count,
+            stored=tuple(self.stored.items()),
+            launched=self.arrivals.launched,
+            latest=tuple(self.arrivals.latest.items()),
+            readers=_pairs(self.pages.readers),
+        ).moved(-self.out.count, -unit)
+
+    def skip(self, outlook: Outlook, tasks: int, unit: int) -> None:
+        """Go on as if so many more tasks had been made and stage `unit` came next, before which all looks as in
+        `outlook`."""
+        self.out.count += tasks
+        before = outlook.moved(self.out.count, unit)
+        values = [remembered.value() for remembered in before.values]
+        self.values = {key: values[place] for key, place in before.names}
+        self.consumers = {memory: _lists(by_unit) for memory, by_unit in before.consumers}
+        self.brought, self.worked = {}, _lists(before.worked)
+        self.closed, self.stored = dict(before.closed), dict(before.stored)
+        self.opened = before.opened
+        self.arrivals.launched, self.arrivals.latest = before.launched, dict(before.latest)
+        self.pages.readers = _lists(before.readers)
 
     def _forget(self, unit: int) -> None:
         """Drop what units before `unit` will not be asked for."""
@@ -111,7 +181,7 @@ class _Builder:
         oldest = unit - depth
         self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
-    def _close_gate(self, steps: tuple[Step, ...]) -> None:
+    def _close_gate(self, steps: Sequence[Step]) -> None:
         """With barriers: what the first operations of this unit wait for, all of the unit before and all weights."""
         if not self.plan.schedule.barrier:
             return
@@ -136,7 +206,7 @@ class _Builder:
         self.brought |= {key: self.arrivals.expand(arrived, after) for key, arrived in coming.items()}
         self.gate += [task for key in coming for task in self.brought[key]]
 
-    def return_tokens(self) -> list[Task]:
+    def return_tokens(self) -> tuple[Task, ...]:
         """The chosen tokens go back to where the next step's embedding is looked up, whatever this pass is."""
         home = tokens_home(self.plan, "decode")
         for batch in range(self.iteration.batches):

@@ -20,7 +20,8 @@ from helmsman.schemas.page_cache import PageCache
 
 @dataclass
 class PageMoves:
-    """Makes the tasks of pages in one pass; `readers`: by memory, what read its page buffers, in order."""
+    """Makes the tasks of pages in one pass; `readers`: by memory, what read its page buffers
+    last, in order."""
 
     plan: Placed
     out: Emitter
@@ -39,6 +40,7 @@ class PageMoves:
         for number in streamed:
             arrived = self._bring(layer, window, number)
             deps.add(self._read(op, layer, one, number, tuple(sorted({*deps, arrived}))))
+            del self.readers[one.memory][: -window.staged_pages]
         count = len(streamed)
         return part._replace(flops=part.flops - count * flops, size=part.size - count * size)
 

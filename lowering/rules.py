@@ -117,6 +117,15 @@ def _reaching(among: Sequence[RuleT], layer: int | None) -> Iterator[tuple[int, 
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
     """Where the rows of a weight tensor live, in order of rows, under rules of the format in which it is kept."""
+    if not isinstance(rules, KnownRules):
+        return _homes(rules, tensor)
+    key = "homes", tensor.name, None if tensor.layer is None else rules.first_alike[tensor.layer]
+    if key not in rules.slices:
+        rules.slices[key] = _homes(rules, tensor)
+    return rules.slices[key]
+
+
+def _homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
     result = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
     if tensor.quantised and tensor.op != "embedding":
         return result

@@ -1,7 +1,6 @@
 """The operations of a pass in the order in which batches do them."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
@@ -13,20 +12,20 @@ from helmsman.lowering.variants import attending, varied_ops
 from helmsman.scheduler.iteration import Iteration
 
 
-class Step(NamedTuple):
-    """An operation of block `layer` (None: of an end of the model) in stage `unit` of a pass."""
+class TurnPart(NamedTuple):
+    """Operations that follow each other in block `layer` (None: at an end of the model), in stage `unit` of a pass.
+    Equal blocks share `works`."""
 
-    work: DividedOperation
+    works: tuple[DividedOperation, ...]
     layer: int | None
     unit: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """The operations of a stage, the same in all blocks that are alike; those before `cut` end the turn before."""
+class _Stage(NamedTuple):
+    """The operations of a stage, the same in all blocks that are alike; those `before` the rest end the turn before."""
 
-    works: tuple[DividedOperation, ...]
-    cut: int
+    before: tuple[DividedOperation, ...]
+    rest: tuple[DividedOperation, ...]
 
 
 def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
@@ -42,17 +41,18 @@ def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
     )
 
 
-def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[Step, ...]]:
+def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[TurnPart, ...]]:
     """Yield what each batch does in its turn: from where a layer's work goes to another device up to there in the next.
 
     So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
     a layer for every batch first would be up to a third slower. With barriers a turn is a stage."""
-    waiting: tuple[Step, ...] = ()
+    waiting: tuple[TurnPart, ...] = ()
     for stage, layer in _passed(plan, iteration):
-        unit = stage_of(plan, stage.works[0].op.name, layer)
-        steps = tuple(Step(work, layer, unit) for work in stage.works)
-        yield from (turn for turn in (waiting + steps[: stage.cut],) if turn)
-        waiting = steps[stage.cut :]
+        unit = stage_of(plan, stage.rest[0].op.name, layer)
+        turn = (*waiting, TurnPart(stage.before, layer, unit)) if stage.before else waiting
+        if turn:
+            yield turn
+        waiting = (TurnPart(stage.rest, layer, unit),)
     yield waiting
 
 
@@ -79,8 +79,9 @@ def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation
 def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> Iterator[_Stage]:
     seen = attending(plan.schedule.cache, iteration)
     for members in stages(plan, ops):
-        stage_works = divided_operations(plan, seen, members)
-        yield _Stage(stage_works, 0 if plan.schedule.barrier else _departure(stage_works))
+        works = divided_operations(plan, seen, members)
+        cut = 0 if plan.schedule.barrier else _departure(works)
+        yield _Stage(works[:cut], works[cut:])
 
 
 def _departure(stage: tuple[DividedOperation, ...]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.lower import lower, lower_tasks
+from helmsman.lowering.lower import lower, lower_runs, lower_tasks
 from helmsman.lowering.paging import Passes, passes_of
 from helmsman.lowering.placement import Placed
 from helmsman.planner.cost.model import work_of
@@ -18,6 +18,7 @@ from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import Slowed
+from helmsman.timing.works import alike, apart
 
 Progress = Callable[[Sequence[int]], Iterable[int]]
 
@@ -117,7 +118,7 @@ def timeline(
     for iteration in passes.all[: len(passes.prompt) + steps]:
         graph = lower(plan, iteration)
         done = replay(graph, price, plan.hardware, slowed, between)
-        offset += between.begins(graph)
+        offset += between.begins(apart(graph))
         yield from spans(done, offset=offset)
         offset += done.makespan
 
@@ -149,7 +150,7 @@ def _replayed(
     tasks = lower_tasks(plan, iteration)
     summary = replay_stream(tasks, price, plan.hardware, rows.add, slowed=slowed, between=between)
     if between.hardware.between_passes is not None:
-        summary = summary.later(between.begins(lower(plan, iteration)))
+        summary = summary.later(between.begins(alike(lower_runs(plan, iteration), work_of)))
     return _ReplayedPass(summary, rows.breakdown(summary.shares))
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from helmsman.hwdb.percentiles import End, duration_at
-from helmsman.lowering.graph import TaskGraph
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
 from helmsman.timing.host_thread import HostThread
+from helmsman.timing.works import Works
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Handovers:
         """Return the thread of the host that launches for all devices."""
         return HostThread(self.hardware, partial(duration_at, end=self.launching or self.end))
 
-    def begins(self, graph: TaskGraph) -> float:
+    def begins(self, works: Works) -> float:
         """Return seconds from the end of the pass before to the start of this one."""
         between = self.hardware.between_passes
         if between is None:
             return 0.0
-        once = duration_at(between.after(ends_on(graph)), self.end)
-        return once + submissions(graph) * duration_at(between.submission, self.end)
+        once = duration_at(between.after(works.ends_on), self.end)
+        return once + works.submissions * duration_at(between.submission, self.end)
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -77,28 +77,3 @@ def without_time_between(hardware: Hardware) -> Hardware:
     links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
     devices = tuple(device.model_copy(update={"join": None, "launching": None}) for device in hardware.devices)
     return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
-
-
-def ends_on(graph: TaskGraph) -> str:
-    """Return the device whose operation is the last of a pass: the head's, wherever there is one; of transfers alone
-    the link of the last."""
-    last = next((task for task in reversed(graph.tasks) if task.kind != "transfer"), graph.tasks[-1])
-    return lane_owner(last.resource)
-
-
-def submissions(graph: TaskGraph) -> int:
-    """In how many pieces lanes are given a pass: every transfer, and operations of a device that follow each other
-    until one waits for another lane or another lane for it."""
-    tasks = graph.tasks
-    awaited, waiting, last = set[int](), set[int](), dict[str, int]()
-    for index, task in enumerate(tasks):
-        for dep in task.deps:
-            if tasks[dep].resource != task.resource:
-                awaited.add(dep)
-                waiting.add(index)
-    result = 0
-    for index, task in enumerate(tasks):
-        before = last.get(task.resource)
-        result += task.kind == "transfer" or before is None or index in waiting or before in awaited
-        last[task.resource] = index
-    return result

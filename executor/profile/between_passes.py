@@ -26,7 +26,7 @@ from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy
 from helmsman.schemas.workload import Workload
-from helmsman.timing.handovers import ends_on, submissions
+from helmsman.timing.works import apart
 
 _SMALL = Model(
     name="profile-passes",
@@ -75,9 +75,9 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
         write_checkpoint(model, checkpoint, fmt="bf16")
         for plan in (*alone.values(), *divided.values()):
             if not shortages(memory_use(plan)):
-                graph = lower(plan, mean_step(WORK))
+                works = apart(lower(plan, mean_step(WORK)))
                 made[plan.label] = _run(plan, checkpoint, machine)
-                pauses[ends_on(graph), submissions(graph)] = list(_pauses(made[plan.label][0]))
+                pauses[works.ends_on, works.submissions] = list(_pauses(made[plan.label][0]))
     return BetweenPassesSamples(pauses, next(_gpu(hardware, alone, divided, made), None))
 
 

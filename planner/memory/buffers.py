@@ -117,6 +117,8 @@ def _streamed_weights(placed: Placed, memory: str) -> int:
 def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
     the rows of all tokens of a pass."""
+    if all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
+        return 0
     work, columns = placed.workload, tensor.elements // tensor.shape[0]
     looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
     most = 0
@@ -129,6 +131,11 @@ def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
                     coming += _arriving(piece.rule, (looked_up or count) * columns, memory)
         most = max(most, coming)
     return most
+
+
+def _at_rest(rule: Residence, memory: str) -> bool:
+    """Whether what a rule keeps is in `memory` as it is used."""
+    return not rule.expands and (memory == rule.memory or memory in rule.replicas)
 
 
 def _arriving(rule: Residence, elements: int, memory: str) -> int:

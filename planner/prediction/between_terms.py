@@ -5,41 +5,52 @@ somewhere."""
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from helmsman.hwdb.percentiles import ENDS, duration_at
-from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval, Term
-from helmsman.timing.handovers import ends_on, submissions
+from helmsman.timing.works import Works
 
 HANDOVER = "hand-over"
 JOIN = "join"
 SUBMISSION = "submission"
 
 
-def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
+def between_terms(works: Works, costs: CostModel) -> Iterator[Term]:
     """A term for everything of the kind that the record knows and that happens in this pass."""
-    hardware, tasks = costs.between().hardware, graph.tasks
-    links = {link.name: link.handover for link in hardware.links if link.handover is not None}
-    joins = {device.name: device.join for device in hardware.devices if device.join is not None}
-    waits, joined = dict.fromkeys(links, 0), dict.fromkeys(joins, 0)
-    for task in tasks:
-        others = {lane_owner(tasks[dep].resource) for dep in task.deps if tasks[dep].resource != task.resource}
-        if task.resource in joined and others:
-            joined[task.resource] += 1
-        if task.kind != "transfer":
-            for lane in others & waits.keys():
-                waits[lane] += 1
-    yield from (_term(HANDOVER, lane, count, links[lane], costs) for lane, count in waits.items() if count)
-    yield from (_term(JOIN, lane, count, joins[lane], costs) for lane, count in joined.items() if count)
+    hardware = costs.between().hardware
+    for link in hardware.links:
+        if link.handover is not None and (count := _waits(works, link.name)):
+            yield _term(HANDOVER, link.name, count, link.handover, costs)
+    for device in hardware.devices:
+        if device.join is not None and (count := _joins(works, device.name)):
+            yield _term(JOIN, device.name, count, device.join, costs)
     if hardware.between_passes is not None:
-        pieces, between = submissions(graph), hardware.between_passes
-        last = ends_on(graph)
+        pieces, between = works.submissions, hardware.between_passes
+        last = works.ends_on
         begin = between.after(last)
         submitting, once = _interval(pieces, between.submission), _interval(1, begin)
         ends = {end: getattr(submitting, end) + getattr(once, end) for end in ENDS}
         yield _made(SUBMISSION, last, pieces, Interval(**ends), costs.source(begin))
+
+
+def _waits(works: Works, link: str) -> int:
+    """Return the number of operations that wait for a transfer of a link."""
+    lanes = [number for number, lane in enumerate(works.lanes) if lane_owner(lane) == link]
+    moved = np.isin(works.lane[works.deps], lanes) & works.crosses
+    computes = works.by_task([task.kind != "transfer" for task in works.kinds]).astype(bool)
+    return int(np.count_nonzero(computes[np.unique(works.waiting[moved])]))
+
+
+def _joins(works: Works, device: str) -> int:
+    """Return the number of tasks of a device that wait for other lanes."""
+    if device not in works.lanes:
+        return 0
+    waiting = np.unique(works.waiting[works.crosses])
+    return int(np.count_nonzero(works.lane[waiting] == works.lanes.index(device)))
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:

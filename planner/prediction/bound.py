@@ -1,6 +1,8 @@
 """The lower bound: each byte of a pass read once, all memories at full bandwidth at once, capacities respected."""
 
-from helmsman.lowering.graph import Task, TaskGraph
+from collections.abc import Sequence
+
+from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph, runs_of
 from helmsman.planner.cost.device_rates import cache_rate
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
@@ -11,30 +13,32 @@ _LEAST_STORED = size_of(64, "q4") / (size_of(64, "q4") + size_of(64, "f32"))
 """Of what an expansion reads and writes, the part that it reads: more where groups become shorter values."""
 
 
-def lower_bound(graph: TaskGraph, hardware: Hardware, cached: bool = False) -> float:
+def lower_bound(graph: TaskGraph | RepeatingGraph, hardware: Hardware, cached: bool = False) -> float:
     """Seconds that no placement on `hardware` can beat for the work of `graph`.
 
     The larger of two bounds: bytes over all memories, and FLOPs over all devices at their peak. `cached`: KV may
     come from the last-level cache, as the L3 blend prices it (eq 4.14). Batches of one pass can share a reading of the
     weights; what is kept in 4-bit groups is read as such; what is read of more than there is was there in turns."""
-    work = [task for task in graph.tasks if task.kind not in ("transfer", "decompress", "pin", "reshape")]
     speedup = _cache_speedup(hardware) if cached else 1.0
-    once = [task for task in work if task.batch == 0 or task.kind in _CACHED]
-    total = sum(task.bytes / speedup if task.kind in _CACHED else task.bytes for task in once)
-    total = max(0.0, total - _expanded(graph))
-    total = min(total, float(sum(memory.available for memory in hardware.memories)))
-    return max(
-        bytes_bound(total, hardware),
-        flops_bound(sum(task.flops for task in work), graph.iteration.phase, hardware),
-    )
+    total, flops, start = 0.0, 0, 0
+    for run in runs_of(graph):
+        work = [task for task in run.tasks if task.kind not in ("transfer", "decompress", "pin", "reshape")]
+        once = [task for task in work if task.batch == 0 or task.kind in _CACHED]
+        read = sum([task.bytes / speedup if task.kind in _CACHED else task.bytes for task in once])
+        total += run.times * (read - _expanded(run.tasks, start))
+        flops += run.times * sum([task.flops for task in work])
+        start += run.times * len(run.tasks)
+    total = min(max(0.0, total), float(sum(memory.available for memory in hardware.memories)))
+    return max(bytes_bound(total, hardware), flops_bound(flops, graph.iteration.phase, hardware))
 
 
-def _expanded(graph: TaskGraph) -> float:
-    """By how many bytes the operations read more than memories hold in 4-bit groups."""
+def _expanded(tasks: Sequence[Task], start: int) -> float:
+    """By how many bytes the operations read more than memories hold in 4-bit groups; `start`: the number of the first
+    of these tasks. What comes is expanded in the turn that brings it."""
     more = 0.0
-    for task in graph.tasks:
+    for task in tasks:
         if task.kind == "decompress":
-            coming = [graph.tasks[dep] for dep in task.deps]
+            coming = [tasks[dep - start] for dep in task.deps if dep >= start]
             moved = sum(before.bytes for before in coming if before.kind == "transfer" and _same_payload(before, task))
             more += task.bytes - 2 * max(moved, _LEAST_STORED * task.bytes)
     return more

@@ -1,11 +1,11 @@
 """Predict by the cost model what a placement takes: seconds per phase, their terms, memory, bottleneck, gap."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from helmsman.hwdb.percentiles import ENDS, End
-from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.lower import lower
+from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph
+from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.task_names import read_name
@@ -33,14 +33,14 @@ def predict(placed: Placed, costs: CostModel) -> Predicted:
     """Predict the prompt pass and the average decode step of the placement's workload."""
     placed, together = known(placed), batches_together(placed)
     first = predict_prompt(placed, costs)
-    step = predict_phase(lower(placed, mean_step(placed.workload, together)), costs)
+    step = predict_phase(lower_runs(placed, mean_step(placed.workload, together)), costs)
     return assemble(placed, first, step)
 
 
 def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
     """Seconds of the whole prompt, the sum of its passes (`planner.prediction.prompt_passes`)."""
     looked = weighted_passes(placed, passes_of(placed))
-    predictions = [(predict_phase(lower(placed, one_pass), costs), weight) for one_pass, weight in looked]
+    predictions = [(predict_phase(lower_runs(placed, one_pass), costs), weight) for one_pass, weight in looked]
     return (
         predictions[0][0]
         if len(predictions) == 1
@@ -107,9 +107,9 @@ def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> P
 def phase_seconds(placed: Placed, costs: CostModel, phase: Phase) -> float:
     """The expected seconds of all prompt passes, or of the mean decode step."""
     if phase == "decode":
-        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
+        return pass_seconds(lower_runs(placed, mean_step(placed.workload, batches_together(placed))), costs)
     passes = weighted_passes(placed, passes_of(placed))
-    return sum(weight * pass_seconds(lower(placed, one_pass), costs) for one_pass, weight in passes)
+    return sum(weight * pass_seconds(lower_runs(placed, one_pass), costs) for one_pass, weight in passes)
 
 
 def mean_step(workload: Workload, batches: int = 1) -> Iteration:
@@ -118,43 +118,43 @@ def mean_step(workload: Workload, batches: int = 1) -> Iteration:
     return Iteration(1, "decode", workload.batch, 1, context, batches)
 
 
-def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
+def predict_phase(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     terms = _terms(works, prices)
-    seconds = _interval(graph, works, costs, prices)
+    seconds = _interval(works, costs, prices)
     mid, bound = seconds.mid, lower_bound(graph, costs.hardware, costs.options.l3_blend)
     if costs.table is not None:  # what was measured happened, whatever the record's rates allow
         bound = min(bound, mid)
     return PhasePrediction(
         context=graph.iteration.context,
         seconds=seconds,
-        terms=(*terms, *between_terms(graph, costs)),
+        terms=(*terms, *between_terms(works, costs)),
         bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, costs.pools)),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
 
 
-def pass_interval(graph: TaskGraph, costs: CostModel) -> Interval:
+def pass_interval(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> Interval:
     """The interval of the seconds of one pass alone."""
     works = alike(graph, work_of)
-    return _interval(graph, works, costs, [costs.price(task) for task in works.kinds])
+    return _interval(works, costs, [costs.price(task) for task in works.kinds])
 
 
-def _interval(graph: TaskGraph, works: Works, costs: CostModel, prices: Sequence[Estimate]) -> Interval:
+def _interval(works: Works, costs: CostModel, prices: Sequence[Estimate]) -> Interval:
     """All prices at one end together: what makes one product faster or slower than expected makes all so."""
-    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in ENDS}
+    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(works) for end in ENDS}
     ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
     return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
 
 
-def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
+def pass_seconds(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> float:
     """The expected seconds of one pass alone."""
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
-    return _seconds(works, costs, prices, "mid") + costs.between().begins(graph)
+    return _seconds(works, costs, prices, "mid") + costs.between().begins(works)
 
 
 def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
@@ -209,36 +209,38 @@ def _bound(term: Term, lane: str, hardware: Hardware) -> str:
 
 def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:
     """Seconds that every memory and link must work for all of its users."""
-    times, result = Counter(works.kind), dict[str, float]()
-    for number, (task, price) in enumerate(zip(works.kinds, prices, strict=True)):
+    result: dict[str, float] = {}
+    for task, count, price in zip(works.kinds, works.counts, prices, strict=True):
         for pool, seconds in pools.draws(task, price.mid).items():
             name = pools.called(pool)
-            result[name] = result.get(name, 0.0) + times[number] * seconds
+            result[name] = result.get(name, 0.0) + count * seconds
     return result
 
 
+class _Priced(NamedTuple):
+    """A kind of work, the number of its tasks, and the price of one."""
+
+    task: Task
+    times: int
+    price: Estimate
+
+
 def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:
-    groups: dict[tuple[str, str], list[tuple[Task, Estimate]]] = {}
-    priced = [((task.op, task.resource), (task, price)) for task, price in zip(works.kinds, prices, strict=True)]
-    for kind in works.kind:
-        group, member = priced[kind]
-        groups.setdefault(group, []).append(member)
+    groups: dict[tuple[str, str], list[_Priced]] = {}
+    for task, count, price in zip(works.kinds, works.counts, prices, strict=True):
+        groups.setdefault((task.op, task.resource), []).append(_Priced(task, count, price))
     return tuple(_term(op, resource, members) for (op, resource), members in groups.items())
 
 
-def _term(op: str, resource: str, members: list[tuple[Task, Estimate]]) -> Term:
-    main = max(members, key=lambda member: member[1].mid)[1]
+def _term(op: str, resource: str, members: Sequence[_Priced]) -> Term:
+    main = max(members, key=lambda member: member.price.mid).price
     return Term(
         op=op,
         resource=resource,
-        tasks=len(members),
-        seconds=Interval(
-            low=sum([estimate.low for _, estimate in members]),
-            mid=sum([estimate.mid for _, estimate in members]),
-            high=sum([estimate.high for _, estimate in members]),
-        ),
-        bytes=sum([task.bytes for task, _ in members]),
-        flops=float(sum([task.flops for task, _ in members])),
+        tasks=sum([member.times for member in members]),
+        seconds=Interval(**{end: sum([m.times * getattr(m.price, end) for m in members]) for end in ENDS}),
+        bytes=sum([member.times * member.task.bytes for member in members]),
+        flops=float(sum([member.times * member.task.flops for member in members])),
         bound=main.bound,
         source=main.source,
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import sqrt
 
 from helmsman.hwdb.percentiles import End
-from helmsman.lowering.graph import TaskGraph
-from helmsman.lowering.lower import lower
+from helmsman.lowering.graph import RepeatingGraph
+from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.planner.cost.model import Bound, CostModel, work_of
@@ -59,7 +59,7 @@ def sensitivity(placed: Placed, costs: CostModel, weights: Mapping[Phase, float]
     placed = known(placed)
     seconds, moved = 0.0, dict[Cause, tuple[float, float]]()
     for iteration, weight in _passes(placed, weights):
-        one = _of_pass(lower(placed, iteration), costs)
+        one = _of_pass(lower_runs(placed, iteration), costs)
         seconds += weight * one.seconds
         for cause, (low, high) in one.moved.items():
             before = moved.get(cause, (0.0, 0.0))
@@ -100,7 +100,7 @@ def _passes(placed: Placed, weights: Mapping[Phase, float]) -> Iterator[tuple[It
         yield mean_step(placed.workload, batches_together(placed)), weights["decode"]
 
 
-def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
+def _of_pass(graph: RepeatingGraph, costs: CostModel) -> Sensitivity:
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     causes = [(lane_owner(task.resource), price.bound) for task, price in zip(works.kinds, prices, strict=True)]
@@ -113,7 +113,7 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
         times = [getattr(price, end) for price, end in zip(prices, ends, strict=True)]
         handed = costs.between(between, end if moved in launches else "mid")
         pools = costs.pools_at(joint, alone=True)
-        return works_makespan(works, times, pools, costs.slowed(slows), handed) + handed.begins(graph)
+        return works_makespan(works, times, pools, costs.slowed(slows), handed) + handed.begins(works)
 
     usual = seconds()
     most = _most_added(works, causes, [price.high - price.low for price in prices])
@@ -128,6 +128,6 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
 def _most_added(works: Works, causes: Sequence[Cause], spreads: Sequence[float]) -> dict[Cause, float]:
     """By cause, the sum of the spreads of all its tasks: no schedule moves by more."""
     most_added: dict[Cause, float] = {}
-    for kind in works.kind:
-        most_added[causes[kind]] = most_added.get(causes[kind], 0.0) + spreads[kind]
+    for cause, count, spread in zip(causes, works.counts, spreads, strict=True):
+        most_added[cause] = most_added.get(cause, 0.0) + count * spread
     return most_added

@@ -4,6 +4,7 @@ what is left stays in host memory, and hooks copy it there and back out module b
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Self
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
@@ -38,6 +39,10 @@ class Accelerate:
     def software(self) -> Software:
         """transformers' own modules."""
         return EAGER
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the same rules."""
+        return self
 
     def placement(self, frame: Frame) -> Placement:
         """The device map. Raises UsageError on a machine without a separate accelerator."""

@@ -12,7 +12,7 @@ from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expan
 from helmsman.lowering.graph import CACHED, Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import KnownPlan, Placement, known
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
@@ -31,7 +31,8 @@ from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.timing.interference import streaming
-from helmsman.timing.makespan import makespan
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.works import apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +170,10 @@ class LayerSplit:
         """Prices of the units in split `k` of a one-block copy of the model (its units are 0, 1, 2)."""
         key = (iteration, k)
         if key not in self._priced:
-            small = self.model.model_copy(update={"layers": 1})
-            options = replace(self.options, window=None)
-            graph = lower(place(small, self.roles, self.workload, options, k), iteration)
-            self._priced[key] = _sum_by_unit(graph, self.costs)
+            if k not in self._small:
+                model, options = self.model.model_copy(update={"layers": 1}), replace(self.options, window=None)
+                self._small[k] = known(place(model, self.roles, self.workload, options, k))
+            self._priced[key] = _sum_by_unit(lower(self._small[k], iteration), self.costs)
         return self._priced[key]
 
     @cached_property
@@ -198,6 +199,10 @@ class LayerSplit:
 
     @cached_property
     def _placements(self) -> dict[int, Placement]:
+        return {}
+
+    @cached_property
+    def _small(self) -> dict[int, KnownPlan]:
         return {}
 
     @cached_property
@@ -350,6 +355,6 @@ def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
         else:
             unit = "embedding" if task.op == "embedding" else "output"
         totals[unit] += costs.price(task).mid
-    between = costs.between()
-    waits = makespan(graph, lambda _: 0.0, costs.pools, between=between)
-    return _UnitCosts(**totals, between=waits + between.begins(graph))
+    between, works = costs.between(), apart(graph)
+    waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
+    return _UnitCosts(**totals, between=waits + between.begins(works))

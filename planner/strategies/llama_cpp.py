@@ -7,6 +7,7 @@ Products of 32 tokens and more are computed on the accelerator even so, their we
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.decision import Decision
@@ -42,6 +43,10 @@ class LlamaCpp:
     def software(self) -> Software:
         """Native code and captured graphs."""
         return NATIVE
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the rules with the number of slots that fit."""
+        return replace(self, ngl=self.slots(frame))
 
     def placement(self, frame: Frame) -> Placement:
         """The rules for `ngl` slots, or for as many as fit the accelerator's memory."""

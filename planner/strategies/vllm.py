@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite
 from pathlib import Path
+from typing import Self
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors
@@ -64,6 +65,10 @@ class Vllm:
     def software(self) -> Software:
         """Captured CUDA graphs."""
         return NATIVE
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the same rules."""
+        return self
 
     def placement(self, frame: Frame) -> Placement:
         """The rules, on a machine of which vLLM uses its share. Raises UsageError without a separate accelerator.

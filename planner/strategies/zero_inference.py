@@ -8,6 +8,7 @@ up, which is less by that table."""
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, output_tensors
@@ -40,6 +41,10 @@ class ZeroInference:
     def software(self) -> Software:
         """transformers' own modules."""
         return EAGER
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the same rules."""
+        return self
 
     def placement(self, frame: Frame) -> Placement:
         """The rules. Raises UsageError on a machine without a separate accelerator."""

@@ -14,8 +14,9 @@ from helmsman.planner.prediction.between_terms import SUBMISSION, between_terms
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay, replay_stream
-from helmsman.timing.handovers import Handovers, ends_on, submissions
+from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import alone
+from helmsman.timing.works import apart
 
 MakeGraph = Callable[..., TaskGraph]
 HANDOVERS, JOINS = {"h2d": 0.03, "d2h": 0.005, "s2d": 0.2}, {"cuda": 0.02, "cpu": 0.01}
@@ -114,11 +115,11 @@ def test_a_pass_is_handed_over_in_pieces(task: MakeTask, graph: MakeGraph) -> No
         on(task, "use", "cuda", 0, (2,)),
         on(task, "more", "cuda", 0, (4,)),
     )
-    assert submissions(dag) == 4
+    assert apart(dag).submissions == 4
     passes = BetweenPasses(begin={"cpu": figure(0.1), "cuda": figure(0.5)}, submission=figure(0.25))
     hardware = plain().model_copy(update={"between_passes": passes})
-    assert Handovers(hardware).begins(dag) == pytest.approx(1.5)
-    assert Handovers(plain()).begins(dag) == 0.0
+    assert Handovers(hardware).begins(apart(dag)) == pytest.approx(1.5)
+    assert Handovers(plain()).begins(apart(dag)) == 0.0
 
 
 def test_a_pass_begins_when_the_device_that_ended_the_one_before_says_so(task: MakeTask, graph: MakeGraph) -> None:
@@ -128,7 +129,7 @@ def test_a_pass_begins_when_the_device_that_ended_the_one_before_says_so(task: M
         passes = BetweenPasses(begin=begin, submission=figure(0.0))
         hardware = plain().model_copy(update={"between_passes": passes})
         dag = graph(on(task, "a", "cpu", 0), on(task, "b", last, 0, (0,)), on(task, "token", "d2h", 0, (1,)))
-        assert Handovers(hardware).begins(dag) == seconds
+        assert Handovers(hardware).begins(apart(dag)) == seconds
 
 
 def test_a_replay_can_begin_later(task: MakeTask, graph: MakeGraph) -> None:
@@ -142,8 +143,8 @@ def test_a_pass_of_transfers_alone_ends_on_no_device(task: MakeTask, graph: Make
     """Whoever begins the next takes as long as the slowest."""
     passes = BetweenPasses(begin={"cpu": figure(0.25), "cuda": figure(0.5)}, submission=figure(0.0))
     dag = graph(on(task, "up", "h2d", 0), on(task, "down", "d2h", 0, (0,)))
-    assert ends_on(dag) == "d2h"
-    assert Handovers(plain().model_copy(update={"between_passes": passes})).begins(dag) == 0.5
+    assert apart(dag).ends_on == "d2h"
+    assert Handovers(plain().model_copy(update={"between_passes": passes})).begins(apart(dag)) == 0.5
 
 
 @pytest.mark.parametrize("last", ["cpu", "cuda", "cuda:decompress"])
@@ -153,5 +154,5 @@ def test_the_beginning_of_a_pass_is_a_term_of_the_device_that_ends_it(
     passes = BetweenPasses(begin={"cpu": figure(0.25), "cuda": figure(0.5)}, submission=figure(0.0))
     costs = CostModel(plain().model_copy(update={"between_passes": passes}))
     dag = graph(on(task, "a", "cpu", 0), on(task, "b", last, 0, (0,)), on(task, "token", "d2h", 0, (1,)))
-    [term] = [term for term in between_terms(dag, costs) if term.op == SUBMISSION]
+    [term] = [term for term in between_terms(apart(dag), costs) if term.op == SUBMISSION]
     assert (term.resource, term.seconds.mid) == (("cpu", 0.25) if last == "cpu" else ("cuda", 0.5))

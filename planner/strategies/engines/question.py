@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from helmsman.lowering.lower import lower
+from helmsman.lowering.lower import lower_tasks
 from helmsman.lowering.placement import Placement
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
@@ -34,6 +34,9 @@ class EngineRules(Protocol):
     @property
     def software(self) -> Software:
         """How it launches operations."""
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the same rules, with what the engine chooses itself by the memory of a machine chosen."""
 
     def placement(self, frame: Frame) -> Placement:
         """Its rules, whether or not they fit. Raises UsageError for machines that it is not for."""
@@ -79,25 +82,30 @@ class EngineQuestion:
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""
-        placed, device = self.engine.placement(bare), bare.accelerator.name
+        placed, device = self.engine.settled(bare).placement(bare), bare.accelerator.name
         costs = Question(bare, self.cost_options).costs(placed)
-        tasks = lower(placed, mean_step(placed.workload)).tasks
+        tasks = lower_tasks(placed, mean_step(placed.workload))
         work = [(task, costs.price(task).mid) for task in tasks if task.resource == device]
         driven = launched(bare.roles.hardware, device, dispatch, work)
         sources = {**driven.sources, dispatch.seconds.source: source}
         return _on(bare, driven.model_copy(update={"sources": sources}))
 
     @cached_property
+    def settled(self) -> EngineRules:
+        """Return the engine with its choices made."""
+        return self.engine.settled(self.frame)
+
+    @cached_property
     def placement(self) -> Placement:
         """The engine's rules."""
-        return self.engine.placement(self.frame)
+        return self.settled.placement(self.frame)
 
     @property
     def label(self) -> str:
         """The engine's, and the batches where there are several: `vllm cuda(38) 2x8`."""
         work = self.frame.workload
         shape = [f"{work.batches}x{work.batch}"] if work.batches > 1 else []
-        return " ".join([self.engine.label(self.frame), *shape])
+        return " ".join([self.settled.label(self.frame), *shape])
 
     def fits(self, workload: Workload) -> bool:
         """Whether the engine runs another workload."""

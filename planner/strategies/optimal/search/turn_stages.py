@@ -122,7 +122,7 @@ class TurnStages:
         assert isinstance(on, int)
         return on_host(model) if on == HOST else replace(on_accelerator(model), on=on)
 
-    def _turns(self, blocks: tuple[BlockWay, ...], ends: Ends) -> list[list[Task]]:
+    def _turns(self, blocks: tuple[BlockWay, ...], ends: Ends) -> list[tuple[Task, ...]]:
         """The tasks of a model of such blocks, turn after turn."""
         frame = self.blocks.frame
         few = replace(frame, model=frame.model.model_copy(update={"layers": len(blocks)}))
