@@ -72,17 +72,21 @@ class EngineQuestion:
     @cached_property
     def frame(self) -> Frame:
         """Return what is asked, on the machine as the engine finds it and its software drives it."""
+        software = self.engine.software
+        if self._bare is self.requested or software.dispatch is None or software.source is None:
+            return self._bare
+        return self._launched(self._bare, software.dispatch, software.source)
+
+    @cached_property
+    def _bare(self) -> Frame:
+        """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        bare = _on(self.requested, native(_with_free_memory(self.requested.roles.hardware)))
-        software = self.engine.software
-        if software.dispatch is None or software.source is None:
-            return bare
-        return self._launched(bare, software.dispatch, software.source)
+        return _on(self.requested, native(_with_free_memory(self.requested.roles.hardware)))
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""
-        placed, device = self.engine.settled(bare).placement(bare), bare.accelerator.name
+        placed, device = self.settled.placement(bare), bare.accelerator.name
         costs = Question(bare, self.cost_options).costs(placed)
         tasks = lower_tasks(placed, mean_step(placed.workload))
         work = [(task, costs.price(task).mid) for task in tasks if task.resource == device]
@@ -92,8 +96,8 @@ class EngineQuestion:
 
     @cached_property
     def settled(self) -> EngineRules:
-        """Return the engine with its choices made."""
-        return self.engine.settled(self.frame)
+        """Return the engine with its choices made, for which only memories count."""
+        return self.engine.settled(self._bare)
 
     @cached_property
     def placement(self) -> Placement:
