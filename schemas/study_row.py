@@ -23,6 +23,7 @@ class StudyRow(Frozen):
     machine: Place
     change: Words
     strategy: Name
+    options: Words | None = Field(default=None, description="of the strategy, where the study has any")
     format: Name | None = Field(default=None, description="of the weights, as asked")
     kv_format: Name
     objective: Name
@@ -31,6 +32,11 @@ class StudyRow(Frozen):
     context: int
     batch: int
     policy: Name | None = Field(default=None, description="of serving")
+    slo: Name | None = None
+    requests: Place | None = Field(default=None, description="that are served")
+    target_rate: float | None = Field(default=None, description="requests a second, for which replicas are asked")
+    think: Name | None = Field(default=None, description="time that a user thinks between requests")
+    prices: Name = Field(description="name of the prices")
     status: Status
     missing: Words | None = Field(default=None, description="what does not fit or apply, and what would help")
     plan: Name | None = Field(default=None, description="label of the plan")
@@ -63,5 +69,5 @@ class StudyRow(Frozen):
     users_low: float | None = None
     users_high: float | None = None
     users_settled: bool | None = None
-    replicas: int | None = Field(default=None, description="fewest that keep the SLO at the study's rate")
+    replicas: int | None = Field(default=None, description="fewest that keep the SLO at the target rate")
     replicas_settled: bool | None = None

@@ -19,7 +19,7 @@ from helmsman.studies.questions.points import Grid, StudyPoint
 from helmsman.studies.questions.read_study import study_of
 from helmsman.studies.summary.answers import best_settings, cheapest, format_choices, front, upgrades
 from helmsman.studies.summary.costs import judged
-from helmsman.studies.summary.ranking import RowRanking
+from helmsman.studies.summary.ranking import RowRanking, goodness, measure_of, rankings_of
 from helmsman.studies.summary.sensitivity import ENDS, uncertainty, variations
 
 
@@ -41,25 +41,27 @@ def study(content: Study | Mapping[str, Any], store: str | Path | None = None, j
 def varied_questions(study: Study, grid: Grid) -> int:
     """Return the number of questions that the sensitivity of the best answers takes at most."""
     figures = max(len(uncertain(machine_of(machine))) for machine in grid.machines) if study.sensitivity else 0
-    return len(grid.models) * study.sensitivity * len(ENDS) * figures
+    return len(grid.models) * grid.scenarios * study.sensitivity * len(ENDS) * figures
 
 
 def report_of(study: Study, grid: Grid, engine: Engine, store: Store | None, told: Told) -> StudyReport:
     """Return what a study answers. Raises what `rows_of` raises."""
     points = tuple(grid.points())
-    ranking = RowRanking(study, _judged_rows(study, points, engine, store, told))
-    counts = Counter(row.status for row in ranking.rows)
+    rows = _judged_rows(study, points, engine, store, told)
+    rankings = rankings_of(study, rows)
+    counts = Counter(row.status for row in rows)
     return StudyReport(
         study=study,
-        measure=ranking.measure,
+        measure=measure_of(study),
         counts=dict(sorted(counts.items())),
-        best=best_settings(ranking),
-        cheapest=cheapest(ranking),
-        formats=format_choices(ranking),
-        upgrades=upgrades(ranking),
-        sensitivity=_sensitivity(ranking, points, engine, store, told),
-        front=front(ranking),
-        rows=tuple(ranking.rows),
+        scenarios=tuple(ranking.scenario for ranking in rankings),
+        best=tuple(chain.from_iterable(map(best_settings, rankings))),
+        cheapest=tuple(chain.from_iterable(map(cheapest, rankings))),
+        formats=tuple(chain.from_iterable(map(format_choices, rankings))),
+        upgrades=tuple(chain.from_iterable(map(upgrades, rankings))),
+        sensitivity=_sensitivity(rankings, points, engine, store, told),
+        front=tuple(chain.from_iterable(map(front, rankings))),
+        rows=rows,
     )
 
 
@@ -70,16 +72,17 @@ def _judged_rows(
 
 
 def _sensitivity(
-    ranking: RowRanking, points: tuple[StudyPoint, ...], engine: Engine, store: Store | None, told: Told
+    rankings: Sequence[RowRanking], points: tuple[StudyPoint, ...], engine: Engine, store: Store | None, told: Told
 ) -> tuple[Uncertainty, ...]:
     """Ask the best answers again with uncertain figures at either end."""
-    variants = tuple(variations(ranking, points, Machines()))
+    machines = Machines()
+    variants = [(ranking, variation) for ranking in rankings for variation in variations(ranking, points, machines)]
     if not variants:
         return ()
-    again = tuple(chain.from_iterable(variation.points for variation in variants))
-    varied = RowRanking(ranking.study, _judged_rows(ranking.study, again, engine, store, told))
-    good = [varied.goodness(number) for number in range(len(again))]
+    study, again = rankings[0].study, tuple(chain.from_iterable(variation.points for _, variation in variants))
+    rows = _judged_rows(study, again, engine, store, told)
+    good = [goodness(measure_of(study), row) for row in rows]
     return tuple(
         uncertainty(ranking, variation, (good[2 * place], good[2 * place + 1]))
-        for place, variation in enumerate(variants)
+        for place, (ranking, variation) in enumerate(variants)
     )

@@ -1,6 +1,6 @@
 """The answer to one question of a study: its plan, and what that can serve."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 
 from helmsman import library
 from helmsman.planner.decision import Decision
@@ -33,8 +33,8 @@ class Answerer:
             hardware = self.machines.machine(point)
             plan = self._decision(point, hardware).plan
             values = {"status": "fits", **_planned(plan)}
-            if self.study.serving is not None and self.study.slo is not None and point.policy is not None:
-                values |= served(plan, self.study.serving, self.study.slo, point.policy)
+            if self.study.serving is not None:
+                values |= served(plan, self.study.serving, point)
         except InfeasibleError as error:
             values = _refused("does-not-fit", error)
         except UsageError as error:
@@ -46,10 +46,10 @@ class Answerer:
         return StudyRow(key=key, **question_columns(point), **values)
 
     def _decision(self, point: StudyPoint, hardware: Hardware) -> Decision:
-        """Return the decision on a point's plan, whatever the policy that serves with it."""
-        alike = replace(point, policy=None)
-        if self.last is None or self.last[0] != alike:
-            self.last = alike, library.plan(_question(point, hardware))
+        """Return the decision on a point's plan, whoever is served with it."""
+        planned = point.planned
+        if self.last is None or self.last[0] != planned:
+            self.last = planned, library.plan(_question(point, hardware))
         return self.last[1]
 
 
@@ -59,7 +59,8 @@ def _question(point: StudyPoint, hardware: Hardware) -> Columns:
         "hardware": hardware,
         "format": point.format,
         "kv_format": point.kv_format,
-        "strategy": point.strategy,
+        "strategy": point.method.strategy,
+        "options": dict(point.method.options),
         "objective": point.objective,
         "prompt_tokens": point.prompt_tokens,
         "output_tokens": point.output_tokens,
@@ -75,7 +76,8 @@ def question_columns(point: StudyPoint) -> Columns:
         "model": point.model,
         "machine": machine_name(point.machine),
         "change": point.change,
-        "strategy": point.strategy,
+        "strategy": point.method.strategy,
+        "options": ", ".join(f"{name}={value}" for name, value in point.method.options) or None,
         "format": point.format,
         "kv_format": point.kv_format,
         "objective": point.objective,
@@ -83,7 +85,9 @@ def question_columns(point: StudyPoint) -> Columns:
         "output_tokens": point.output_tokens,
         "context": point.context or point.prompt_tokens + point.output_tokens,
         "batch": point.batch,
-        "policy": point.policy,
+        **asdict(point.served),
+        "slo": point.slo,
+        "prices": point.prices,
     }
 
 

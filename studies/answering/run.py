@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from helmsman.planner.options import read_options
 from helmsman.planner.registry import method
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.near_names import did_you_mean
-from helmsman.schemas.study import Study, StudyServing
+from helmsman.schemas.study import Study, StudyPrices, StudyServing
 from helmsman.schemas.study_row import StudyRow
 from helmsman.simulator.serving.requests.arrivals import parse_arrivals
 from helmsman.simulator.serving.requests.closed_loop import parse_think
@@ -30,8 +31,9 @@ def counted(study: Study) -> Grid:
     that there is not, for prices of what is not in it, and beyond `MOST_POINTS`."""
     for strategy in study.strategies:
         method(strategy)
-    if study.slo is not None:
-        parse_slo(study.slo)
+    _check_options(study)
+    for slo in study.slo:
+        parse_slo(slo)
     if study.serving is not None:
         _check_serving(study, study.serving)
     grid = grid_of(study)
@@ -43,21 +45,39 @@ def counted(study: Study) -> Grid:
 
 
 def _check_serving(study: Study, serving: StudyServing) -> None:
-    if study.slo is None:
+    if not study.slo:
         raise UsageError("what is served is limited by an SLO", field="slo", remedy="write slo: ttft=2s,tpot=100ms")
     for policy in serving.policies:
         checked_options(policy, {})
-    if serving.think is not None:
-        parse_think(serving.think)
+    for think in serving.think:
+        parse_think(think)
     arrivals = None if serving.arrivals is None else parse_arrivals(serving.arrivals)
-    open_source(serving.requests, serving.rate, arrivals, limit=serving.limit)
+    for requests in serving.requests:
+        open_source(requests, None, arrivals, limit=serving.limit)
+
+
+def _check_options(study: Study) -> None:
+    """Raise UsageError for options of strategies that the study does not have, and for such as there are not."""
+    for strategy, options in study.options.items():
+        if strategy not in study.strategies:
+            remedy = did_you_mean(strategy, study.strategies)
+            raise UsageError("not in the study", field="options", value=strategy, remedy=remedy)
+        for name, entry in options.items():
+            for value in entry if isinstance(entry, tuple) else (entry,):
+                read_options(method(strategy).options, {name: value}, strategy)
 
 
 def _check_prices(study: Study, grid: Grid) -> None:
-    """Raise UsageError for prices and watts of machines and changes that the study does not have."""
+    """Raise UsageError for prices of one name, and those of machines and changes that the study does not have."""
+    if len(grid.prices) < len(study.prices):
+        raise UsageError("several have one name", field="prices", remedy="give each a name of its own")
+    for prices in study.prices:
+        _check_priced(prices, grid)
+
+
+def _check_priced(prices: StudyPrices, grid: Grid) -> None:
     machines = {machine_name(machine) for machine in grid.machines}
     parts = {part.strip() for change in grid.changes for part in (change, *change.split(","))}
-    prices = study.prices
     for field, named, known in (
         ("prices.machines", prices.machines, machines),
         ("prices.watts", prices.watts, machines),

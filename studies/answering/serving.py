@@ -9,18 +9,19 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.study import StudyServing
 from helmsman.simulator.serving.bisection import NothingMissesError
+from helmsman.studies.questions.points import StudyPoint
 
 Columns = dict[str, Any]
 """Values of a row by column."""
 
 
-def served(plan: Plan, serving: StudyServing, slo: str, policy: str) -> Columns:
+def served(plan: Plan, serving: StudyServing, point: StudyPoint) -> Columns:
     """Return the columns that say what is served: 0 and why where nothing keeps the SLO; where nothing misses it, what
     was reached, as not settled. Raises UsageError and BadInputError for requests, policies and times that are none."""
     question = {
-        "requests": serving.requests,
-        "policy": policy,
-        "slo": slo,
+        "requests": point.served.requests,
+        "policy": point.served.policy,
+        "slo": point.slo,
         "seed": serving.seed,
         "arrivals": serving.arrivals,
         "limit": serving.limit,
@@ -28,11 +29,11 @@ def served(plan: Plan, serving: StudyServing, slo: str, policy: str) -> Columns:
     question = {name: value for name, value in question.items() if value is not None}
     columns = _limited("rate", lambda: _rate(plan, question))
     columns["served_tokens"] = _tokens(plan, question, columns["rate"])
-    if serving.think is not None:
+    if point.served.think is not None:
         loop = {name: value for name, value in question.items() if name != "arrivals"}
-        columns |= _limited("users", lambda: _users(plan, {**loop, "think": serving.think}))
-    if serving.rate is not None and columns["rate"]:
-        columns |= _limited("replicas", lambda: _replicas(plan, {**question, "rate": serving.rate}))
+        columns |= _limited("users", lambda: _users(plan, {**loop, "think": point.served.think}))
+    if point.served.target_rate is not None and columns["rate"]:
+        columns |= _limited("replicas", lambda: _replicas(plan, {**question, "rate": point.served.target_rate}))
     return columns
 
 

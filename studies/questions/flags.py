@@ -10,7 +10,7 @@ from helmsman.schemas.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class StudyFlag:
     """An option `name` of the field at `path` of a study; `repeated`: given once for every entry of a list, or of a
-    mapping as NAME=NUMBER."""
+    mapping as NAME=NUMBER, or for an option of a strategy as STRATEGY.NAME=VALUE."""
 
     name: str
     path: tuple[str, ...]
@@ -19,6 +19,7 @@ class StudyFlag:
     repeated: bool = True
     number: bool = False
     mapping: bool = False
+    options: bool = False
 
     @property
     def dest(self) -> str:
@@ -35,16 +36,17 @@ FLAGS = (
     StudyFlag("--format", ("formats",), "FORMAT", "of weights"),
     StudyFlag("--kv-format", ("kv_formats",), "FORMAT", "of KV caches"),
     StudyFlag("--strategy", ("strategies",), "NAME", "how to plan (default: best)"),
+    StudyFlag("--option", ("options",), "STRATEGY.NAME=V", "option of a strategy, as 'llama-cpp.ngl=20'", options=True),
     StudyFlag("--objective", ("objectives",), "NAME", "what is to be least"),
     StudyFlag("--prompt-tokens", ("prompt_tokens",), "N|N..M", "of a prompt (default: 128)", number=True),
     StudyFlag("--output-tokens", ("output_tokens",), "N|N..M", "to make (default: 128)", number=True),
     StudyFlag("--context", ("contexts",), "N|N..M", "tokens of KV caches (default: their sum)", number=True),
     StudyFlag("--batch", ("batches",), "N|N..M", "sequences that advance together (default: 1)", number=True),
-    StudyFlag("--slo", ("slo",), "LIMITS", "to keep: ttft=2s,tpot=100ms, or a known name", repeated=False),
-    StudyFlag("--requests", ("serving", "requests"), "FILE|synthetic:..", "serve these as well", repeated=False),
+    StudyFlag("--slo", ("slo",), "LIMITS", "to keep: ttft=2s,tpot=100ms, or a known name"),
+    StudyFlag("--requests", ("serving", "requests"), "FILE|synthetic:..", "serve these as well"),
     StudyFlag("--policy", ("serving", "policies"), "NAME", "of serving"),
-    StudyFlag("--think", ("serving", "think"), "TIME", "of a user between requests: ask for users", repeated=False),
-    StudyFlag("--rate", ("serving", "rate"), "R", "requests/s: ask for replicas", repeated=False, number=True),
+    StudyFlag("--think", ("serving", "think"), "TIME", "of a user between requests: ask for users"),
+    StudyFlag("--rate", ("serving", "rate"), "R|R..S", "requests/s: ask for replicas", number=True),
     StudyFlag("--price", ("prices", "machines"), "NAME=P", "of a machine", mapping=True),
     StudyFlag("--change-price", ("prices", "changes"), "EDIT=P", "of a change", mapping=True),
     StudyFlag("--watts", ("prices", "watts"), "NAME=W", "that a machine draws while it serves", mapping=True),
@@ -64,15 +66,50 @@ def overridden(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
         if len(flag.path) == 1:
             result[flag.path[0]] = value
         else:
-            part = result.get(flag.path[0])
-            result[flag.path[0]] = {**(part if isinstance(part, dict) else {}), flag.path[1]: value}
+            result[flag.path[0]] = {**_part(result.get(flag.path[0]), flag), flag.path[1]: value}
     return result
 
 
+def _part(part: Any, flag: StudyFlag) -> dict[str, Any]:
+    """Return a study's part, of which an option says one field. Raises UsageError for several, of which it may mean
+    any."""
+    if isinstance(part, list) and len(part) > 1:
+        remedy = f"change them in the study, or leave {flag.name} out"
+        raise UsageError(f"the study has several {flag.path[0]}", field=flag.name, remedy=remedy)
+    part = part[0] if isinstance(part, list) and part else part
+    return part if isinstance(part, dict) else {}
+
+
 def _value(flag: StudyFlag, given: Any) -> Any:
+    if flag.options:
+        return _options(flag, given)
     if flag.mapping:
         return dict(_priced(flag, entry) for entry in given)
     return [_number(flag, entry) for entry in given] if flag.repeated else _number(flag, given)
+
+
+def _options(flag: StudyFlag, given: list[str]) -> dict[str, dict[str, list[Any]]]:
+    """Return the values of options by strategy and name. Raises UsageError."""
+    options: dict[str, dict[str, list[Any]]] = {}
+    for entry in given:
+        whose, _, value = entry.partition("=")
+        strategy, _, name = whose.partition(".")
+        if not name or not value:
+            raise UsageError("not an option with a value", field=flag.name, value=entry, remedy=f"write {flag.shown}")
+        options.setdefault(strategy, {}).setdefault(name, []).append(_option_value(value))
+    return options
+
+
+def _option_value(text: str) -> Any:
+    """Return a number, true or false, or the text that it is."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _priced(flag: StudyFlag, entry: str) -> tuple[str, float]:

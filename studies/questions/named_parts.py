@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -72,20 +72,27 @@ def keyed(study: Study, points: Sequence[StudyPoint], machines: Machines) -> Ite
     Raises UsageError and BadInputError for models and machines that there are not."""
     models = {name: digest(library.load_model(name)) for name in dict.fromkeys(point.model for point in points)}
     records = {machine: digest(machines.plain(machine)) for machine in dict.fromkeys(point.machine for point in points)}
-    served = None if study.serving is None else _served(study, study.serving)
+    files = {} if study.serving is None else dict(_requests(study.serving))
     for point in points:
-        of = {**asdict(point), "machine": records[point.machine], "model": models[point.model]}
+        of = {**asdict(point.planned), "machine": records[point.machine], "model": models[point.model]}
+        served = None if study.serving is None else _served(study.serving, point, files)
         stated = {"version": __version__, "serving": served, "named": point.model, "point": of}
         yield hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(), point
 
 
-def _served(study: Study, serving: StudyServing) -> dict[str, object]:
-    """Return who is served and within which SLO, a file of requests by its content."""
-    question = {"slo": study.slo, **serving.model_dump(mode="json", exclude={"policies"})}
-    if not serving.requests.startswith(PREFIX):
-        content = read_bytes(Path(serving.requests), _MOST_BYTES)
-        question["requests"] = hashlib.sha256(content).hexdigest()
-    return question
+def _served(serving: StudyServing, point: StudyPoint, files: Mapping[str, str]) -> dict[str, object]:
+    """Return who is served and within which SLO, requests by their content."""
+    drawn = {"arrivals": serving.arrivals, "limit": serving.limit, "seed": serving.seed}
+    return {**asdict(point.served), **drawn, "slo": point.slo, "requests": files[str(point.served.requests)]}
+
+
+def _requests(serving: StudyServing) -> Iterator[tuple[str, str]]:
+    """Yield requests with what they are: the digest of a file, or the line that describes them."""
+    for requests in serving.requests:
+        if requests.startswith(PREFIX):
+            yield requests, requests
+        else:
+            yield requests, hashlib.sha256(read_bytes(Path(requests), _MOST_BYTES)).hexdigest()
 
 
 def _changed(plain: Hardware, change: str) -> Hardware | UsageError:

@@ -1,16 +1,16 @@
 """The questions of a study, one for every combination of its lists, in order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import prod
 from typing import TypeVar
 
 from helmsman.hwdb.edits import AS_IT_IS, check_edit
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.plan_question import ComposedMachine
+from helmsman.schemas.plan_question import ComposedMachine, Value
 from helmsman.schemas.ranges import MOST_VALUES, is_range, values_of
-from helmsman.schemas.study import Study
+from helmsman.schemas.study import Study, StudyServing
 from helmsman.schemas.units import parse_bytes
 
 _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("KB", 10**3))
@@ -19,21 +19,47 @@ EntryT = TypeVar("EntryT")
 
 
 @dataclass(frozen=True, slots=True)
+class ServedPoint:
+    """Who is served under which `policy`; None: nobody, no `target_rate`, or nobody who thinks."""
+
+    policy: str | None = None
+    requests: str | None = None
+    target_rate: float | None = None
+    think: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StudyPoint:
-    """One question: `change` of the machine; None: the default of the format, the context, or no serving (`policy`)."""
+    """One question: `change` of the machine, `method`: a strategy and its options; None: the default of the format or
+    the context, or no SLO; `prices`: the name of those by which its answer is judged."""
 
     model: str
     machine: Machine
     change: str
     format: str | None
     kv_format: str
-    strategy: str
+    method: "StudyMethod"
     objective: str
     prompt_tokens: int
     output_tokens: int
     context: int | None
     batch: int
-    policy: str | None
+    slo: str | None
+    served: ServedPoint
+    prices: str
+
+    @property
+    def planned(self) -> "StudyPoint":
+        """Return the same question for its plan alone."""
+        return replace(self, slo=None, served=ServedPoint(), prices="")
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMethod:
+    """A strategy and some of its options, by name."""
+
+    strategy: str
+    options: tuple[tuple[str, Value], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +71,30 @@ class Grid:
     changes: tuple[str, ...]
     formats: tuple[str | None, ...]
     kv_formats: tuple[str, ...]
-    strategies: tuple[str, ...]
+    methods: tuple[StudyMethod, ...]
     objectives: tuple[str, ...]
     prompt_tokens: tuple[int, ...]
     output_tokens: tuple[int, ...]
     contexts: tuple[int | None, ...]
     batches: tuple[int, ...]
-    policies: tuple[str | None, ...]
+    slos: tuple[str | None, ...]
+    served: tuple[ServedPoint, ...]
+    prices: tuple[str, ...]
 
     def __len__(self) -> int:
         return prod(len(getattr(self, field.name)) for field in fields(self))
 
+    @property
+    def scenarios(self) -> int:
+        """Return the number of combinations of circumstances."""
+        served = {replace(point, policy=None) for point in self.served}
+        lists = (self.prompt_tokens, self.output_tokens, self.contexts, self.slos, served, self.prices)
+        return prod(map(len, lists))
+
     def points(self) -> Iterator[StudyPoint]:
         """Yield every question; neighbours share what comes first in a point."""
-        for which in product(self.models, self.machines, self.changes, self.formats, self.kv_formats, self.strategies):
-            for work in product(
-                self.objectives, self.prompt_tokens, self.output_tokens, self.contexts, self.batches, self.policies
-            ):
-                yield StudyPoint(*which, *work)
+        lists = (getattr(self, field.name) for field in fields(self))
+        yield from (StudyPoint(*entries) for entries in product(*lists))
 
 
 def grid_of(study: Study) -> Grid:
@@ -74,14 +106,34 @@ def grid_of(study: Study) -> Grid:
         changes=_once((AS_IT_IS, *(change for text in study.changes for change in _changes(text)))),
         formats=_once(study.formats) or (None,),
         kv_formats=_once(study.kv_formats),
-        strategies=_once(study.strategies),
+        methods=_once(method for strategy in study.strategies for method in _methods(study, strategy)),
         objectives=_once(study.objectives),
         prompt_tokens=_counts(study.prompt_tokens, "prompt_tokens"),
         output_tokens=_counts(study.output_tokens, "output_tokens"),
         contexts=_counts(study.contexts, "contexts") or (None,),
         batches=_counts(study.batches, "batches"),
-        policies=_once(study.serving.policies) if study.serving is not None else (None,),
+        slos=_once(study.slo) or (None,),
+        served=(ServedPoint(),) if study.serving is None else _served(study.serving),
+        prices=_once(prices.name for prices in study.prices),
     )
+
+
+def _methods(study: Study, strategy: str) -> Iterator[StudyMethod]:
+    """Yield a strategy with every combination of its options."""
+    options = study.options.get(strategy, {})
+    values = [entry if isinstance(entry, tuple) else (entry,) for entry in options.values()]
+    for chosen in product(*map(_once, values)):
+        yield StudyMethod(strategy, tuple(zip(options, chosen, strict=True)))
+
+
+def _served(serving: StudyServing) -> tuple[ServedPoint, ...]:
+    rates = [value for entry in serving.rate for value in _rates(entry)]
+    lists = (_once(serving.policies), _once(serving.requests), _once(rates) or (None,), _once(serving.think) or (None,))
+    return tuple(ServedPoint(*entries) for entries in product(*lists))
+
+
+def _rates(entry: float | str) -> tuple[float, ...]:
+    return values_of(entry, float, "serving.rate") if isinstance(entry, str) else (entry,)
 
 
 def _once(entries: Iterable[EntryT]) -> tuple[EntryT, ...]:

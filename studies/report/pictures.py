@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 from helmsman.analysis.plots.picture import BLUE, GREEN, GREY, INK, ORANGE, caption, dress, dress_bars, new_figure
 from helmsman.schemas.study_report import BestSetting, StudyReport, Uncertainty
 from helmsman.schemas.study_row import StudyRow
+from helmsman.studies.report.scenarios import prices_of
 from helmsman.studies.report.words import MEASURES, machine_words, moving
+from helmsman.studies.summary.ranking import scenario_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +23,7 @@ _MOST_BARS = 30
 
 
 def pictures(report: StudyReport) -> "Iterator[tuple[str, Figure]]":
-    """Yield the titles and figures that a report has something to draw for."""
+    """Yield the titles and figures that a report of one scenario has something to draw for."""
     for model in dict.fromkeys(setting.model for setting in report.best):
         settings = [entry for entry in report.best if entry.model == model and entry.row is not None][:_MOST_BARS]
         if settings:
@@ -61,14 +63,14 @@ def _costs(report: StudyReport) -> "Figure":
     """Points of all rows with a cost, and the front as a line for every model."""
     figure = new_figure(_WIDTH, 6.0)
     axes = figure.add_axes((0.09, 0.1, 0.88, 0.76))
-    priced = [row for row in report.rows if row.keeps_slo is not False]
+    priced = [row for row in report.rows if row.keeps_slo is not False and scenario_of(row) == report.scenarios[0]]
     axes.plot(*_places(priced), "o", color=GREY, markersize=3)
     for model in dict.fromkeys(report.rows[number].model for number in report.front):
         points = [report.rows[number] for number in report.front if report.rows[number].model == model]
         axes.plot(*_places(points), "o-", label=model)
     axes.set(xscale="log", yscale="log")
     axes.legend(frameon=False, fontsize=9)
-    dress(axes, f"cost of a million tokens, {report.study.prices.currency}", "seconds of a request")
+    dress(axes, f"cost of a million tokens, {prices_of(report).currency}", "seconds of a request")
     caption(figure, "Cost against latency", "the line: settings that no other one beats in both")
     return figure
 

@@ -1,9 +1,11 @@
 """A study's report in lines of a hundred columns."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from textwrap import wrap
 
 from helmsman.schemas.study_report import BestSetting, StudyReport
+from helmsman.studies.report.scenarios import parts_of, scenario_words
 from helmsman.studies.report.words import (
     MEASURES,
     better,
@@ -19,19 +21,22 @@ from helmsman.studies.report.words import (
 _WIDTH = 100
 _SHOWN = 20
 """The number of machines, upgrades and figures that are shown for a model at most."""
+_MOST_SCENARIOS = 10
+"""The number of scenarios that are shown at most."""
 
 
 def text(report: StudyReport) -> str:
     """Return what `helm-whatif` prints."""
-    parts = [
-        [f"{report.study.name}: {count_words(report)}"],
-        list(_machines(report)),
-        list(_formats(report)),
-        list(_upgrades(report)),
-        list(_costs(report)),
-        list(_sensitivity(report)),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+    sections = [[f"{report.study.name}: {count_words(report)}"]]
+    for part in islice(parts_of(report), _MOST_SCENARIOS):
+        head = scenario_words(report, part.scenarios[0])
+        sections += [[head, "-" * len(head)] if head else []]
+        sections += [list(lines(part)) for lines in (_machines, _formats, _upgrades, _costs, _sensitivity)]
+    if len(report.scenarios) > _MOST_SCENARIOS:
+        sections += [
+            [f"... and {len(report.scenarios) - _MOST_SCENARIOS} more circumstances: see --rows, --html or --json"]
+        ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
 def _machines(report: StudyReport) -> Iterator[str]:
@@ -43,8 +48,8 @@ def _machines(report: StudyReport) -> Iterator[str]:
 
 
 def _replica_head(report: StudyReport) -> tuple[str, ...]:
-    serving = report.study.serving
-    return () if serving is None or serving.rate is None else (f"replicas for {serving.rate:g}/s",)
+    rate = report.scenarios[0].target_rate
+    return () if rate is None else (f"replicas for {rate:g}/s",)
 
 
 def _machine(report: StudyReport, setting: BestSetting) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from helmsman.schemas.ranges import is_range
 from helmsman.schemas.study_report import Measure, StudyReport, Uncertainty, Upgrade
 from helmsman.schemas.study_row import StudyRow
 from helmsman.schemas.units import format_number, format_seconds
+from helmsman.studies.report.scenarios import prices_of
 
 _MATTERS = 1.01
 """The ratio from which a difference matters."""
@@ -45,28 +46,26 @@ def machine_words(machine: str, change: str) -> str:
 
 
 def setting_words(report: StudyReport, row: StudyRow) -> str:
-    """Write what a row's setting has that others of the study do not have: format, strategy, lengths, batch,
-    policy; and whose plan was chosen where a strategy chooses."""
+    """Write what a row's setting has that others of the study do not have: format, strategy and its options,
+    batch, policy; and whose plan was chosen where a strategy chooses."""
     study, policies = report.study, () if report.study.serving is None else report.study.serving.policies
     parts = (
         (study.formats, row.format or "default format"),
         (study.kv_formats, f"{row.kv_format} KV"),
         (study.strategies, row.strategy),
         (study.objectives, f"for {row.objective}"),
-        (study.prompt_tokens, f"{row.prompt_tokens} prompt tokens"),
-        (study.output_tokens, f"{row.output_tokens} output tokens"),
-        (study.contexts, f"context {row.context}"),
         (study.batches, f"batch {row.batch}"),
         (policies, row.policy or ""),
     )
     varied = [word for entries, word in parts if len(entries) > 1 or any(is_range(str(entry)) for entry in entries)]
+    varied += [row.options] if row.options else []
     chosen = [] if row.planned_by in (None, row.strategy) else [f"by {row.planned_by}"]
     return ", ".join([*varied, *chosen])
 
 
 def cost_words(report: StudyReport, value: float | None) -> str:
-    """Write a cost or a price in the study's currency."""
-    return "-" if value is None else f"{format_number(value, 3)} {report.study.prices.currency}"
+    """Write a cost or a price in the currency of a report of one scenario."""
+    return "-" if value is None else f"{format_number(value, 3)} {prices_of(report).currency}"
 
 
 def better(report: StudyReport) -> list[Upgrade]:

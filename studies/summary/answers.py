@@ -8,7 +8,7 @@ from helmsman.hwdb.edits import AS_IT_IS
 from helmsman.schemas.formats import FORMAT_FACTS
 from helmsman.schemas.study_report import BestSetting, FormatChoice, Upgrade
 from helmsman.schemas.study_row import StudyRow
-from helmsman.studies.summary.costs import change_price
+from helmsman.studies.summary.costs import change_price, prices_named
 from helmsman.studies.summary.ranking import RowRanking
 
 _MIXED_BITS = 4.85
@@ -21,6 +21,7 @@ def best_settings(ranking: RowRanking) -> tuple[BestSetting, ...]:
     order = sorted(chosen, key=lambda place: (place[0], -_goodness(ranking, chosen[place])))
     return tuple(
         BestSetting(
+            scenario=ranking.number,
             model=place[0],
             machine=place[1],
             change=place[2],
@@ -62,7 +63,8 @@ def _cost_and_seconds(row: StudyRow) -> tuple[float, float]:
 def _priced(ranking: RowRanking) -> dict[str, list[int]]:
     """Return the rows by model that have a cost and do not miss the SLO."""
     priced: dict[str, list[int]] = {}
-    for number, row in enumerate(ranking.rows):
+    for number in ranking.members:
+        row = ranking.rows[number]
         if row.cost is not None and row.keeps_slo is not False:
             priced.setdefault(row.model, []).append(number)
     return priced
@@ -78,7 +80,9 @@ def format_choices(ranking: RowRanking) -> tuple[FormatChoice, ...]:
         row = ranking.best(number for number, precise in bits.items() if precise == max(bits.values()))
         fmt = None if row is None else formats[row]
         if row is not None and fmt is not None:
-            choices.append(FormatChoice(model=model, machine=machine, change=change, format=fmt, row=row))
+            choices.append(
+                FormatChoice(scenario=ranking.number, model=model, machine=machine, change=change, format=fmt, row=row)
+            )
     return tuple(choices)
 
 
@@ -113,9 +117,18 @@ def _upgrade(ranking: RowRanking, place: tuple[str, str, str], row: int, before:
     model, machine, change = place
     now = None if before is None else ranking.goodness(before)
     times = ranking.goodness(row) / now if now else None
-    price = change_price(ranking.study.prices, change)
+    price = change_price(prices_named(ranking.study, ranking.scenario.prices), change)
     per_price = (times - 1) / price if times is not None and price else None
-    return Upgrade(model=model, machine=machine, change=change, times=times, price=price, per_price=per_price, row=row)
+    return Upgrade(
+        scenario=ranking.number,
+        model=model,
+        machine=machine,
+        change=change,
+        times=times,
+        price=price,
+        per_price=per_price,
+        row=row,
+    )
 
 
 def _goodness(ranking: RowRanking, number: int | None) -> float:
@@ -123,7 +136,8 @@ def _goodness(ranking: RowRanking, number: int | None) -> float:
 
 
 def _missing(ranking: RowRanking, numbers: list[int]) -> str:
-    """Return why a place has no answer: what its first row lacks, or that the SLO is missed."""
+    """Return why a place has no answer: that what fits misses the SLO, or what the first row lacks."""
     rows = [ranking.rows[number] for number in numbers]
-    reason = next((row.missing for row in rows if row.missing is not None), None)
-    return reason or f"misses {ranking.study.slo}"
+    fitting = [row for row in rows if row.status == "fits"]
+    reason = next((row.missing for row in fitting or rows if row.missing is not None), None)
+    return reason or f"misses {ranking.scenario.slo}"

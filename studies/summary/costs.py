@@ -11,12 +11,18 @@ _MILLION = 1e6
 
 
 def judged(study: Study, row: StudyRow) -> StudyRow:
-    """Return a row with its price, its cost, and whether it keeps the study's SLO; what prices and the SLO are is no
+    """Return a row with its price, its cost, and whether it keeps its SLO; what prices and the SLO are is no
     part of the questions that are kept."""
-    price = price_of(study.prices, row)
+    prices = prices_named(study, row.prices)
+    price = price_of(prices, row)
     return row.model_copy(
-        update={"price": price, "cost": _cost(study.prices, row, price), "keeps_slo": keeps_slo(study, row)}
+        update={"price": price, "cost": _cost(prices, row, price), "keeps_slo": keeps_slo(study, row)}
     )
+
+
+def prices_named(study: Study, name: str) -> StudyPrices:
+    """Return the prices of a study that have a name."""
+    return next(prices for prices in study.prices if prices.name == name)
 
 
 def price_of(prices: StudyPrices, row: StudyRow) -> float | None:
@@ -52,12 +58,12 @@ def _tokens_alone(row: StudyRow) -> float | None:
 
 
 def keeps_slo(study: Study, row: StudyRow) -> bool | None:
-    """Return whether a row keeps the study's SLO; None where there is none, or nothing to keep it."""
-    if study.slo is None or row.status != "fits" or row.ttft_s is None or row.step_s is None:
+    """Return whether a row keeps its SLO; None where there is none, or nothing to keep it."""
+    if row.slo is None or row.status != "fits" or row.ttft_s is None or row.step_s is None:
         return None
     if study.serving is not None:
         return row.rate is not None and row.rate > 0.0
-    slo, request = parse_slo(study.slo), row.request_s or 0.0
+    slo, request = parse_slo(row.slo), row.request_s or 0.0
     step = row.step_s if row.output_tokens > 1 else 0.0
     limits = (
         (slo.ttft, row.ttft_s),

@@ -33,7 +33,7 @@ def variations(ranking: RowRanking, points: tuple[StudyPoint, ...], machines: Ma
 def _best_rows(ranking: RowRanking) -> Iterator[int]:
     """Yield the best rows of every model, each of another machine or change."""
     chosen = ranking.best_by_place
-    for model in dict.fromkeys(row.model for row in ranking.rows):
+    for model in dict.fromkeys(place[0] for place in chosen):
         rows = [row for place, row in chosen.items() if place[0] == model and row is not None]
         yield from sorted(rows, key=lambda row: -ranking.goodness(row))[: ranking.study.sensitivity]
 
@@ -54,6 +54,7 @@ def uncertainty(ranking: RowRanking, variation: FigureVariation, ends: tuple[flo
     best = max(others, default=-inf)
     leads = ranking.goodness(variation.row) >= best
     return Uncertainty(
+        scenario=ranking.number,
         model=row.model,
         machine=row.machine,
         change=row.change,

@@ -13,7 +13,7 @@ from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.questions.read_study import study_of
 from helmsman.studies.summary.answers import best_settings, cheapest, format_choices, front, upgrades
 from helmsman.studies.summary.costs import judged
-from helmsman.studies.summary.ranking import RowRanking
+from helmsman.studies.summary.ranking import RowRanking, rankings_of
 
 MACHINES = ("a", "b", "c")
 CHANGES = ("as it is", "vram=x2")
@@ -35,8 +35,15 @@ def row(**values: Any) -> StudyRow:
         "context": 228,
         "batch": 1,
         "status": "fits",
+        "prices": "prices",
     }
     return StudyRow(**{**of, **values})
+
+
+def ranked(of: Study, rows: list[StudyRow]) -> RowRanking:
+    """The ranking of rows that have one scenario."""
+    [ranking] = rankings_of(of, [judged(of, entry) for entry in rows])
+    return ranking
 
 
 def study(**values: Any) -> Study:
@@ -70,7 +77,8 @@ PRICES = {"machines": {"a": 1000.0, "b": 500.0}, "changes": {"vram=x2": 200.0}}
 @given(rows=ROWS, limited=st.booleans())
 def test_the_best_setting_of_a_place_is_that_of_enumeration(rows: list[StudyRow], limited: bool) -> None:
     asked_of = study(slo="ttft=1s") if limited else study()
-    ranking = RowRanking(asked_of, [judged(asked_of, entry) for entry in rows])
+    rows = [entry.model_copy(update={"slo": "ttft=1s" if limited else None}) for entry in rows]
+    ranking = ranked(asked_of, rows)
     settings_by_place = {(entry.machine, entry.change): entry for entry in best_settings(ranking)}
     assert settings_by_place.keys() == {(entry.machine, entry.change) for entry in rows}
     for place, entry in settings_by_place.items():
@@ -87,7 +95,7 @@ def test_the_best_setting_of_a_place_is_that_of_enumeration(rows: list[StudyRow]
 @given(rows=ROWS)
 def test_the_cheapest_and_the_front_are_those_of_enumeration(rows: list[StudyRow]) -> None:
     priced = study(prices=PRICES, slo="ttft=1s")
-    ranking = RowRanking(priced, [judged(priced, entry) for entry in rows])
+    ranking = ranked(priced, [entry.model_copy(update={"slo": "ttft=1s"}) for entry in rows])
     costs = [
         (entry.cost, entry.request_s)
         for entry in ranking.rows
@@ -104,7 +112,7 @@ def test_the_cheapest_and_the_front_are_those_of_enumeration(rows: list[StudyRow
 @given(rows=ROWS)
 def test_the_most_precise_format_that_is_good_is_chosen(rows: list[StudyRow]) -> None:
     of = study(slo="ttft=1s", formats=list(FORMATS))
-    ranking = RowRanking(of, [judged(of, entry) for entry in rows])
+    ranking = ranked(of, [entry.model_copy(update={"slo": "ttft=1s"}) for entry in rows])
     for choice in format_choices(ranking):
         good = [
             FORMATS.index(entry.format or "")
@@ -125,7 +133,7 @@ def test_upgrades_are_beside_the_machine_as_it_is() -> None:
         row(status="does-not-fit", machine="b", missing="1 GB"),
         row(request_s=2.0, ttft_s=1.0, step_s=0.1, machine="b", change="vram=x2"),
     ]
-    listed = upgrades(RowRanking(of, rows))
+    listed = upgrades(ranked(of, rows))
     assert [(entry.machine, entry.change, entry.times, entry.price) for entry in listed] == [
         ("a", "vram=x2", 2.0, 200.0),
         ("a", "link=x2", 4.0, None),
@@ -156,9 +164,9 @@ def test_a_million_tokens_cost_what_the_machine_and_its_energy_do() -> None:
     ],
 )
 def test_one_request_keeps_every_limit_of_an_slo_or_misses_it(slo: str, kept: bool) -> None:
-    answer = judged(study(slo=slo), row(request_s=10.0, ttft_s=1.0, step_s=0.1))
-    assert answer.keeps_slo is kept
-    assert RowRanking(study(slo=slo), [answer]).goodness(0) == (0.1 if kept else -inf)
+    ranking = ranked(study(slo=slo), [row(request_s=10.0, ttft_s=1.0, step_s=0.1, slo=slo)])
+    assert ranking.rows[0].keeps_slo is kept
+    assert ranking.goodness(0) == (0.1 if kept else -inf)
 
 
 def test_what_costs_nothing_is_cheapest_and_the_first_upgrade() -> None:
@@ -169,11 +177,37 @@ def test_what_costs_nothing_is_cheapest_and_the_first_upgrade() -> None:
         row(request_s=3.0, ttft_s=1.0, step_s=0.1, change="link=x2"),
         row(request_s=2.0, ttft_s=1.0, step_s=0.1, change="vram=x2"),
     ]
-    ranking = RowRanking(of, [judged(of, entry) for entry in rows])
+    ranking = ranked(of, rows)
     assert cheapest(ranking) == (3,) and front(ranking)[0] == 3
     assert [entry.change for entry in upgrades(ranking)] == ["vram=x2", "link=x2"]
 
 
 def test_tokens_after_the_first_are_not_judged_where_there_are_none() -> None:
-    answer = judged(study(slo="ttft=2s,tpot=1ms"), row(request_s=1.0, ttft_s=1.0, step_s=0.1, output_tokens=1))
+    limits = "ttft=2s,tpot=1ms"
+    answer = judged(study(slo=limits), row(request_s=1.0, ttft_s=1.0, step_s=0.1, output_tokens=1, slo=limits))
     assert answer.keeps_slo is True
+
+
+@given(rows=ROWS)
+def test_answers_are_compared_under_the_same_circumstances_only(rows: list[StudyRow]) -> None:
+    """Rows of two lengths, two SLOs and two sets of prices: conclusions are those of each combination by itself."""
+    prices = [{"name": "new", **PRICES}, {"name": "used", "machines": {"a": 300.0, "b": 400.0}}]
+    of = study(prices=prices, slo=["ttft=1s", "ttft=9s"], prompt_tokens=[128, 512])
+    circumstances = list(product((128, 512), ("ttft=1s", "ttft=9s"), ("new", "used")))
+    mixed = [
+        entry.model_copy(update={"prompt_tokens": tokens, "slo": slo, "prices": name})
+        for tokens, slo, name in circumstances
+        for entry in rows
+    ]
+    judged_rows = [judged(of, entry) for entry in mixed]
+    rankings = rankings_of(of, judged_rows)
+    assert [(one.scenario.prompt_tokens, one.scenario.slo, one.scenario.prices) for one in rankings] == circumstances
+    for number, ranking in enumerate(rankings):
+        first = number * len(rows)
+        [alone] = rankings_of(of, judged_rows[first : first + len(rows)])
+        assert [entry.row - first for entry in best_settings(ranking) if entry.row is not None] == [
+            entry.row for entry in best_settings(alone) if entry.row is not None
+        ]
+        assert tuple(row - first for row in cheapest(ranking)) == cheapest(alone)
+        assert tuple(row - first for row in front(ranking)) == front(alone)
+        assert {entry.scenario for entry in (*best_settings(ranking), *upgrades(ranking))} == {number}

@@ -45,8 +45,9 @@ def test_options_replace_what_a_file_says_of_one_part() -> None:
     changed = overridden(content, {"serving_policies": ["neo"], "prices_machines": ["rtx4060-laptop=900"]})
     study = study_of(changed)
     assert study.serving is not None and study.serving.policies == ("neo",)
-    assert study.serving.requests == "synthetic:n=9,rate=1"
-    assert study.prices.machines == {"rtx4060-laptop": 900.0} and study.prices.energy == 0.3
+    assert study.serving.requests == ("synthetic:n=9,rate=1",)
+    [prices] = study.prices
+    assert prices.machines == {"rtx4060-laptop": 900.0} and prices.energy == 0.3
 
 
 def test_every_option_is_of_a_field() -> None:
@@ -63,8 +64,8 @@ def test_every_option_is_of_a_field() -> None:
     [
         ("models: [Qwen3-0.6B]\nmachines: []\n", "machines", "at least 1"),
         ("models: [Qwen3-0.6B]\nmachines: [x]\ncolour: red\n", "colour", "remove the field"),
-        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: .nan}\n", "prices.energy", "finite"),
-        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: -1}\n", "prices.energy", "at least"),
+        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: .nan}\n", "prices.0.energy", "finite"),
+        ("models: [Qwen3-0.6B]\nmachines: [x]\nprices: {energy: -1}\n", "prices.0.energy", "at least"),
         ("models: [Qwen3-0.6B]\nmachines: [{cpu: x, ram: 64 turtles}]\n", "machines.0.ram", "unit"),
         ("models: [Qwen3-0.6B]\nmodels: [Qwen3-8B]\nmachines: [x]\n", None, "duplicate key 'models'"),
         ("models: &a [Qwen3-0.6B]\nmachines: *a\n", None, "anchors"),
@@ -163,6 +164,62 @@ def test_prices_of_nothing_and_requests_of_nobody_are_refused(changes: dict[str,
     with pytest.raises(UsageError) as caught:
         counted(study_of({**SMALL, **changes}))
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"options": {"llama-cpp": {"ngl": 3}}}, "options"),
+        ({"options": {"layer-split": {"ngl": 3}}}, "ngl"),
+        ({"options": {"layer-split": {"kv_offload": [True, "often"]}}}, "kv_offload"),
+        ({"slo": ["ttft=2s", "soon"]}, "slo"),
+        ({"prices": [{"energy": 0.3}, {"energy": 0.4}]}, "prices"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "rate": "4..2"}}, "serving.rate"),
+    ],
+)
+def test_circumstances_and_options_that_there_are_not_are_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        counted(study_of({**SMALL, "strategies": "layer-split", **changes}))
+    assert caught.value.field == field
+
+
+def test_every_combination_of_circumstances_and_options_is_a_question() -> None:
+    study = study_of(
+        {
+            **SMALL,
+            "strategies": ["layer-split", "llama-cpp"],
+            "options": {"llama-cpp": {"ngl": [3, 9], "no_op_offload": True}},
+            "slo": ["ttft=1s", "ttft=2s"],
+            "serving": {
+                "requests": ["synthetic:n=9,rate=1", "synthetic:n=8,rate=1"],
+                "rate": ["1..4", 3],
+                "think": ["1s", "5s"],
+            },
+            "prices": [{"name": "new"}, {"name": "used"}],
+        }
+    )
+    grid = grid_of(study)
+    points = list(grid.points())
+    assert len(points) == len(grid) == 3 * 2 * (2 * 4 * 2) * 2 and len(set(points)) == len(points)
+    assert grid.scenarios == len(points) // 3
+    methods = dict.fromkeys((point.method.strategy, point.method.options) for point in points)
+    assert list(methods) == [
+        ("layer-split", ()),
+        *(("llama-cpp", (("ngl", count), ("no_op_offload", True))) for count in (3, 9)),
+    ]
+
+
+def test_options_of_strategies_are_said_on_the_command_line_too() -> None:
+    given = {"options": ["llama-cpp.ngl=3", "llama-cpp.ngl=9", "layer-split.kv_offload=true"]}
+    options = overridden(SMALL, given)["options"]
+    assert options == {"llama-cpp": {"ngl": [3, 9]}, "layer-split": {"kv_offload": [True]}}
+    with pytest.raises(UsageError, match="not an option with a value"):
+        overridden(SMALL, {"options": ["ngl=3"]})
+
+
+def test_one_of_several_prices_is_not_changed_by_an_option() -> None:
+    with pytest.raises(UsageError, match="the study has several prices"):
+        overridden({**SMALL, "prices": [{"name": "a"}, {"name": "b"}]}, {"prices_energy": 0.3})
 
 
 def test_an_entry_stands_for_a_list_of_one_in_what_is_served_as_well() -> None:
