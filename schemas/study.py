@@ -8,7 +8,7 @@ from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name
 from helmsman.schemas.formats import KvFormat, StoredFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan_question import ComposedMachine, Place, Value
-from helmsman.schemas.serving_question import POLICY, Rate
+from helmsman.schemas.serving_question import MAX_USERS, POLICY, Rate
 
 MOST_LISTED = 10_000
 """The number of entries of one list of a study."""
@@ -25,6 +25,7 @@ WeightFormat = Annotated[Literal[StoredFormat, "native", "q4_k_m"], BeforeValida
 CacheFormat = Annotated[KvFormat, BeforeValidator(_format)]
 OptionValues = Value | Annotated[tuple[Value, ...], Field(min_length=1, max_length=MOST_LISTED)]
 """The value of an option, or several."""
+Users = Annotated[Count, Field(le=MAX_USERS)]
 Counts = Annotated[tuple[Count | RangeText, ...], Field(min_length=1, max_length=MOST_LISTED)]
 """Whole numbers, and ranges of them."""
 
@@ -34,12 +35,14 @@ class StudyServing(Frozen):
     of `policies`.
 
     `think`: times such as `10s` that a user thinks between an answer and the next request: then the number of users is
-    asked too; `rate`: requests a second, for which the number of replicas is asked; `seed`: of what is drawn."""
+    asked too; `rate`: requests a second, or `users` who think, for which the number of replicas is asked; `seed`: of
+    what is drawn."""
 
     requests: Annotated[tuple[Place, ...], Field(min_length=1, max_length=64)]
     policies: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = (POLICY,)
     think: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     rate: Annotated[tuple[Rate | RangeText, ...], Field(max_length=64)] = ()
+    users: Annotated[tuple[Users | RangeText, ...], Field(max_length=64)] = ()
     arrivals: Name | None = None
     limit: Annotated[Count, Field(le=10**9)] | None = None
     seed: Annotated[Index, Field(lt=2**31)] = 0

@@ -23,6 +23,7 @@ class Scenario(Frozen):
     slo: Name | None = None
     requests: Place | None = None
     target_rate: NonNegative | None = None
+    target_users: Count | None = None
     think: Name | None = None
     prices: Name
 

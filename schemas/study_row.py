@@ -35,6 +35,7 @@ class StudyRow(Frozen):
     slo: Name | None = None
     requests: Place | None = Field(default=None, description="that are served")
     target_rate: float | None = Field(default=None, description="requests a second, for which replicas are asked")
+    target_users: int | None = Field(default=None, description="users, for whom replicas are asked")
     think: Name | None = Field(default=None, description="time that a user thinks between requests")
     prices: Name = Field(description="name of the prices")
     status: Status
@@ -69,5 +70,7 @@ class StudyRow(Frozen):
     users_low: float | None = None
     users_high: float | None = None
     users_settled: bool | None = None
-    replicas: int | None = Field(default=None, description="fewest that keep the SLO at the target rate")
+    replicas: int | None = Field(
+        default=None, description="fewest that keep the SLO at the target rate, or for the target users"
+    )
     replicas_settled: bool | None = None

@@ -49,6 +49,9 @@ def _check_serving(study: Study, serving: StudyServing) -> None:
         raise UsageError("what is served is limited by an SLO", field="slo", remedy="write slo: ttft=2s,tpot=100ms")
     for policy in serving.policies:
         checked_options(policy, {})
+    if serving.users and (serving.rate or not serving.think):
+        remedy = "leave `rate` out" if serving.rate else "say how long users think (`think`)"
+        raise UsageError("replicas for users who think", field="serving.users", value=serving.users[0], remedy=remedy)
     for think in serving.think:
         parse_think(think)
     arrivals = None if serving.arrivals is None else parse_arrivals(serving.arrivals)

@@ -31,7 +31,10 @@ def served(plan: Plan, serving: StudyServing, point: StudyPoint) -> Columns:
     columns["served_tokens"] = _tokens(plan, question, columns["rate"])
     if point.served.think is not None:
         loop = {name: value for name, value in question.items() if name != "arrivals"}
-        columns |= _limited("users", lambda: _users(plan, {**loop, "think": point.served.think}))
+        loop["think"] = point.served.think
+        columns |= _limited("users", lambda: _users(plan, loop))
+        if point.served.target_users is not None and columns["users"]:
+            columns |= _limited("replicas", lambda: _replicas(plan, {**loop, "users": point.served.target_users}))
     if point.served.target_rate is not None and columns["rate"]:
         columns |= _limited("replicas", lambda: _replicas(plan, {**question, "rate": point.served.target_rate}))
     return columns

@@ -47,6 +47,7 @@ FLAGS = (
     StudyFlag("--policy", ("serving", "policies"), "NAME", "of serving"),
     StudyFlag("--think", ("serving", "think"), "TIME", "of a user between requests: ask for users"),
     StudyFlag("--rate", ("serving", "rate"), "R|R..S", "requests/s: ask for replicas", number=True),
+    StudyFlag("--users", ("serving", "users"), "N|N..M", "users who think: ask for replicas", number=True),
     StudyFlag("--price", ("prices", "machines"), "NAME=P", "of a machine", mapping=True),
     StudyFlag("--change-price", ("prices", "changes"), "EDIT=P", "of a change", mapping=True),
     StudyFlag("--watts", ("prices", "watts"), "NAME=W", "that a machine draws while it serves", mapping=True),

@@ -20,11 +20,12 @@ EntryT = TypeVar("EntryT")
 
 @dataclass(frozen=True, slots=True)
 class ServedPoint:
-    """Who is served under which `policy`; None: nobody, no `target_rate`, or nobody who thinks."""
+    """Who is served under which `policy`; None: nobody, no target, or nobody who thinks."""
 
     policy: str | None = None
     requests: str | None = None
     target_rate: float | None = None
+    target_users: int | None = None
     think: str | None = None
 
 
@@ -128,7 +129,14 @@ def _methods(study: Study, strategy: str) -> Iterator[StudyMethod]:
 
 def _served(serving: StudyServing) -> tuple[ServedPoint, ...]:
     rates = [value for entry in serving.rate for value in _rates(entry)]
-    lists = (_once(serving.policies), _once(serving.requests), _once(rates) or (None,), _once(serving.think) or (None,))
+    users = _counts(serving.users, "serving.users")
+    lists = (
+        _once(serving.policies),
+        _once(serving.requests),
+        _once(rates) or (None,),
+        users or (None,),
+        _once(serving.think) or (None,),
+    )
     return tuple(ServedPoint(*entries) for entries in product(*lists))
 
 

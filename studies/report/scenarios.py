@@ -36,6 +36,7 @@ def scenario_words(report: StudyReport, scenario: Scenario) -> str:
         "slo": scenario.slo or "no SLO",
         "requests": f"requests {scenario.requests}",
         "target_rate": f"{scenario.target_rate or 0.0:g} requests/s",
+        "target_users": f"{scenario.target_users} users",
         "think": f"thinking {scenario.think}",
         "prices": f"prices: {scenario.prices}",
     }

@@ -48,8 +48,10 @@ def _machines(report: StudyReport) -> Iterator[str]:
 
 
 def _replica_head(report: StudyReport) -> tuple[str, ...]:
-    rate = report.scenarios[0].target_rate
-    return () if rate is None else (f"replicas for {rate:g}/s",)
+    scenario = report.scenarios[0]
+    if scenario.target_users is not None:
+        return (f"replicas for {scenario.target_users} users",)
+    return () if scenario.target_rate is None else (f"replicas for {scenario.target_rate:g}/s",)
 
 
 def _machine(report: StudyReport, setting: BestSetting) -> tuple[str, ...]:

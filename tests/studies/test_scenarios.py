@@ -61,10 +61,12 @@ def test_texts_have_a_section_for_every_combination() -> None:
 
 
 def test_served_circumstances_are_questions_of_their_own() -> None:
-    serving = {"requests": "synthetic:n=20,input=64,output=8,rate=1", "think": ["1s", "20s"]}
+    serving = {"requests": "synthetic:n=20,input=64,output=8,rate=1", "think": ["1s", "20s"], "users": 3000}
     one = {"machines": "epyc9554-cpu", "strategies": "cpu-only", "options": {}, "slo": "ttft=3s", "prices": {}}
     study, engine = study_of({**QUESTIONS, **one, "serving": serving}), Counting()
     report = report_of(study, grid_of(study), engine, None, lambda done, total: None)
     assert engine.points == 2 and [one.think for one in report.scenarios] == ["1s", "20s"]
     hasty, slow = report.rows
     assert (hasty.users or 0) < (slow.users or 0) and hasty.rate == slow.rate
+    assert (hasty.replicas or 0) > (slow.replicas or 0) > 1
+    assert "replicas for 3000 users" in text(report)

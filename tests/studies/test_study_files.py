@@ -175,6 +175,7 @@ def test_prices_of_nothing_and_requests_of_nobody_are_refused(changes: dict[str,
         ({"slo": ["ttft=2s", "soon"]}, "slo"),
         ({"prices": [{"energy": 0.3}, {"energy": 0.4}]}, "prices"),
         ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "rate": "4..2"}}, "serving.rate"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "users": 4}}, "serving.users"),
     ],
 )
 def test_circumstances_and_options_that_there_are_not_are_refused(changes: dict[str, Any], field: str) -> None:
