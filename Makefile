@@ -7,7 +7,7 @@ NATIVE_FILES := $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*/*.h csrc/*/*/*.cpp)
 # pip compiles no bytecode: Python does so for the modules that are imported, a small part of all packages.
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-hostile checks lint types layers unit coverage nightly arm64 sanitize wheel schemas clean
+.PHONY: demo test test-hostile checks lint types layers unit coverage nightly arm64 sanitize wheel schemas docs docs-serve clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
@@ -65,6 +65,15 @@ wheel:
 
 schemas: $(STAMP)
 	$(BIN)/python -m helmsman.schemas.generate
+
+# The site, in build/site: pages of docs/ and those that are made of the code. A broken link is an error.
+docs: $(STAMP)
+	$(BIN)/python -m docs.generator
+	$(BIN)/python -m zensical build --strict --clean --config-file build/zensical.toml
+
+# The same at http://127.0.0.1:8000, where it can be searched.
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 # What Helm and its extras need, a line each; but Ray, whose interface tests stand in for.
 REQUIREMENTS := import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \

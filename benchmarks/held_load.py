@@ -20,11 +20,12 @@ from pathlib import Path
 from benchmarks.crowd import Crowd, Kinds, Tally
 from benchmarks.machine import print_machine
 from benchmarks.virtual_engine import VirtualEngine
+from helmsman.service.http.bodies import BodyLimits
+from helmsman.service.http.listening import listen
 from helmsman.service.inference.admission import Bounds
-from helmsman.service.inference.bodies import BodyLimits
 from helmsman.service.inference.generation import EngineCapacity
 from helmsman.service.inference.jobs import ServedModel
-from helmsman.service.inference.server import listen, serve
+from helmsman.service.inference.server import serve
 from helmsman.service.inference.service import Options
 
 OPTIONS = Options(Bounds(requests=2000, tokens=10**7), BodyLimits(seconds=2.0), stall_s=2.0, idle_s=2.0, grace_s=5.0)

@@ -8,35 +8,45 @@ from helmsman.schemas.base import Document
 from helmsman.schemas.bench import Bench
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
+from helmsman.schemas.comparison_question import ComparisonQuestion
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.gate_acceptance import GateAcceptance
 from helmsman.schemas.gate_case import GateCase
 from helmsman.schemas.gate_history import GateEntry, HistoryManifest
 from helmsman.schemas.gate_report import GateReport
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.job import PlannerJob, PlannerJobs
 from helmsman.schemas.listing import Listing
 from helmsman.schemas.longest_context import LongestContext
 from helmsman.schemas.made_checkpoint import MadeCheckpoint
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan_answer import PlanAnswer
 from helmsman.schemas.plan_question import PlanQuestion
+from helmsman.schemas.planner_question import PlannerQuestion
+from helmsman.schemas.problem import Problem
 from helmsman.schemas.replay_report import ReplayReport
 from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.served_table import ServedInfo
 from helmsman.schemas.server_ready import ServerReady
+from helmsman.schemas.service_health import ServiceHealth
 from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport, ServingSweep
 from helmsman.schemas.serving_question import ServingQuestion
+from helmsman.schemas.simulation_answer import SimulationAnswer
+from helmsman.schemas.simulation_question import SimulationQuestion
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_report import StudyReport
 from helmsman.schemas.trace import TraceInfo
+from helmsman.schemas.web_ready import WebReady
 from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
     "bench": Bench,
     "check": CheckReport,
     "comparison": Comparison,
+    "comparison-question": ComparisonQuestion,
     "explanation": Explanation,
     "gate-acceptance": GateAcceptance,
     "gate-case": GateCase,
@@ -44,26 +54,35 @@ DOCUMENTS: dict[str, type[Document]] = {
     "gate-manifest": HistoryManifest,
     "gate-report": GateReport,
     "hardware": Hardware,
+    "job": PlannerJob,
+    "job-list": PlannerJobs,
     "listing": Listing,
     "longest-context": LongestContext,
     "made-checkpoint": MadeCheckpoint,
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,
+    "plan-answer": PlanAnswer,
     "plan-question": PlanQuestion,
+    "planner-question": PlannerQuestion,
+    "problem": Problem,
     "replay": ReplayReport,
     "run": RunReport,
     "served": ServedInfo,
     "served-comparison": ServedComparison,
     "server-ready": ServerReady,
+    "service-health": ServiceHealth,
     "serving": ServingReport,
     "serving-capacity": ServingCapacity,
     "serving-count": ServingCount,
     "serving-question": ServingQuestion,
     "serving-sweep": ServingSweep,
+    "simulation-answer": SimulationAnswer,
+    "simulation-question": SimulationQuestion,
     "study": Study,
     "study-report": StudyReport,
     "trace": TraceInfo,
+    "web-ready": WebReady,
     "workload": Workload,
 }
 FOLDER = Path(__file__).parent / "json"

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.generation import EngineCapacity, Job
-from helmsman.service.inference.refusals import RefusedError
 
 _REMEMBERED = 32
 _LONGEST_RETRY = 60

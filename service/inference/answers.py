@@ -4,8 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.openai_requests import GenerationRequest
-from helmsman.service.inference.refusals import RefusedError
+from helmsman.service.inference.refusals import refusal_body
 from helmsman.service.inference.replies import Piece
 
 DONE = b"data: [DONE]\n\n"
@@ -66,7 +67,7 @@ class RequestAnswer:
 
     def failing(self, problem: RefusedError) -> bytes:
         """Return the events that end a stream that cannot go on."""
-        return _event(problem.body) + DONE
+        return _event(refusal_body(problem)) + DONE
 
     def _document(self, choice: dict[str, Any] | None, suffix: str) -> dict[str, Any]:
         kind = f"chat.completion{suffix}" if self.chat else "text_completion"

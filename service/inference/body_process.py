@@ -22,7 +22,7 @@ from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.read import parse_document
-from helmsman.service.inference.refusals import RefusedError
+from helmsman.service.http.refusals import RefusedError
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 

@@ -1,10 +1,13 @@
-"""Connections without a request: those that stay so for too long are closed, whatever they still have to read."""
+"""Connections of an aiohttp server without a request: those that stay so for too long are closed, whatever they still
+have to read."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+
+from helmsman.service.http.idle_connections import IdleConnections
 
 _LOOK_S = 1.0
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -17,9 +20,8 @@ class Connections:
     for the rest of a first head, and for who reads what was buffered when a handler returned."""
 
     def __init__(self, idle_s: float) -> None:
-        self._idle_s = idle_s
+        self._idle = IdleConnections[Any](idle_s)
         self._busy: set[Any] = set()
-        self._since: dict[Any, float] = {}
 
     @property
     def middleware(self) -> Any:
@@ -32,23 +34,18 @@ class Connections:
                 return await handler(request)
             finally:
                 self._busy.discard(request.protocol)
-                self._since.pop(request.protocol, None)
+                self._idle.busy(request.protocol)
 
         return note
 
     async def watch(self, server: web.Server) -> None:
         """Close what idles. Runs until it is cancelled."""
         while True:
-            await asyncio.sleep(min(_LOOK_S, self._idle_s / 2))
+            await asyncio.sleep(min(_LOOK_S, self._idle.idle_s / 2))
             self.sweep(server, asyncio.get_running_loop().time())
 
     def sweep(self, server: web.Server, now: float) -> None:
         """Close what idles at `now`, seconds of the loop's clock."""
-        self._since = {
-            connection: self._since.get(connection, now)
-            for connection in server.connections
-            if connection not in self._busy
-        }
-        for connection, since in self._since.items():
-            if now - since > self._idle_s and connection.transport is not None:
+        for connection in self._idle.overdue(server.connections, self._busy.__contains__, now):
+            if connection.transport is not None:
                 connection.transport.abort()

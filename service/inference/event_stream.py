@@ -4,8 +4,8 @@ import asyncio
 
 from aiohttp import web
 
+from helmsman.service.http.refusals import RefusedError, StalledError
 from helmsman.service.inference.answers import RequestAnswer
-from helmsman.service.inference.refusals import RefusedError, StalledError
 from helmsman.service.inference.running_request import RunningRequest
 
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}

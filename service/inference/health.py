@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.generation import Generator
-from helmsman.service.inference.refusals import RefusedError
 
 State = Literal["ok", "faulted", "stopping"]
 

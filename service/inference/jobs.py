@@ -9,10 +9,11 @@ from helmsman.executor.text.chat_template import PLAIN_STOPS
 from helmsman.executor.text.template_process import Renderer
 from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.errors import BadInputError
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.body_process import BodyProcess
 from helmsman.service.inference.generation import EngineCapacity, Job
 from helmsman.service.inference.openai_requests import ChatRequest, CompletionRequest, GenerationRequest
-from helmsman.service.inference.refusals import RefusedError, refused
+from helmsman.service.inference.refusals import refused
 
 _AT_ONCE = 4096
 """Characters that are tokenised in the loop; more take milliseconds, apart."""

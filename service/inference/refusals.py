@@ -1,9 +1,9 @@
-"""The error that a request is refused with: a status, and OpenAI's error object."""
+"""Refusals as OpenAI's error objects, and the errors of the library as refusals."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from helmsman.schemas.errors import HelmError
+from helmsman.service.http.refusals import RefusedError
 
 _TYPES = {
     401: "authentication_error",
@@ -16,35 +16,9 @@ _TYPES = {
 }
 
 
-class RefusedError(Exception):
-    """A request that is not answered as asked.
-
-    `reason`: one of a few words, which metrics count by; `param`: the field at fault; `retry_s`: when to come again."""
-
-    def __init__(
-        self, status: int, reason: str, message: str, *, param: str | None = None, retry_s: int | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.reason, self.message, self.param, self.retry_s = status, reason, message, param, retry_s
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Return the headers beside the body."""
-        if self.status == 401:
-            return {"WWW-Authenticate": "Bearer"}
-        return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """OpenAI's error object."""
-        return error_body(self.status, self.message, self.reason, self.param)
-
-
-class StalledError(RefusedError):
-    """A reader took nothing for too long; the connection is gone."""
-
-    def __init__(self) -> None:
-        super().__init__(503, "slow_reader", "what was generated was not read in time")
+def refusal_body(problem: RefusedError) -> dict[str, Any]:
+    """Return OpenAI's error object of a refusal."""
+    return error_body(problem.status, problem.message, problem.reason, problem.param)
 
 
 def error_body(status: int, message: str, code: str, param: str | None = None) -> dict[str, Any]:

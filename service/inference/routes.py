@@ -8,12 +8,14 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from helmsman.service.http.refusals import RefusedError
+from helmsman.service.inference.access import access_middleware, page_signal
 from helmsman.service.inference.answers import RequestAnswer
 from helmsman.service.inference.connections import Connections
 from helmsman.service.inference.event_stream import stream
 from helmsman.service.inference.jobs import TextJob, chat, completion
 from helmsman.service.inference.openai_requests import ChatRequest, CompletionRequest, GenerationRequest
-from helmsman.service.inference.refusals import RefusedError, error_body
+from helmsman.service.inference.refusals import error_body, refusal_body
 from helmsman.service.inference.replies import Piece
 from helmsman.service.inference.running_request import RunningRequest
 from helmsman.service.inference.service import Service
@@ -26,8 +28,8 @@ def application(service: Service, connections: Connections) -> web.Application:
     """Return the service as an aiohttp application."""
     routes = Routes(service)
     access = service.options.access
-    app = web.Application(middlewares=[_refusals(service), access.middleware, connections.middleware])
-    app.on_response_prepare.append(access.tell_page)
+    app = web.Application(middlewares=[_refusals(service), access_middleware(access), connections.middleware])
+    app.on_response_prepare.append(page_signal(access))
     app.router.add_post("/v1/completions", routes.completions)
     app.router.add_post("/v1/chat/completions", routes.chat_completions)
     app.router.add_get("/v1/models", routes.models)
@@ -115,7 +117,7 @@ def _refusals(service: Service) -> Any:
             return await _bounded(request, handler)
         except RefusedError as problem:
             service.metrics.rejected(problem.reason)
-            return _json(problem.body, problem.status, problem.headers)
+            return _json(refusal_body(problem), problem.status, problem.headers)
         except web.HTTPException as problem:
             return _json(error_body(problem.status, problem.reason, "http"), problem.status, _allowed(problem))
 

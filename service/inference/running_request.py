@@ -4,12 +4,12 @@ import time
 from collections.abc import AsyncIterator
 
 from helmsman.executor.text.tokenizer import Text
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.answers import Usage
 from helmsman.service.inference.delivery import Delivery, Mailbox, TimedTokens
 from helmsman.service.inference.generation import Generator
 from helmsman.service.inference.jobs import TextJob
 from helmsman.service.inference.metrics import Metrics, RequestOutcome
-from helmsman.service.inference.refusals import RefusedError
 from helmsman.service.inference.replies import Finish, Piece, Reply
 
 

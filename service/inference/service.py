@@ -7,16 +7,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
-from helmsman.service.inference.access import Access
+from helmsman.service.http.access import Access
+from helmsman.service.http.bodies import BodyLimits
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.admission import Admission, Bounds
-from helmsman.service.inference.bodies import Bodies, BodyLimits
+from helmsman.service.inference.bodies import Bodies
 from helmsman.service.inference.body_process import BodyProcess
 from helmsman.service.inference.delivery import Mailbox
 from helmsman.service.inference.generation import Generator
 from helmsman.service.inference.health import Health
 from helmsman.service.inference.jobs import ServedModel, TextJob
 from helmsman.service.inference.metrics import Metrics
-from helmsman.service.inference.refusals import RefusedError, refused
+from helmsman.service.inference.refusals import refused
 from helmsman.service.inference.running_request import RunningRequest
 
 

@@ -4,9 +4,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
 
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`((?:[\w-]+/)+[\w.-]+\.(?:py|pyi|h|cpp|json))`")
@@ -19,9 +21,12 @@ def linked(page: Path) -> Iterator[Path]:
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    found = set(linked(ROOT / "README.md"))
-    wanted = [*PAGES, *(ROOT / f"{name}.md" for name in ("DESIGN", "CHANGELOG", "SECURITY"))]
-    assert not [path.name for path in wanted if path not in found]
+    """Pages in folders have one that leads to them."""
+    from_readme = set(linked(ROOT / "README.md"))
+    top = [*DOCS.glob("*.md"), *(ROOT / f"{name}.md" for name in ("DESIGN", "CHANGELOG", "SECURITY"))]
+    assert not [path.name for path in top if path not in from_readme]
+    found = from_readme.union(*(linked(path) for path in PAGES if path.name == "index.md"))
+    assert not [path.name for path in PAGES if path not in found]
 
 
 def test_links_lead_to_files() -> None:
@@ -41,3 +46,12 @@ def test_the_glossary_is_in_order() -> None:
     words = re.findall(r"^\| ([^|]+?) \|.*\| `", table, re.MULTILINE)
     assert len(words) > 50
     assert words == sorted(words, key=str.casefold)
+
+
+def test_what_to_cite_is_this_version() -> None:
+    import helmsman
+
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    assert (cited["version"], cited["license"], cited["type"]) == (helmsman.__version__, "Apache-2.0", "software")
+    assert len(cited["references"]) == 5

@@ -17,10 +17,11 @@ from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.plan import LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
+from helmsman.service.http.listening import address, listen
 from helmsman.service.inference.generation import Generator
 from helmsman.service.inference.jobs import ServedModel
 from helmsman.service.inference.open_generator import open_generator
-from helmsman.service.inference.server import address, listen, serving
+from helmsman.service.inference.server import serving
 
 MODEL = small_model("qwen3")
 PLAN = make_plan(

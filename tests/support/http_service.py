@@ -19,9 +19,10 @@ from helmsman.executor.checkpoint.tokenizer import tokenizer_json
 from helmsman.executor.text.chat_template import ChatTemplate
 from helmsman.executor.text.template_process import Renderer
 from helmsman.executor.text.tokenizer import Text
+from helmsman.service.http.listening import address, listen
 from helmsman.service.inference.admission import Bounds
 from helmsman.service.inference.jobs import ServedModel
-from helmsman.service.inference.server import address, listen, serving
+from helmsman.service.inference.server import serving
 from helmsman.service.inference.service import Options, Service
 
 MODEL = small_model("llama").model_copy(update={"eos": (300,), "vocab": 320})

@@ -1,4 +1,4 @@
-"""Arguments of helm-serve about who may ask, and the key that helm-bench-serve asks with."""
+"""Arguments of helm-serve and helm-web about who may ask, and the key that helm-bench-serve asks with."""
 
 import argparse
 import os
@@ -11,19 +11,23 @@ from helmsman.schemas.errors import BadInputError, UsageError
 if TYPE_CHECKING:
     import ssl
 
-    from helmsman.service.inference.access import Access
+    from helmsman.service.http.access import Access
 
 KEY_VARIABLE = "HELM_API_KEY"
 _KEYS_LIMIT = 2**16
 """Bytes of a file of keys."""
 
 
-def add_access_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the group of arguments that `access_of` and `encryption_of` read."""
+def add_access_arguments(parser: argparse.ArgumentParser, anonymous: bool = True) -> None:
+    """Add the group of arguments that `access_of` and `encryption_of` read; `anonymous`: one of them lets everybody
+    ask."""
     add = parser.add_argument_group("who may ask").add_argument
     add_key_arguments(add, "that requests must have one of, as 'Authorization: Bearer KEY'")
-    anonymous = "serve without a key where other machines can reach it, too"
-    add("--allow-anonymous", action="store_true", help=anonymous)
+    if anonymous:
+        everybody = "serve without a key where other machines can reach it, too"
+        add("--allow-anonymous", action="store_true", help=everybody)
+    else:
+        parser.set_defaults(allow_anonymous=None)
     host = "a name by which requests may call this server, beside localhost and addresses"
     add("--allow-host", action="append", default=[], metavar="NAME", help=host)
     origin = "pages that may ask from a browser, as https://example.org; those of this machine may"
@@ -68,16 +72,14 @@ def _lines(path: Path) -> list[str]:
 
 def access_of(args: argparse.Namespace) -> "Access":
     """Who may ask. Raises UsageError where other machines could without a key, and nobody said so."""
-    from helmsman.service.inference.access import Access, is_loopback, name_in
+    from helmsman.service.http.access import Access, is_loopback, name_in
 
     keys = keys_of(args)
     if not keys and not args.allow_anonymous and not is_loopback(args.host):
-        raise UsageError(
-            "other machines could ask without a key",
-            field="--host",
-            value=args.host,
-            remedy="give --api-key-file, or --allow-anonymous where something before it knows who asks",
-        )
+        remedy = "give --api-key-file"
+        if args.allow_anonymous is not None:
+            remedy += ", or --allow-anonymous where something before it knows who asks"
+        raise UsageError("other machines could ask without a key", field="--host", value=args.host, remedy=remedy)
     hosts = {name_in(name) for name in args.allow_host}
     if "" in hosts:
         raise UsageError(
@@ -100,7 +102,7 @@ def _origin(text: str) -> str:
 
 def encryption_of(args: argparse.Namespace) -> "ssl.SSLContext | None":
     """TLS, where it is asked for. Raises BadInputError for files that cannot be used."""
-    from helmsman.service.inference.server import encryption
+    from helmsman.service.http.listening import encryption
 
     if args.tls_cert is None:
         if args.tls_key is not None:

@@ -100,8 +100,9 @@ def execute(args: argparse.Namespace) -> int:
 
     from helmsman.cli.open_files import allow_connections
     from helmsman.cli.serving_setup import setting_of
+    from helmsman.service.http.listening import listen
     from helmsman.service.inference.open_generator import open_generator
-    from helmsman.service.inference.server import listen, serve
+    from helmsman.service.inference.server import serve
 
     _check(args)
     access, tls = access_of(args), encryption_of(args)
@@ -162,8 +163,8 @@ def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":
 
 
 def _options(args: argparse.Namespace, capacity: "EngineCapacity") -> "Options":
+    from helmsman.service.http.bodies import BodyLimits
     from helmsman.service.inference.admission import Bounds
-    from helmsman.service.inference.bodies import BodyLimits
     from helmsman.service.inference.service import Options
 
     bounds = Bounds(capacity.sequences + args.queue, int(args.promise * capacity.kv_tokens))

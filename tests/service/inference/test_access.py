@@ -14,8 +14,9 @@ from http_service import OPTIONS, Site, on_site, served
 
 from helmsman.cli.access_arguments import KEY_VARIABLE, access_of, add_access_arguments, encryption_of, keys_of
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.service.inference.access import Access, is_loopback
-from helmsman.service.inference.server import address, listen, serving
+from helmsman.service.http.access import Access, is_loopback
+from helmsman.service.http.listening import address, listen
+from helmsman.service.inference.server import serving
 
 ASKED = {"prompt": "a", "max_tokens": 2}
 KEYS = ("one-key", "another")

@@ -9,9 +9,9 @@ import pytest
 from benchmarks.virtual_engine import ROOM, VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference.admission import Admission, Bounds
 from helmsman.service.inference.generation import Job
-from helmsman.service.inference.refusals import RefusedError
 
 JOB = Job(prompt=(1,) * 20, max_tokens=20)
 

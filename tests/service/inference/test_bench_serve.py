@@ -20,8 +20,8 @@ from http_service import OPTIONS, background
 
 from helmsman.cli import bench_serve
 from helmsman.schemas.served_table import FINISHED, read_served
-from helmsman.service.inference.access import Access
-from helmsman.service.inference.server import address, listen
+from helmsman.service.http.access import Access
+from helmsman.service.http.listening import address, listen
 
 Command = Callable[..., tuple[int, str, str]]
 LINE = "synthetic:n=12,input=20,output=10,rate=100"

@@ -13,10 +13,10 @@ from tokenizers.pre_tokenizers import Split
 from helmsman.executor.text.tokenizer import Text
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import parse_document
+from helmsman.service.http.refusals import RefusedError
 from helmsman.service.inference import body_process
 from helmsman.service.inference.body_process import BodyProcess
 from helmsman.service.inference.openai_requests import CompletionRequest
-from helmsman.service.inference.refusals import RefusedError
 
 ResultT = TypeVar("ResultT")
 

@@ -9,7 +9,8 @@ from aiohttp import ClientConnectorError, ClientSession
 from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site, served
 
-from helmsman.service.inference.server import address, listen, serving
+from helmsman.service.http.listening import address, listen
+from helmsman.service.inference.server import serving
 
 LONG = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True}
 

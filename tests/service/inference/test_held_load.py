@@ -10,8 +10,8 @@ from benchmarks.held_load import Server, held, quantile
 from benchmarks.virtual_engine import ROOM, VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
+from helmsman.service.http.bodies import BodyLimits
 from helmsman.service.inference.admission import Bounds
-from helmsman.service.inference.bodies import BodyLimits
 
 SOME = Kinds(streaming=60, whole=20, stalling=20, leaving=40, large=20, garbage=20, silent=20, patience_s=0.3)
 QUICK = replace(

@@ -23,12 +23,12 @@ from helmsman.schemas.served_table import (
     read_served,
     write_served,
 )
+from helmsman.service.http.listening import address, listen
 from helmsman.service.inference.load.client import RequestRecord, observe
 from helmsman.service.inference.load.prompts import id_prompts, word_prompts
 from helmsman.service.inference.load.replay import replay
 from helmsman.service.inference.load.replay_table import table_of_replay
 from helmsman.service.inference.load.request_form import RequestForm
-from helmsman.service.inference.server import address, listen
 
 INFO = ServedInfo(source="measured", policy="neo", requests="here")
 

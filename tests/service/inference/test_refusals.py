@@ -9,7 +9,7 @@ import pytest
 from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
-from helmsman.service.inference.bodies import BodyLimits
+from helmsman.service.http.bodies import BodyLimits
 from helmsman.service.inference.service import Options
 
 COMPLETIONS = "/v1/completions"

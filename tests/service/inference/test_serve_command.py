@@ -22,8 +22,8 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.read import read_document
 from helmsman.schemas.server_ready import ServerReady
+from helmsman.service.http.listening import listen
 from helmsman.service.inference import open_generator
-from helmsman.service.inference.server import listen
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -1,0 +1,64 @@
+"""The planner service's answer to a question: the plan, its speed, and what people are told about it."""
+
+from typing import ClassVar, Literal
+
+from helmsman.schemas.base import Document, Frozen, Index, Name, version
+from helmsman.schemas.comparison import Speed
+from helmsman.schemas.plan import Derived, Plan, Total
+
+
+class BlockRun(Frozen):
+    """Neighbouring blocks of a model that are placed alike: `layers` first to last, a `letter` for them as in the strip
+    that helm-plan prints, the `place` where they compute, and `how`: `resident`, `streamed` to where they compute, or
+    `shared` by several devices."""
+
+    letter: str
+    place: Name
+    how: Literal["resident", "streamed", "shared"]
+    layers: tuple[Index, Index]
+
+
+class RunnerUp(Frozen):
+    """A candidate that fits and is slower, with the seconds of its objective."""
+
+    label: str
+    seconds: Derived
+
+
+class Rejected(Frozen):
+    """A candidate that does not fit, with the seconds of its objective if it did, and the bytes that memories lack."""
+
+    label: str
+    seconds: Derived
+    lacks: dict[Name, Total]
+
+
+class EngineSetting(Frozen):
+    """The flags with which another engine does what the plan says."""
+
+    engine: Name
+    command: str
+
+
+class PlanAnswer(Document):
+    """A plan and what is known about it.
+
+    `text`: what helm-plan prints; `in_short`: its sentence; `blocks`: the strip of blocks in decode steps,
+    `prompt_blocks` in prompts where that differs; `memory_names`: what people call the machine's memories, by their
+    names in its record; `unused`: devices that the plan has no use for, and why; `settings`: flags that make another
+    engine do the same, where these are known."""
+
+    byte_limit: ClassVar[int] = 32 * 2**20
+    schema_id: Literal["helm.plan-answer/1"] = version("helm.plan-answer/1")
+    plan: Plan
+    speed: Speed
+    text: str
+    in_short: str
+    blocks: tuple[BlockRun, ...]
+    prompt_blocks: tuple[BlockRun, ...] = ()
+    memory_names: dict[Name, str]
+    runner_ups: tuple[RunnerUp, ...]
+    rejected: tuple[Rejected, ...]
+    unused: tuple[str, ...]
+    warnings: tuple[str, ...]
+    settings: tuple[EngineSetting, ...]

@@ -1,0 +1,103 @@
+"""A planning question to the planner service: names of the catalogue, or documents themselves, and never a file of the
+server."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Words, version
+from helmsman.schemas.formats import KvFormat, Precision, StoredFormat, format_named
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
+from helmsman.schemas.plan_question import ComposedMachine, Value
+
+MOST_CHANGES = 64
+"""The number of changes of one machine: there are seven kinds, and a figure may be changed again."""
+
+
+def _model_form(value: object) -> str | None:
+    """Return the form in which a model is given; None for what is neither."""
+    if isinstance(value, str):
+        return "(name)"
+    return "(document)" if isinstance(value, dict | Model) else None
+
+
+def _machine_form(value: object) -> str | None:
+    """Return the form in which a machine is given; None for what is none of them."""
+    if isinstance(value, str):
+        return "(name)"
+    if isinstance(value, ChangedMachine) or (isinstance(value, dict) and "base" in value):
+        return "(changed)"
+    return _part_form(value)
+
+
+def _part_form(value: object) -> str | None:
+    """Return the form of a machine as it is: parts have a CPU, documents a schema."""
+    if isinstance(value, str):
+        return "(name)"
+    if isinstance(value, ComposedMachine) or (isinstance(value, dict) and "cpu" in value):
+        return "(parts)"
+    return "(document)" if isinstance(value, dict | Hardware) else None
+
+
+ModelChoice = Annotated[
+    Annotated[Name, Tag("(name)")] | Annotated[Model, Tag("(document)")],
+    Discriminator(_model_form, "choice_type", "neither a name nor a Model document"),
+]
+"""A name of the catalogue, or a Model document."""
+
+PlainMachine = Annotated[
+    Annotated[Name, Tag("(name)")]
+    | Annotated[ComposedMachine, Tag("(parts)")]
+    | Annotated[Hardware, Tag("(document)")],
+    Discriminator(_part_form, "choice_type", "neither a name nor parts nor a Hardware document"),
+]
+"""A name of the catalogue, parts, or a Hardware document."""
+
+
+class ChangedMachine(Frozen):
+    """A machine after `changes`, one after the other: `vram=12GB`, `dram_bw=x1.5`, `link=pcie4x8`, `+1 gpu`, and the
+    like, as helm-whatif reads them."""
+
+    base: PlainMachine
+    changes: Annotated[tuple[Words, ...], Field(min_length=1, max_length=MOST_CHANGES)]
+
+
+MachineChoice = Annotated[
+    Annotated[Name, Tag("(name)")]
+    | Annotated[ComposedMachine, Tag("(parts)")]
+    | Annotated[Hardware, Tag("(document)")]
+    | Annotated[ChangedMachine, Tag("(changed)")],
+    Discriminator(_machine_form, "choice_type", "neither a name nor parts nor a Hardware document nor a changed one"),
+]
+"""A name of the catalogue, parts, a Hardware document, or one of these with something changed."""
+
+
+def _format(value: object) -> object:
+    return format_named(value) if isinstance(value, str) else value
+
+
+class PlannerQuestion(Document):
+    """What is to be planned: the fields of a `helm.plan-question/1`, with a model and a machine that no file has to be
+    read for. A record of `helm-profile` goes into `hardware` as it is."""
+
+    schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")
+    model: ModelChoice
+    hardware: MachineChoice
+    vram_available: Bytes | None = None
+    ram_available: Bytes | None = None
+    activations: Literal["auto"] | Precision = "auto"
+    prompt_tokens: Count = 128
+    output_tokens: Count = 128
+    context: Count | None = None
+    prefix_tokens: Index = 0
+    batch: Count | Literal["max", "best"] = 1
+    batches: Count | Literal["best"] = 1
+    format: Annotated[Literal[StoredFormat, "q4_k_m"] | None, BeforeValidator(_format)] = None
+    kv_format: Annotated[KvFormat, BeforeValidator(_format)] = "f16"
+    strategy: Name = "best"
+    options: Annotated[dict[Name, Value], Field(max_length=64)] = Field(default_factory=dict)
+    objective: Objective = DEFAULT_OBJECTIVE
+    corrections: bool = True
+    l3_blend: bool = False

@@ -1,0 +1,1 @@
+"""Worker processes that compute answers, one question at a time each, and can be ended at any moment."""

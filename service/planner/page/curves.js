@@ -1,0 +1,182 @@
+/** Curves: what longer prompts and more requests at a time do to speed, and which settings nothing beats in both. */
+
+import { ask } from "./api.js";
+import { chart } from "./chart.js";
+import { fill, h } from "./dom.js";
+import { number, seconds, tokens } from "./numbers.js";
+import { Panel } from "./panel.js";
+import { QUICK, asked } from "./question.js";
+import { methodName } from "./words.js";
+
+const PROMPTS = [128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
+const PLACES = ["prompts", "first", "batches", "front"];
+/** Methods whose settings are compared in the front: more of them would take minutes. */
+const COMPARED = ["layer-split", "llama-cpp", "vllm", "flexgen"];
+const MOST_BATCH = 64;
+
+/** @returns {{panel: Panel, show: (answer: any) => void}} */
+export function curvesPanel() {
+  let answer = null;
+  const panel = new Panel("curves", async (question, signal, said) => {
+    if (panel.body.querySelector("[data-curve]") === null) {
+      fill(
+        panel.body,
+        h(
+          "div",
+          { class: "charts" },
+          PLACES.map((name) =>
+            h("div", { class: "chart-place", dataset: { curve: name } }, h("p", { class: "empty" }, "…")),
+          ),
+        ),
+      );
+    }
+    const [prompts, first, batches, front] = PLACES.map((name) => panel.body.querySelector(`[data-curve="${name}"]`));
+    const most = answer.plan.model.max_context - Number(question.answer);
+    const byPrompt = await sweep(
+      withOwn(PROMPTS, question.prompt).filter((size) => size <= most),
+      question,
+      signal,
+      (text) => said(`a prompt of ${text} tokens…`),
+    );
+    fill(prompts, speedByPrompt(byPrompt, question));
+    fill(first, firstByPrompt(byPrompt, question));
+    said("more requests at a time…");
+    const points = await larger(question, signal, said);
+    fill(batches, speedByBatch(points, question));
+    fill(front, frontOf(points));
+  });
+  return {
+    panel,
+    show: (now) => {
+      answer = now;
+    },
+  };
+}
+
+/** Ask about one prompt after the other until one does not fit: longer ones would not either. Comparisons tell of misfits
+ *  as answers, where plans refuse. */
+async function sweep(prompts, question, signal, said) {
+  const rows = [];
+  for (const prompt of prompts) {
+    said(tokens(prompt));
+    const its = asked({ ...question, prompt, context: prompt + Number(question.answer) }, QUICK);
+    const table = await ask("v1/comparisons", { question: its, strategies: [QUICK, "llama-cpp"] }, { signal });
+    const row = table.rows.find((one) => one.strategy === QUICK);
+    if (row.verdict !== "fits") return { rows, end: prompt };
+    rows.push({ value: prompt, speed: row.planned.speed });
+  }
+  return { rows, end: null };
+}
+
+const withOwn = (values, own) =>
+  [...new Set([...values, Number(own)])].filter((value) => value > 0).sort((one, other) => one - other);
+
+const why = (end, words) => (end === null ? "" : ` From ${words(end)} on it does not fit.`);
+
+function interval(rows, part, words) {
+  const values = (end) => rows.map(({ speed }) => speed[part][end]);
+  return {
+    series: [
+      { words, values: values("mid"), ink: 0 },
+      { words: "at most", values: values("high"), kind: "edge", ink: 0 },
+      { words: "at least", values: values("low"), kind: "edge", ink: 0 },
+    ],
+    bands: [[1, 2]],
+  };
+}
+
+function speedByPrompt({ rows, end }, question) {
+  return chart({
+    title: "Speed, with a longer conversation",
+    about: `Tokens a second by tokens of the prompt; room for prompt and answer.${why(end, tokens)}`,
+    x: rows.map(({ value }) => value),
+    xWords: "tokens of prompt",
+    xText: tokens,
+    yText: number,
+    logX: true,
+    mark: Number(question.prompt),
+    ...interval(rows, "decode_rate", "tokens/s"),
+  });
+}
+
+function firstByPrompt({ rows, end }, question) {
+  return chart({
+    title: "Wait for the first token",
+    about: `Until the prompt is read, by its tokens.${why(end, tokens)}`,
+    x: rows.map(({ value }) => value),
+    xWords: "tokens of prompt",
+    xText: tokens,
+    yText: seconds,
+    logX: true,
+    logY: true,
+    mark: Number(question.prompt),
+    ...interval(rows, "ttft", "first token after"),
+  });
+}
+
+/** Plans for one, two, four .. requests at a time, by methods that answer soon. */
+async function larger(question, signal, said) {
+  const body = {
+    question: asked({ ...question, batch: 1 }, "best"),
+    strategies: COMPARED,
+    most: Math.max(MOST_BATCH, Number(question.batch)),
+  };
+  const { points } = await ask("v1/comparisons", body, {
+    signal,
+    onJob: (job) =>
+      said(job.total > 1 ? `more requests at a time: ${job.done} of ${job.total}…` : "more requests at a time…"),
+  });
+  return points;
+}
+
+function speedByBatch(points, question) {
+  const rows = points
+    .filter(({ strategy }) => strategy === QUICK)
+    .map(({ batch, planned }) => ({ value: batch, speed: planned.speed }));
+  const last = rows.at(-1)?.value ?? 0;
+  const all = interval(rows, "decode_rate", "all together");
+  const one = rows.map(({ value, speed }) => speed.decode_rate.mid / value);
+  return chart({
+    title: "Speed, with more requests at a time",
+    about: `Tokens a second of all together, and of each.${why(last < MOST_BATCH ? 2 * last : null, String)}`,
+    x: rows.map(({ value }) => value),
+    xWords: "at a time",
+    xText: String,
+    yText: number,
+    logX: true,
+    mark: Number(question.batch),
+    series: [...all.series, { words: "each of them", values: one, ink: 1 }],
+    bands: all.bands,
+  });
+}
+
+function frontOf(points) {
+  const rows = points
+    .map((point) => ({ ...point, time: point.planned.speed.request.mid, rate: point.planned.speed.rate.mid }))
+    .sort((one, other) => one.time - other.time);
+  const methods = COMPARED.filter((name) => rows.some((row) => row.strategy === name));
+  const series = methods.map((name, ink) => ({
+    words: methodName(name),
+    values: rows.map((row) => (row.strategy === name ? row.rate : null)),
+    kind: "points",
+    ink,
+  }));
+  series.push({
+    words: "the best of them",
+    values: rows.map((row) => (row.front ? row.rate : null)),
+    kind: "front",
+    ink: 4,
+  });
+  const best = rows.filter((row) => row.front).map((row) => row.batch);
+  return chart({
+    title: "Settings that nothing beats in both",
+    about: `Seconds of a whole request against tokens a second of all. The line joins the best: ${best.join(", ")} at a time.`,
+    x: rows.map((row) => row.time),
+    xWords: "for a request",
+    xText: seconds,
+    yText: number,
+    series: series.reverse(),
+    logX: true,
+    timeX: true,
+  });
+}

@@ -1,0 +1,97 @@
+"""Simulations that clients ask for, from the question to the documents of the library."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from helmsman import library
+from helmsman.analysis.ask_serving import served, study_of
+from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.decide import decide
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.serving_question import ServingQuestion
+from helmsman.schemas.simulation_answer import SimulationAnswer
+from helmsman.schemas.simulation_question import ListedRequest, SimulatedServing, SimulationQuestion
+from helmsman.service.planner.questions.catalogue import Catalogue
+from helmsman.service.planner.questions.planning import check_no_files, model_of, request_of
+from helmsman.simulator.export import timeline_json
+from helmsman.simulator.pricing import median_price
+from helmsman.simulator.serving.timeline import serving_timeline
+from helmsman.simulator.stream import timeline
+
+TIMELINE_BYTES = 8 * 2**20
+"""Of the Trace Events of one answer: what a page can draw."""
+
+
+def check_simulation(question: SimulationQuestion, catalogue: Catalogue) -> None:
+    """Raise what is wrong with a simulation as far as that is seen without planning."""
+    if question.question is not None:
+        check_no_files(question.question.strategy, question.question.options)
+        model_of(question.question.model, catalogue)
+    if question.plan is not None:
+        accept(question.plan)
+
+
+def simulation(question: SimulationQuestion, catalogue: Catalogue) -> SimulationAnswer:
+    """Return the answer to a simulation. Raises what planning, or the library's functions for serving, raise."""
+    plan = _plan(question, catalogue)
+    if question.serving is None:
+        replayed = _replayed(plan, question.steps) if question.timeline else None
+        return SimulationAnswer(plan_sha256=digest(plan), replay=library.simulate(plan), timeline=replayed)
+    with _question(question.serving) as serving:
+        outcome, report = served(study_of(plan, serving))
+        title = f"{plan.model.name} under {report.run.policy}"
+        drawn = serving_timeline(outcome.served, outcome.occupancy, title, TIMELINE_BYTES).text
+        return SimulationAnswer(
+            plan_sha256=digest(plan),
+            serving=report,
+            capacity=library.find_capacity(plan, serving, question.seeds) if question.capacity else None,
+            users=library.find_users(plan, serving, question.seeds) if question.users else None,
+            replicas=library.find_replicas(plan, serving, question.seeds) if question.replicas else None,
+            timeline=json.loads(drawn) if question.timeline else None,
+        )
+
+
+def _plan(question: SimulationQuestion, catalogue: Catalogue) -> Plan:
+    if question.plan is not None:
+        return accept(question.plan)
+    assert question.question is not None, "one of the two is there"
+    return decide(request_of(question.question, catalogue)).plan
+
+
+@contextmanager
+def _question(serving: SimulatedServing) -> Iterator[ServingQuestion]:
+    """Give the library's question. Requests that are listed are read from a file of their own, which is gone when the
+    block ends."""
+    given = serving.model_dump(exclude={"requests"})
+    if isinstance(serving.requests, str):
+        yield ServingQuestion(requests=serving.requests, **given)
+        return
+    with TemporaryDirectory(prefix="helm-requests-") as folder:
+        path = Path(folder) / "requests.jsonl"
+        path.write_text("".join(json.dumps(_row(row)) + "\n" for row in serving.requests))
+        yield ServingQuestion(requests=str(path), **given)
+
+
+def _row(row: ListedRequest) -> dict[str, Any]:
+    """Return a request as a line of a Mooncake trace, whose times are milliseconds."""
+    lengths = {"input_length": row.prompt_tokens, "output_length": row.output_tokens}
+    return {"timestamp": row.arrival * 1e3, **lengths, "hash_ids": []}
+
+
+def _replayed(plan: Plan, steps: int) -> dict[str, Any]:
+    """Return the Trace Events of a replay of a prompt and some steps."""
+    costs = cost_model(plan)
+    spans = list(timeline(plan, median_price(plan), costs.between(), steps, costs.slowed()))
+    lanes = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
+    used = {span.resource for span in spans}
+    ordered = [lane for lane in dict.fromkeys(lanes) if lane in used]
+    events: dict[str, Any] = json.loads(
+        timeline_json(spans, ordered, f"{plan.model.name} {plan.label}", TIMELINE_BYTES)
+    )
+    return events

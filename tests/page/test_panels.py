@@ -1,0 +1,144 @@
+"""What is below the verdict: settings, other ways, sources, curves, the timeline, and many people."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+Visit = Callable[..., Any]
+
+DIVIDED = "#model=Qwen3-14B&machine=rtx4060-laptop&format=q4_k&method=layer-split&prompt=300&answer=100&context=2048"
+
+
+def _seen(page: Any, part: str, content: str) -> None:
+    page.locator(part).scroll_into_view_if_needed()
+    page.wait_for_selector(f"{part} {content}")
+    page.wait_for_selector(f"{part}[aria-busy=false]")
+
+
+def test_the_strip_says_where_each_layer_runs(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    cpu, gpu = page.locator("#strip .cell-cpu").count(), page.locator("#strip .cell-gpu").count()
+    assert cpu > 0 and gpu > 0 and cpu + gpu == 40
+    assert f"{cpu} layers on the CPU" in page.inner_text("#strip .legend")
+    assert f"layers 1 to {cpu} on the CPU" in (page.get_attribute("#strip svg", "aria-label") or "")
+
+
+def test_memory_bars_are_as_long_as_their_parts(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    width = "part => part.getBoundingClientRect().width"
+    parts = f"bar => [...bar.children].map({width}).reduce((sum, one) => sum + one, 0) / bar.clientWidth"
+    shares = page.eval_on_selector_all("#memory .tier-bar", f"bars => bars.map({parts})")
+    assert len(shares) == 2
+    assert all(abs(share - 1) < 0.02 for share in shares)
+
+
+def test_settings_are_copied(visit: Visit) -> None:
+    visitor = visit(permissions=["clipboard-read", "clipboard-write"])
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    _seen(page, "#engines", ".command")
+    command = page.inner_text("#engines .command code")
+    assert command.startswith("llama-server -ngl ")
+    page.click("#engines .command button")
+    page.wait_for_selector("#notes:has-text('Settings copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == command
+    page.click("#engine-choices [data-engine=vllm]")
+    page.wait_for_selector("#engines .body:not(:has-text('llama-server'))")
+    assert page.get_attribute("#engine-choices [data-engine=vllm]", "aria-pressed") == "true"
+
+
+def test_other_ways_are_compared_the_fastest_first(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    _seen(page, "#alternatives", "tbody tr")
+    rows = page.locator("#alternatives .ways-table tbody tr")
+    assert rows.count() > 5
+    assert "fastest" in rows.first.inner_text()
+    page.evaluate("() => { for (const one of document.querySelectorAll('#alternatives details')) one.open = true; }")
+    methods = page.inner_text("#alternatives")
+    assert "llama.cpp" in methods and "vLLM" in methods and "Split by layers" in methods
+
+
+def test_sources_are_named_for_tokens_and_the_prompt(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    of_tokens = page.inner_text("#sources .body")
+    assert "Limited by" in of_tokens
+    assert page.locator("#sources .chip").count() > 5
+    page.click("#phase-choices [data-phase=prefill]")
+    assert page.inner_text("#sources .body") != of_tokens
+    page.click("#sources details summary")
+    assert page.locator("#sources td.where").first.inner_text() != ""
+
+
+def test_curves_and_the_front_are_drawn_and_told_as_numbers(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    _seen(page, "#curves", "[data-curve=front] canvas")
+    assert page.locator("#curves canvas").count() == 4
+    page.click("#curves [data-curve=prompts] details summary")
+    table = page.locator("#curves [data-curve=prompts] table")
+    assert table.locator("tbody tr").count() >= 6
+    assert "at least" in table.inner_text() and "at most" in table.inner_text()
+    page.locator("#curves [data-curve=prompts] .u-over").hover(position={"x": 60, "y": 60})
+    assert "tokens of prompt" in page.inner_text("#curves [data-curve=prompts] .chart-read")
+    assert "at a time" in page.inner_text("#curves [data-curve=front] .about")
+
+
+def test_the_timeline_zooms_by_buttons_keys_and_wheel(visit: Visit) -> None:
+    visitor = visit()
+    page = visitor.open(DIVIDED)
+    visitor.best()
+    _seen(page, "#timeline", "canvas")
+    said = lambda: page.inner_text("#timeline .gantt-said")  # noqa: E731
+    token = said()
+    page.click("#timeline button:has-text('All')")
+    whole = said()
+    assert whole != token and whole.startswith("0 s")
+    page.click("#timeline button[title='Zoom in']")
+    closer = said()
+    assert closer != whole
+    page.focus("#timeline canvas")
+    page.keyboard.press("+")
+    assert said() != closer
+    before = said()
+    page.keyboard.press("ArrowRight")
+    assert said() != before
+    page.keyboard.press("Home")
+    assert said() == whole
+    page.locator("#timeline canvas").hover(position={"x": 200, "y": 40})
+    page.mouse.wheel(0, -300)
+    page.wait_for_function("whole => document.querySelector('#timeline .gantt-said').innerText !== whole", arg=whole)
+    page.click("#timeline details summary")
+    assert page.locator("#timeline details tbody tr").count() > 3
+    page.click("#timeline button:has-text('Prompt')")
+    assert "GPU" in page.inner_text("#timeline details table")
+
+
+SMALL = "#model=Qwen3-0.6B&machine=rtx4060-laptop&format=q4_k&method=layer-split&prompt=64&answer=16&context=256"
+
+
+@pytest.mark.parametrize(("within", "most"), [("0.05", "draws"), ("20", "no rate misses these limits")])
+def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: str) -> None:
+    visitor = visit()
+    page = visitor.open(SMALL)
+    visitor.best()
+    page.fill("#serve-rate", "2")
+    page.fill("#serve-ttft", within)
+    page.fill("#serve-tpot", within)
+    page.click("#serving button[type=submit]")
+    page.wait_for_selector("#serving table", timeout=90_000)
+    assert most in page.inner_text("#serving .tiles")
+    assert "99 of 100" in page.inner_text("#serving table")
+    page.fill("#serve-rate", "none")
+    page.click("#serving button[type=submit]")
+    page.wait_for_selector("#serving [role=alert]")

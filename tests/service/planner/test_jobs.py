@@ -1,0 +1,184 @@
+"""Jobs: taken in, followed, given out, cancelled; each client's own, and as many as it may have."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from web_service import OPTIONS, QUESTION, WebSite, web_site
+
+from helmsman import library
+from helmsman.schemas.job import PlannerJob
+from helmsman.schemas.read import parse_document
+from helmsman.schemas.simulation_answer import SimulationAnswer
+from helmsman.schemas.study_report import StudyReport
+from helmsman.service.http.access import Access
+from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
+
+STUDY: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"],
+                         "formats": ["f16", "q8_0"], "sensitivity": 0}  # fmt: skip
+SERVING = {"requests": "synthetic:n=20,input=64,output=16,rate=2"}
+LONG = {"question": QUESTION, "serving": {**SERVING, "slo": "ttft=1s", "requests": "synthetic:n=50000,rate=9"},
+        "capacity": True, "seeds": 50}  # fmt: skip
+"""A simulation that takes longer than any test."""
+
+
+def result(site: WebSite, job: dict[str, Any], **headers: str) -> Any:
+    return site.get(job["links"]["result"], **headers)
+
+
+def test_a_replay_is_the_librarys_and_has_a_timeline(site: WebSite) -> None:
+    job = site.job("/v1/simulations", {"question": QUESTION, "timeline": True, "steps": 1})
+    assert (job["state"], job["kind"], job["attempts"]) == ("done", "simulation", 1)
+    answer = parse_document(SimulationAnswer, result(site, job).body, "answer")
+    assert answer.replay == library.simulate(library.plan(QUESTION))
+    assert answer.timeline is not None and {"ph", "name"} <= set(answer.timeline["traceEvents"][0])
+
+
+def test_requests_are_served_described_or_listed(site: WebSite) -> None:
+    rows = [{"arrival": number / 10, "prompt_tokens": 32, "output_tokens": 4} for number in range(7)]
+    for serving, finished in ((SERVING, 20), ({"requests": rows}, 7)):
+        job = site.job("/v1/simulations", {"question": QUESTION, "serving": serving})
+        answer = parse_document(SimulationAnswer, result(site, job).body, "answer")
+        assert answer.serving is not None and answer.serving.counts.finished == finished
+
+
+def test_a_capacity_that_there_is_not_is_a_job_that_says_so(site: WebSite) -> None:
+    simulation = {"question": QUESTION, "serving": {**SERVING, "slo": "ttft=1ms"}, "capacity": True, "seeds": 1}
+    job = site.job("/v1/simulations", simulation)
+    assert (job["state"], job["error"]["code"], job["error"]["field"]) == ("failed", "infeasible", "slo")
+
+
+@pytest.mark.nightly
+def test_a_capacity_is_the_librarys(site: WebSite) -> None:
+    plan = library.plan(QUESTION).plan
+    question = {"requests": "synthetic:n=200,input=512,output=16,rate=2", "slo": "ttft=300ms"}
+    simulation = {"plan": json.loads(plan.to_json()), "serving": question, "capacity": True, "seeds": 1}
+    job = site.job("/v1/simulations", simulation)
+    answer = parse_document(SimulationAnswer, result(site, job).body, "answer")
+    assert answer.capacity == library.find_capacity(plan, question, 1)
+
+
+def test_a_study_is_answered_in_json_and_parquet(site: WebSite, tmp_path: Path) -> None:
+    job = site.job("/v1/studies", STUDY)
+    report = parse_document(StudyReport, result(site, job).body, "report")
+    assert [row.format for row in report.rows] == ["f16", "q8_0"] and report.counts == {"fits": 2}
+    table = result(site, job, Accept="application/vnd.apache.parquet")
+    (tmp_path / "rows.parquet").write_bytes(table.body)
+    assert pq.read_table(tmp_path / "rows.parquet").column("format").to_pylist() == ["f16", "q8_0"]
+    assert table.headers["etag"] != result(site, job).headers["etag"]
+    assert result(site, job, If_None_Match=table.headers["etag"], Accept="application/vnd.apache.parquet").status == 304
+    assert result(site, job, Accept="text/html").status == 406
+    assert not list((site.store / "work").iterdir())
+
+
+def test_a_question_that_was_answered_is_done_at_once(site: WebSite) -> None:
+    first = site.job("/v1/studies", {**STUDY, "name": "twice"})
+    again = site.post("/v1/studies", {**STUDY, "name": "twice"}).document
+    assert again["state"] == "done" and again["id"] != first["id"]
+    assert result(site, again).body == result(site, first).body
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/studies", {**STUDY, "models": ["/etc/passwd"]}, "model"),
+        ("/v1/studies", {**STUDY, "machines": ["../record.json"]}, "hardware"),
+        ("/v1/studies", {**STUDY, "slo": ["ttft=1s"], "serving": {"requests": ["/etc/passwd"]}}, "serving.requests"),
+        ("/v1/studies", {**STUDY, "batches": [1, 2, 3], "prompt_tokens": ["1..9000/1"]}, "points"),
+        ("/v1/studies", {**STUDY, "options": {"vllm": {"table": "/etc/passwd"}}}, "options.table"),
+        ("/v1/studies", {"models": []}, "models"),
+        ("/v1/simulations", {"question": QUESTION, "serving": {"requests": "/etc/passwd"}}, "serving.requests"),
+        ("/v1/simulations", {}, "question"),
+        ("/v1/simulations", {"question": QUESTION, "capacity": True}, "serving"),
+        ("/v1/simulations", {"question": {**QUESTION, "model": "/x"}}, "model"),
+    ],
+)
+def test_what_is_no_job_is_refused_at_once(site: WebSite, path: str, body: dict[str, Any], field: str) -> None:
+    reply = site.post(path, body)
+    assert reply.status in (400, 422) and reply.document["field"] == field, reply
+
+
+def test_a_job_that_fails_says_why(site: WebSite) -> None:
+    job = site.job("/v1/simulations", {"question": {**QUESTION, "model": "Llama-3.1-70B"}})
+    assert job["state"] == "failed" and job["error"]["code"] == "infeasible" and job["error"]["lacks"]
+    assert site.get(f"{job['links']['self']}/result").status == 409
+
+
+def test_a_job_is_followed_by_events(site: WebSite) -> None:
+    taken = site.post("/v1/studies", {**STUDY, "prompt_tokens": ["16..24/1"]})
+    text = site.get(taken.document["links"]["events"]).body.decode()
+    events = [dict(line.split(": ", 1) for line in part.splitlines()) for part in text.strip().split("\n\n")]
+    jobs = [parse_document(PlannerJob, event["data"].encode(), "job") for event in events]
+    assert jobs[-1].state == "done" and events[-1]["event"] == "state"
+    assert any(event["event"] == "progress" and job.total == 18 for event, job in zip(events, jobs, strict=True))
+    assert len({event["id"] for event in events}) == len(events)
+    last = site.get(taken.document["links"]["events"], Last_Event_ID=events[-1]["id"]).body
+    assert last.count(b"event:") <= 1
+
+
+def test_a_job_is_cancelled_and_its_worker_ended(tmp_path: Path) -> None:
+    with web_site(tmp_path) as site:
+        taken = site.post("/v1/simulations", LONG)
+        place = taken.headers["location"]
+        site.until(place, lambda job: job["state"] == "running")
+        assert site.get(f"{place}/result").status == 404
+        assert site.ask("DELETE", place).document["state"] == "cancelled"
+        assert site.get(place).document["state"] == "cancelled"
+        assert site.get(f"{place}/result").status == 409
+        end = time.monotonic() + 30
+        while site.service.pool.busy("long") and time.monotonic() < end:
+            time.sleep(0.005)
+        assert site.service.pool.killed == 1
+        assert site.job("/v1/simulations", {"question": QUESTION})["state"] == "done", "another worker"
+        listed = [job["state"] for job in site.get("/v1/jobs").document["jobs"]]
+        assert listed == ["done", "cancelled"]
+
+
+def test_jobs_are_those_of_their_client(tmp_path: Path) -> None:
+    access = Access(keys=("first-key", "second-key"), open_paths=OPEN_PATHS)
+    with web_site(tmp_path, replace(OPTIONS, access=access)) as site:
+        first, second = ({"Authorization": f"Bearer {key}"} for key in access.keys)
+        place = site.post("/v1/simulations", {"question": QUESTION}, **first).headers["location"]
+        assert site.get(place, **first).status == 200
+        for path in (place, f"{place}/result", f"{place}/events"):
+            assert site.get(path, **second).status == 404
+        assert site.ask("DELETE", place, **second).status == 404
+        assert site.get("/v1/jobs", **second).document["jobs"] == []
+        assert len(site.get("/v1/jobs", **first).document["jobs"]) == 1
+
+
+def test_a_client_has_so_many_jobs_and_points(tmp_path: Path) -> None:
+    limits = ClientLimits(jobs=2, points=70)
+    with web_site(tmp_path, replace(OPTIONS, clients=limits)) as site:
+        places = []
+        for seed in (1, 2):
+            serving = {**LONG["serving"], "seed": seed}
+            places.append(site.post("/v1/simulations", {**LONG, "serving": serving}).headers["location"])
+        refused = site.post("/v1/studies", STUDY)
+        assert (refused.status, refused.document["code"]) == (429, "jobs") and int(refused.headers["retry-after"]) > 0
+        assert site.post("/v1/plans", QUESTION).status == 200, "people who wait are not behind jobs"
+        for place in places:
+            site.ask("DELETE", place)
+        refused = site.post("/v1/studies", {**STUDY, "prompt_tokens": ["16..60/1"]})
+        assert (refused.status, refused.document["code"]) == (429, "points") and "70" in refused.document["detail"]
+        assert site.post("/v1/plans", QUESTION).status == 200, "what is known costs nothing"
+
+
+def test_a_plan_that_takes_long_becomes_a_job(tmp_path: Path) -> None:
+    with web_site(tmp_path, replace(OPTIONS, patience_s=0.0)) as site:
+        taken = site.post("/v1/plans", QUESTION)
+        assert taken.status == 202 and taken.document["kind"] == "plan" and taken.headers["retry-after"] == "1"
+        job = site.ended(taken.headers["location"])
+        assert result(site, job).document["schema"] == "helm.plan-answer/1"
+        known = site.post("/v1/plans", QUESTION)
+        assert known.status == 200 and known.body == result(site, job).body
+        assert site.service.pool.killed == 0
+
+
+def test_no_job_is_there_by_another_name(site: WebSite) -> None:
+    assert site.get(f"/v1/jobs/{'0' * 32}").status == 404
+    assert site.get("/v1/jobs/none").status == 422

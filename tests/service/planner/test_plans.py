@@ -1,0 +1,171 @@
+"""Plans over HTTP: the library's own, by every form of a question; kept, and known by their tags."""
+
+from typing import Any
+
+import pytest
+from web_service import QUESTION, WebSite
+
+from helmsman import library
+from helmsman.planner.words.explain import explain
+from helmsman.planner.words.plan_words import in_words
+from helmsman.schemas.plan_answer import PlanAnswer
+from helmsman.schemas.problem import Problem
+from helmsman.schemas.read import parse_document
+
+
+def test_a_plan_is_the_librarys(site: WebSite) -> None:
+    reply = site.post("/v1/plans", QUESTION)
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/json")
+    answer, decision = parse_document(PlanAnswer, reply.body, "answer"), library.plan(QUESTION)
+    assert answer.plan == decision.plan
+    assert answer.text == explain(decision)
+    assert answer.in_short == f"in short{in_words(decision.plan)}".removeprefix("in short")
+    assert [(other.label, other.seconds) for other in answer.runner_ups] == list(decision.runner_ups)
+    assert answer.memory_names == {"dram": "RAM", "vram": "GPU"}
+
+
+def test_blocks_are_the_strip_that_is_printed(site: WebSite) -> None:
+    """Of a plan with blocks on both sides; and of one that streams them."""
+    for question, hows in (
+        ({**QUESTION, "model": "Qwen3-8B"}, ["resident", "resident"]),
+        ({**QUESTION, "model": "Qwen3-8B", "strategy": "accelerate"}, ["resident", "streamed"]),
+    ):
+        answer = parse_document(PlanAnswer, site.post("/v1/plans", question).body, "answer")
+        strip = "".join(run.letter * (run.layers[1] - run.layers[0] + 1) for run in answer.blocks)
+        assert len(strip) == answer.plan.model.layers and strip in answer.text
+        assert [run.how for run in answer.blocks] == hows
+
+
+def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
+    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 10**9, "gpu": "RTX 3090"}
+    made = site.post("/v1/hardware", parts)
+    assert made.status == 200
+    changed = {"base": "rtx4060-laptop", "changes": ["vram=12GB", "dram_bw=x1.5"]}
+    names = {}
+    for name, hardware in {"parts": parts, "document": made.document, "changed": changed}.items():
+        reply = site.post("/v1/plans", {**QUESTION, "hardware": hardware})
+        assert reply.status == 200, reply
+        names[name] = reply.document["plan"]["hardware"]
+    assert names["parts"] == names["document"]
+    assert names["parts"]["memories"] == made.document["memories"]
+    memories = {memory["name"]: memory["capacity"] for memory in names["changed"]["memories"]}
+    assert memories["vram"] == 12 * 10**9
+
+
+def test_a_model_is_read_changed_and_planned(site: WebSite) -> None:
+    model = site.get("/v1/models/Qwen3-0.6B").document
+    again = site.post("/v1/models", model)
+    assert again.document == model
+    reply = site.post("/v1/plans", {**QUESTION, "model": {**model, "name": "mine", "layers": 20}})
+    assert reply.status == 200 and reply.document["plan"]["model"]["layers"] == 20
+
+
+def test_the_same_question_in_other_words_is_the_same_answer(site: WebSite) -> None:
+    first = site.post("/v1/plans", QUESTION)
+    spelt_out = {"prompt_tokens": 128, **QUESTION, "batch": 1, "schema": "helm.planner-question/1"}
+    second = site.post("/v1/plans", spelt_out)
+    assert second.headers["etag"] == first.headers["etag"] and second.body == first.body
+    known = site.post("/v1/plans", QUESTION, If_None_Match=first.headers["etag"])
+    assert (known.status, known.body) == (304, b"")
+    assert site.post("/v1/plans", {**QUESTION, "batch": 2}).headers["etag"] != first.headers["etag"]
+
+
+def test_a_large_question_is_read_apart(site: WebSite) -> None:
+    hardware = site.get("/v1/hardware/rtx4060-laptop").document
+    source = {"kind": "user", "where": "x" * 150}
+    hardware["sources"] |= {f"note-{number}": source for number in range(300)}
+    reply = site.post("/v1/plans", {**QUESTION, "hardware": hardware})
+    assert reply.status == 200, reply
+    assert reply.document["plan"]["label"] == site.post("/v1/plans", QUESTION).document["plan"]["label"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"model": "/etc/passwd"}, "model"),
+        ({"model": "./config.json"}, "model"),
+        ({"hardware": "/etc/hostname"}, "hardware"),
+        ({"hardware": "this"}, "hardware"),
+        ({"hardware": {"base": "../x.json", "changes": ["vram=12GB"]}}, "hardware"),
+        ({"strategy": "vllm", "options": {"table": "/etc/passwd"}}, "options.table"),
+        ({"strategy": "op-split", "options": {"write_table": "/tmp/x"}}, "options.write_table"),
+        ({"format": "native"}, "format"),
+    ],
+)
+def test_no_question_names_a_file_of_the_server(site: WebSite, change: dict[str, Any], field: str) -> None:
+    reply = site.post("/v1/plans", {**QUESTION, **change})
+    problem = parse_document(Problem, reply.body, "problem")
+    assert reply.status == problem.status in (400, 422) and problem.field == field, problem
+
+
+def test_a_model_that_is_called_like_a_file_is_only_a_name(site: WebSite, tmp_path: Any) -> None:
+    """The planner looks for the format of weights in files that are called as the model is."""
+    model = site.get("/v1/models/Qwen3-0.6B").document
+    file = tmp_path / "weights.gguf"
+    file.write_bytes(b"GGUF" + bytes(100))
+    reply = site.post("/v1/plans", {**QUESTION, "model": {**model, "name": str(file)}})
+    assert reply.status == 200 and reply.document["plan"]["residence"][0]["format"] == "f16"
+
+
+def test_what_does_not_fit_says_what_is_missing(site: WebSite) -> None:
+    reply = site.post("/v1/plans", {**QUESTION, "model": "Llama-3.1-70B"})
+    assert (reply.status, reply.headers["content-type"]) == (422, "application/problem+json")
+    problem = parse_document(Problem, reply.body, "problem")
+    assert problem.code == "infeasible" and problem.lacks and "more" in (problem.remedy or "")
+    assert site.post("/v1/plans", {**QUESTION, "model": "Llama-3.1-70B"}).body == reply.body, "kept, too"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        (b"{", 400, None),
+        (b"[]", 400, None),
+        (b'{"model": "a", "model": "b", "hardware": "c"}', 400, None),
+        (b'{"model": NaN, "hardware": "c"}', 400, "model"),
+        (b'{"model": 1, "hardware": "c"}', 400, "model"),
+        (b'{"model": "a"}', 400, "hardware"),
+        (b'{"model": "a", "hardware": {"cpu": "b"}}', 400, "hardware.ram"),
+        (b'{"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "nothing": 1}', 400, "nothing"),
+        (b'{"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "none"}', 422, "strategy"),
+        (b'{"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "prompt_tokens": 99999}', 422, "context"),
+        (b'{"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "options": {"x": 1}}', 422, "x"),
+        (b"[" * 30_000, 400, None),
+        (b"[" * 100_000, 400, None),
+        (b'{"a":' * 100_000, 400, None),
+        (b"\xff\xfe", 400, None),
+    ],
+)
+def test_what_is_wrong_is_named(site: WebSite, body: bytes, status: int, field: str | None) -> None:
+    reply = site.post("/v1/plans", body)
+    problem = parse_document(Problem, reply.body, "problem")
+    assert (reply.status, problem.status, problem.field) == (status, status, field), problem
+    assert problem.remedy and problem.instance in (None, "/v1/plans")
+    assert str(site.store) not in reply.body.decode() and "/helmsman" not in reply.body.decode()
+
+
+def test_strategies_are_compared(site: WebSite) -> None:
+    reply = site.post("/v1/comparisons", {"question": {**QUESTION, "strategy": "best"},
+                                          "strategies": ["layer-split", "llama-cpp"]})  # fmt: skip
+    rows = library.compare({**QUESTION, "strategy": "best"}, ["layer-split", "llama-cpp"]).rows
+    assert reply.status == 200 and [row["strategy"] for row in reply.document["rows"]] == [r.strategy for r in rows]
+    named = {"question": QUESTION, "strategies": ["layer-split", "vllm"], "options": {"table": "/etc/passwd"}}
+    assert site.post("/v1/comparisons", named).document["field"] == "options.table"
+
+
+def test_llama_cpps_flags_are_given(site: WebSite) -> None:
+    answer = site.post("/v1/plans", {**QUESTION, "model": "Qwen3-8B", "strategy": "llama-cpp"}).document
+    layers = answer["plan"]["label"].rpartition(" ")[2]
+    assert answer["settings"][0]["engine"] == "llama.cpp" and f"-ngl {layers} " in answer["settings"][0]["command"]
+
+
+def test_names_are_listed_and_searched(site: WebSite) -> None:
+    every = site.get("/v1/models").document["entries"]
+    some = site.get("/v1/models?q=qwen3-0").document["entries"]
+    assert [entry["name"] for entry in some] == ["Qwen3-0.6B"] and len(every) > 20
+    assert site.get("/v1/hardware?kind=gpus&q=4090").document["entries"]
+    assert site.get("/v1/hardware?kind=models").status == 422
+    for missing in ("/v1/models/none", "/v1/hardware/none", "/v1/models/..%2f..%2fetc%2fpasswd"):
+        reply = site.get(missing)
+        assert (reply.status, reply.document["status"], reply.document["code"]) == (404, 404, "usage")
+    tag = site.get("/v1/hardware").headers["etag"]
+    assert site.get("/v1/hardware", If_None_Match=tag).status == 304
