@@ -355,6 +355,14 @@ def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
         else:
             unit = "embedding" if task.op == "embedding" else "output"
         totals[unit] += costs.price(task).mid
-    between, works = costs.between(), apart(graph)
+    return _UnitCosts(**totals, between=_seconds_between(graph, costs))
+
+
+def _seconds_between(graph: TaskGraph, costs: CostModel) -> float:
+    """Seconds between the tasks of a pass that follow one another, and before the first."""
+    between = costs.between()
+    if not between.known and not between.thread.known and costs.hardware.between_passes is None:
+        return 0.0
+    works = apart(graph)
     waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
-    return _UnitCosts(**totals, between=waits + between.begins(works))
+    return waits + between.begins(works)

@@ -5,13 +5,13 @@ from textwrap import wrap
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
-from helmsman.lowering.placement import batches_together
+from helmsman.lowering.placement import KnownPlan, batches_together
 from helmsman.lowering.rules import homes, places
-from helmsman.lowering.tensors import tensors
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.cost.rounding_loss import attention_loss, loss_of
 from helmsman.planner.decision import Decision, RejectedCandidate
 from helmsman.planner.machine import roles, why_unused
+from helmsman.planner.memory.alike_blocks import alike, counted_tensors
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
 from helmsman.planner.prediction.predict import gap
@@ -107,9 +107,9 @@ def _apart(lines: Iterable[str]) -> list[str]:
 
 def _title(plan: Plan) -> str:
     work = plan.workload
-    known = f" ({work.prefix_tokens} known)" if work.prefix_tokens else ""
+    prefix = f" ({work.prefix_tokens} known)" if work.prefix_tokens else ""
     return (
-        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens}{known} + {work.output_tokens} tokens, "
+        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens}{prefix} + {work.output_tokens} tokens, "
         f"batch {work.shape}, context {work.context}, {_formats(_matrices(plan))} weights, {_formats(_caches(plan))} KV"
     )
 
@@ -121,18 +121,20 @@ def _matrices(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
 
 def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
     """Yield the rule that rows of a matrix are kept by, and the bytes of these rows."""
-    for tensor in tensors(plan.model):
+    placed = KnownPlan(plan)
+    for tensor, count in counted_tensors(placed):
         if len(tensor.shape) > 1 and tensor.tied_to is None:
-            for piece in homes(plan, tensor):
+            for piece in homes(placed, tensor):
                 rows = piece.stop - piece.start
-                yield piece.rule, size_of(rows * tensor.shape[1], piece.rule.format)
+                yield piece.rule, count * size_of(rows * tensor.shape[1], piece.rule.format)
 
 
 def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
     """Formats of heads of keys and values, and how many."""
-    for layer in range(plan.model.layers):
-        for piece in pieces_of(plan, layer):
-            yield piece.rule.format, piece.heads
+    placed = KnownPlan(plan)
+    for layer, count in alike(placed).items():
+        for piece in pieces_of(placed, layer):
+            yield piece.rule.format, count * piece.heads
 
 
 def _formats(parts: Iterable[tuple[StoredFormat, int]]) -> str:

@@ -5,11 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from helmsman.lowering.ops import op_extent
-from helmsman.lowering.placement import KnownPlan, known
-from helmsman.lowering.rules import homes, kv_homes, places
-from helmsman.lowering.tensors import block_tensors
+from helmsman.lowering.placement import known
 from helmsman.planner.memory.names import memory_name
+from helmsman.planner.words.block_places import BlockPlace, block_places
 from helmsman.planner.words.plan_words import device_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
@@ -62,8 +60,9 @@ def _first(title: str, count: int) -> Sequence[str]:
 
 def _strips(plan: Plan, paint: Paint) -> Iterator[str]:
     """A strip for decode steps, one for prompts where it is another, and what their letters mean."""
-    placed, layers = known(plan), range(plan.model.layers)
-    steps, prompts = ([_letter(placed, layer, phase) for layer in layers] for phase in ("decode", "prefill"))
+    placed, own = known(plan), _letters(plan.hardware)
+    phases: tuple[Phase, ...] = ("decode", "prefill")
+    steps, prompts = ([_letter(place, own) for place in block_places(placed, phase)] for phase in phases)
     shown = {"blocks": steps} if steps == prompts else {"in steps": steps, "in prompts": prompts}
     for title, letters in shown.items():
         rows = ["".join(letters[start : start + _ROW]) for start in range(0, len(letters), _ROW)]
@@ -80,24 +79,11 @@ def _painted(row: str, paint: Paint) -> str:
     return "".join(paint(_COLOURS.get(letter, "gpu"), "".join(alike)) for letter, alike in groupby(row))
 
 
-def _letter(placed: KnownPlan, layer: int, phase: Phase) -> str:
-    """The letter of a block in a phase: of the device that computes it, or of how devices or memories share it."""
-    model, hardware = placed.model, placed.hardware
-    heads = places(placed, "scores", layer, phase, model.kv_heads, "heads")
-    devices = {piece.rule.device for piece in heads}
-    near = {hardware.device(device).memory for device in devices}
-    streamed = any(piece.rule.memory not in near for piece in kv_homes(placed, "keys", layer, model.kv_heads))
-    for tensor in block_tensors(model, layer):
-        if len(tensor.shape) > 1:
-            axis, extent = op_extent(model, tensor.op)
-            users = {piece.rule.device for piece in places(placed, tensor.op, layer, phase, extent, axis)}
-            near = {hardware.device(device).memory for device in users}
-            kept = ((piece.rule.memory, *piece.rule.replicas) for piece in homes(placed, tensor))
-            streamed = streamed or any(near.isdisjoint(memories) for memories in kept)
-            devices |= users
-    if len(devices) > 1:
+def _letter(place: BlockPlace, letters: Mapping[str, str]) -> str:
+    """The letter of a block: of the device that computes it, or of how devices or memories share it."""
+    if len(place.devices) > 1:
         return _SHARED
-    return _STREAMED if streamed else _letters(hardware)[devices.pop()]
+    return _STREAMED if place.streamed else letters[place.devices[0]]
 
 
 def _letters(hardware: Hardware) -> Mapping[str, str]:

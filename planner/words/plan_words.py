@@ -4,7 +4,7 @@ weights would let all of them lie with the accelerator."""
 from collections import Counter
 from collections.abc import Mapping
 
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, batches_together
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import weights_misfit
 from helmsman.planner.cost.footprint import at_footprint
@@ -13,7 +13,7 @@ from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use, shortages
-from helmsman.planner.prediction.predict import predict
+from helmsman.planner.prediction.predict import phase_seconds
 from helmsman.planner.registry import known, method
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
@@ -138,9 +138,10 @@ def _smaller(plan: Plan) -> str:
     smaller = (fmt for fmt in SMALLER if size_of(parameters(plan.model), fmt) < _CLEARLY_LESS * sum(sizes.values()))
     for fmt in smaller:
         if not weights_misfit(plan.model, fmt) and not shortages(memory_use(whole := _whole(plan, accelerator, fmt))):
-            rate = predict(whole, CostModel(at_footprint(whole), CostOptions(), table_prices(whole))).tokens_per_second
+            costs = CostModel(at_footprint(whole), CostOptions(), table_prices(whole))
+            rate = plan.workload.batch * batches_together(whole) / phase_seconds(whole, costs, "decode")
             where = memory_place(plan.hardware, accelerator.memory)
-            return f"with {fmt} all would fit {where}: {format_number(rate.mid, 2)} tokens/s"
+            return f"with {fmt} all would fit {where}: {format_number(rate, 2)} tokens/s"
     return ""
 
 

@@ -42,8 +42,18 @@ export class Asker {
     this.quick = null;
     /** @type {AbortController | null} */
     this.full = null;
+    /** @type {{text: string, answer: Promise<any>} | null} */
+    this.coming = null;
     this.rest = 0;
     this.restsAt = 0;
+  }
+
+  /**
+   * Take an answer of the quick method that was asked for before.
+   * @param {import("./question.js").Question} question @param {Promise<any>} answer
+   */
+  expect(question, answer) {
+    this.coming = { text: key(question, QUICK), answer };
   }
 
   /**
@@ -112,10 +122,12 @@ export class Asker {
   async outcome(question, strategy, options) {
     const known = this.kept.get(key(question, strategy));
     if (known) return known;
+    const text = key(question, strategy);
+    const coming = this.coming?.text === text ? this.coming.answer : null;
+    this.coming = null;
     try {
-      return this.keep(key(question, strategy), {
-        answer: withPlainNames(await ask("v1/plans", asked(question, strategy), options)),
-      });
+      const answer = await (coming ?? ask("v1/plans", asked(question, strategy), options));
+      return this.keep(text, { answer: withPlainNames(answer) });
     } catch (error) {
       if (isAborted(error)) return null;
       if (!error.problem) throw error;

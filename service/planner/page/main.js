@@ -5,7 +5,8 @@ import { connectFields, showFaults } from "./choose.js";
 import { byId } from "./dom.js";
 import { helpFor } from "./help.js";
 import { askForKey } from "./key.js";
-import { read, written } from "./link.js";
+import { early, readOr } from "./early.js";
+import { written } from "./link.js";
 import { copy } from "./live.js";
 import { showMemory } from "./memory.js";
 import { Store } from "./question.js";
@@ -20,11 +21,13 @@ import { connectViews, viewOf } from "./views.js";
 const ADDRESS_MS = 300;
 
 async function begin() {
-  const store = new Store(await readOr(location.hash));
+  const { question, coming } = await early;
+  const store = new Store(question);
   const shown = { machine: null };
   const asker = new Asker((now) => show(now), showWaiting);
   store.listen((question, moving) => asker.take(question, moving));
-  if (viewOf(location.hash) === "plan") asker.take(store.question, false);
+  if (coming !== null) asker.expect(question, coming);
+  if (viewOf(location.hash) === "plan") asker.take(question, false);
 
   byId("what-if").open = !matchMedia("(width < 60rem)").matches;
   connectTheme();
@@ -82,15 +85,6 @@ async function begin() {
 /** Wait until what was changed is on the screen. */
 function painted() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
-}
-
-/** A link that cannot be read asks the first question instead. */
-async function readOr(hash) {
-  try {
-    return await read(hash);
-  } catch {
-    return read("");
-  }
 }
 
 function keepAddress(store) {

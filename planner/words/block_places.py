@@ -1,0 +1,40 @@
+"""Where the blocks of a model compute: on which devices, and whether weights or caches come to them."""
+
+from typing import NamedTuple
+
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import KnownPlan
+from helmsman.lowering.rules import homes, kv_homes, places
+from helmsman.lowering.tensors import block_tensors
+from helmsman.scheduler.iteration import Phase
+
+
+class BlockPlace(NamedTuple):
+    """The devices that compute a block, in the machine's order; `streamed`: whether any of its matrices or caches lives
+    elsewhere than where it is used."""
+
+    devices: tuple[str, ...]
+    streamed: bool
+
+
+def block_places(placed: KnownPlan, phase: Phase) -> tuple[BlockPlace, ...]:
+    """Return the place of every block in a phase; blocks that no rule tells apart are looked at once."""
+    of_first = {first: _block_place(placed, first, phase) for first in set(placed.first_alike)}
+    return tuple(of_first[first] for first in placed.first_alike)
+
+
+def _block_place(placed: KnownPlan, layer: int, phase: Phase) -> BlockPlace:
+    model, hardware = placed.model, placed.hardware
+    heads = places(placed, "scores", layer, phase, model.kv_heads, "heads")
+    devices = {piece.rule.device for piece in heads}
+    near = {hardware.device(device).memory for device in devices}
+    streamed = any(piece.rule.memory not in near for piece in kv_homes(placed, "keys", layer, model.kv_heads))
+    for tensor in block_tensors(model, layer):
+        if len(tensor.shape) > 1:
+            axis, extent = op_extent(model, tensor.op)
+            users = {piece.rule.device for piece in places(placed, tensor.op, layer, phase, extent, axis)}
+            near = {hardware.device(device).memory for device in users}
+            kept = ((piece.rule.memory, *piece.rule.replicas) for piece in homes(placed, tensor))
+            streamed = streamed or any(near.isdisjoint(memories) for memories in kept)
+            devices |= users
+    return BlockPlace(tuple(device.name for device in hardware.devices if device.name in devices), streamed)
