@@ -4,13 +4,6 @@ the order in which they are fed."""
 from array import array
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-Ints = array[int] | NDArray[np.int32]
-
-Numbers = array[int] | NDArray[np.int64]
-
 class Loop:
     """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, time between tasks, and work that
     traffic delays.
@@ -41,9 +34,9 @@ class Loop:
         """Add a kind of work, and return its number: its lane, its seconds and bytes/s alone, and the numbers of its
         uses, traffic and slowings (-1: none). Raises ValueError for seconds below 0 and for unknown numbers."""
 
-    def feed(self, works: Ints, dep_counts: Ints, deps: Numbers) -> None:
-        """Add tasks: of each its work and how many tasks it waits for (32-bit integers), and the numbers of these,
-        of all tasks in one array (64 bits). Raises ValueError for a dependency on a task that has not come before."""
+    def feed(self, works: array[int], dep_counts: array[int], deps: array[int]) -> None:
+        """Add tasks: of each its work and how many tasks it waits for (arrays of type `i`), and the numbers of these,
+        of all tasks in one array of type `q`. Raises ValueError for a dependency on a task that has not come before."""
 
     def run(self, unfinished: int) -> None:
         """Go on until at most `unfinished` tasks are left. Raises RuntimeError when nothing can go on."""

@@ -4,8 +4,8 @@ A lane is a queue, as the executor's are: a task starts when those that it waits
 are done, and handed over (`timing.handovers`). Tasks that run at once share the bandwidth of memories and links
 (`timing.pools`) and delay each other (`timing.interference`)."""
 
+from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from helmsman.lowering.graph import Task
 from helmsman.timing._clock import Loop
@@ -13,9 +13,6 @@ from helmsman.timing.handovers import Handovers
 from helmsman.timing.host_thread import HostThread
 from helmsman.timing.interference import Slowed, Slowings, interrupts, under_way
 from helmsman.timing.pools import Pools, Uses
-
-if TYPE_CHECKING:
-    from helmsman.timing._clock import Ints, Numbers
 
 
 def _alike(_: str) -> int:
@@ -67,7 +64,7 @@ class Clock:
             number = self._works[key] = self._add(task, alone, slowings)
         return number
 
-    def feed(self, works: "Ints", dep_counts: "Ints", deps: "Numbers") -> None:
+    def feed(self, works: "array[int]", dep_counts: "array[int]", deps: "array[int]") -> None:
         """Add tasks in topological order: of each the number of its work and how many tasks it waits for, and the
         numbers of these, of all tasks in one array. Raises ValueError for a dependency that has not come before."""
         self.loop.feed(works, dep_counts, deps)

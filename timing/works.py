@@ -1,20 +1,14 @@
 """The tasks of a pass by the work they do: blocks repeat each other, so a pass has few kinds of work."""
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import chain, repeat
 
 from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph, TaskRun, runs_of
 from helmsman.schemas.hardware import lane_owner
-
-Ints = NDArray[np.int32]
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -26,103 +20,96 @@ class Works:
 
     kinds: tuple[Task, ...]
     counts: tuple[int, ...]
-    kind: Ints
-    dep_counts: Ints
-    deps: Numbers
-
-    @cached_property
-    def waiting(self) -> Numbers:
-        """Return by dependency the task that waits."""
-        return np.repeat(np.arange(len(self.kind)), self.dep_counts)
-
-    @cached_property
-    def lane(self) -> Ints:
-        """Return by task the number of its lane among `lanes`."""
-        numbers = {name: number for number, name in enumerate(self.lanes)}
-        return self.by_task([numbers[task.resource] for task in self.kinds])
+    kind: "array[int]"
+    dep_counts: "array[int]"
+    deps: "array[int]"
 
     @cached_property
     def lanes(self) -> tuple[str, ...]:
-        """Return the lanes of its tasks."""
-        return tuple(dict.fromkeys(task.resource for task in self.kinds))
+        """Return the lane of every task."""
+        return tuple([self.kinds[kind].resource for kind in self.kind])
 
     @cached_property
-    def crosses(self) -> NDArray[np.bool_]:
-        """Return by dependency whether it is on another lane than the task that waits."""
-        differs: NDArray[np.bool_] = self.lane[self.deps] != self.lane[self.waiting]
-        return differs
+    def awaited_lanes(self) -> dict[int, frozenset[str]]:
+        """Return by task the other lanes that it waits for, where there are any."""
+        others: dict[int, set[str]] = {}
+        for task, dep in self._crossing():
+            others.setdefault(task, set()).add(self.lanes[dep])
+        return {task: frozenset(lanes) for task, lanes in others.items()}
 
     @cached_property
     def overlap(self) -> bool:
         """Whether any two tasks of different lanes may run at the same time: not if each depends on the one before."""
-        follows = np.zeros(len(self.kind), bool)
-        follows[self.waiting[self.deps == self.waiting - 1]] = True
-        return not follows[1:].all()
+        follows = {task for task, dep in self._waits() if dep == task - 1}
+        return len(follows) < len(self.kind) - 1
 
     @cached_property
     def submissions(self) -> int:
         """Return in how many pieces lanes are given the pass: every transfer, and operations of a device that follow
         each other until one waits for another lane or another lane for it."""
-        waits, awaited = (np.zeros(len(self.kind), bool) for _ in range(2))
-        waits[self.waiting[self.crosses]] = True
-        awaited[self.deps[self.crosses]] = True
-        begins = waits | self.by_task([task.kind == "transfer" for task in self.kinds]).astype(bool)
-        for lane in range(len(self.lanes)):
-            mine = np.flatnonzero(self.lane == lane)
-            begins[mine[0]] = True
-            begins[mine[1:]] |= awaited[mine[:-1]]
-        return int(begins.sum())
+        awaited = {dep for _, dep in self._crossing()}
+        last: dict[str, int] = {}
+        count = 0
+        for task, (lane, kind) in enumerate(zip(self.lanes, self.kind, strict=True)):
+            before = last.get(lane)
+            begins = before is None or before in awaited or task in self.awaited_lanes
+            count += begins or self.kinds[kind].kind == "transfer"
+            last[lane] = task
+        return count
 
     @cached_property
     def ends_on(self) -> str:
         """Return the device whose operation is the last of the pass: the head's, wherever there is one; of transfers
         alone the link of the last."""
-        worked = np.flatnonzero(self.by_task([task.kind != "transfer" for task in self.kinds]))
-        return lane_owner(self.kinds[self.kind[worked[-1] if len(worked) else -1]].resource)
+        last_first = (self.kinds[kind] for kind in reversed(self.kind))
+        last = next((task for task in last_first if task.kind != "transfer"), self.kinds[self.kind[-1]])
+        return lane_owner(last.resource)
 
-    def by_task(self, values: Iterable[int]) -> Ints:
+    def by_task(self, values: Sequence[int]) -> "array[int]":
         """Return by task what kinds have."""
-        of_kinds: Ints = np.fromiter(values, np.int32, len(self.kinds))[self.kind]
-        return of_kinds
+        return array("i", [values[kind] for kind in self.kind])
+
+    def _waits(self) -> Iterator[tuple[int, int]]:
+        """Yield the tasks that wait, each with every task that it waits for."""
+        waiting = chain.from_iterable(map(repeat, range(len(self.kind)), self.dep_counts))
+        return zip(waiting, self.deps, strict=True)
+
+    def _crossing(self) -> Iterator[tuple[int, int]]:
+        """Yield those that wait for a task of another lane."""
+        return ((task, dep) for task, dep in self._waits() if self.lanes[task] != self.lanes[dep])
 
 
 def alike(graph: TaskGraph | RepeatingGraph, key: Callable[[Task], Hashable]) -> Works:
     """Return the works of a pass whose tasks of one `key` are of one kind."""
     numbers: dict[Hashable, int] = {}
     kinds: list[Task] = []
-    counts = Counter[int]()
-    kind = list[Ints]()
+    counts, kind = Counter[int](), array("i")
     runs = runs_of(graph)
     for run in runs:
-        of_run = []
+        of_run = array("i")
         for task in run.tasks:
             number = numbers.setdefault(key(task), len(kinds))
             if number == len(kinds):
                 kinds.append(task)
             of_run.append(number)
             counts[number] += run.times
-        kind.append(np.tile(np.array(of_run, np.int32), run.times))
-    return Works(
-        tuple(kinds), tuple(counts[number] for number in range(len(kinds))), _joined(kind, np.int32), *_deps(runs)
-    )
+        kind += of_run * run.times
+    return Works(tuple(kinds), tuple([counts[number] for number in range(len(kinds))]), kind, *_deps(runs))
 
 
 def apart(graph: TaskGraph) -> Works:
     """Return the works of a pass in which every task is a kind of its own, as where each has its own price."""
     count = len(graph.tasks)
-    return Works(graph.tasks, (1,) * count, np.arange(count, dtype=np.int32), *_deps(runs_of(graph)))
+    return Works(graph.tasks, (1,) * count, array("i", range(count)), *_deps(runs_of(graph)))
 
 
-def _deps(runs: Iterable[TaskRun]) -> tuple[Ints, Numbers]:
+def _deps(runs: Sequence[TaskRun]) -> "tuple[array[int], array[int]]":
     """Return for how many tasks every task waits, and for which."""
-    counts, deps = list[Ints](), list[Numbers]()
+    counts, deps = array("i"), array("q")
     for run in runs:
-        counts.append(np.tile(np.array([len(task.deps) for task in run.tasks], np.int32), run.times))
-        first = np.fromiter(chain.from_iterable(task.deps for task in run.tasks), np.int64)
-        later = np.arange(run.times) * len(run.tasks)
-        deps.append((first + later[:, None]).ravel())
-    return _joined(counts, np.int32), _joined(deps, np.int64)
-
-
-def _joined(parts: list[NDArray[Any]], kind: type[Any]) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, kind), *parts])
+        counts += array("i", [len(task.deps) for task in run.tasks]) * run.times
+        first = [dep for task in run.tasks for dep in task.deps]
+        for number in range(run.times):
+            later = number * len(run.tasks)
+            deps.extend([dep + later for dep in first] if number else first)
+    return counts, deps

@@ -5,8 +5,6 @@ somewhere."""
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from helmsman.hwdb.percentiles import ENDS, duration_at
 from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.figures import Figure
@@ -39,18 +37,16 @@ def between_terms(works: Works, costs: CostModel) -> Iterator[Term]:
 
 def _waits(works: Works, link: str) -> int:
     """Return the number of operations that wait for a transfer of a link."""
-    lanes = [number for number, lane in enumerate(works.lanes) if lane_owner(lane) == link]
-    moved = np.isin(works.lane[works.deps], lanes) & works.crosses
-    computes = works.by_task([task.kind != "transfer" for task in works.kinds]).astype(bool)
-    return int(np.count_nonzero(computes[np.unique(works.waiting[moved])]))
+    return sum(
+        any(lane_owner(lane) == link for lane in lanes)
+        for task, lanes in works.awaited_lanes.items()
+        if works.kinds[works.kind[task]].kind != "transfer"
+    )
 
 
 def _joins(works: Works, device: str) -> int:
     """Return the number of tasks of a device that wait for other lanes."""
-    if device not in works.lanes:
-        return 0
-    waiting = np.unique(works.waiting[works.crosses])
-    return int(np.count_nonzero(works.lane[waiting] == works.lanes.index(device)))
+    return sum(works.lanes[task] == device for task in works.awaited_lanes)
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:
