@@ -7,7 +7,7 @@ NATIVE_FILES := $(wildcard csrc/*/*.h csrc/*/*.cpp csrc/*/*/*.h csrc/*/*/*.cpp)
 # pip compiles no bytecode: Python does so for the modules that are imported, a small part of all packages.
 PIP := $(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-hostile checks lint types layers unit coverage nightly arm64 sanitize wheel schemas docs docs-serve clean
+.PHONY: demo test test-hostile checks lint types layers unit coverage nightly arm64 sanitize wheel schemas docs docs-serve page page-vendor clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
@@ -74,6 +74,16 @@ docs: $(STAMP)
 # The same at http://127.0.0.1:8000, where it can be searched.
 docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
+
+# The page of helm-web in Debian's Chromium (`apt-get install chromium`), and what npm has for its tests.
+page: $(STAMP)
+	$(PIP) playwright
+	npm ci --silent --prefix tests/page
+	$(BIN)/pytest -m browser tests/page
+
+# The page's chart library and typeface as npm has them, whose digests a test knows.
+page-vendor:
+	cd service/planner/page/vendor && npm ci --silent && npm run vendor
 
 # What Helm and its extras need, a line each; but Ray, whose interface tests stand in for.
 REQUIREMENTS := import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \

@@ -1,6 +1,6 @@
 """A planner service, Chromium, and visitors who note what a page must not do.
 
-These tests need Debian's Chromium and playwright, and are run by `pytest -m browser tests/page`."""
+These tests need Debian's Chromium and playwright, and are run by `make page`."""
 
 import os
 import re
@@ -24,36 +24,26 @@ REFUSED = re.compile(r"Failed to load resource: the server responded with a stat
 """What Chromium itself writes about an answer that is a refusal; the page cannot keep it from that."""
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker, where the project's configuration does not yet."""
-    config.addinivalue_line("markers", "browser: needs Chromium; not part of `make test`")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests in a browser out unless they are asked for."""
-    if "browser" in str(config.option.markexpr).replace("not browser", ""):
-        return
-    mine = [item for item in items if item.get_closest_marker("browser")]
-    if mine:
-        config.hook.pytest_deselected(items=mine)
-        items[:] = [item for item in items if item not in mine]
-
-
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a planner service of this session."""
+    """The address of a planner service of this session, or of the one that HELM_WEB_ADDRESS names."""
+    if "HELM_WEB_ADDRESS" in os.environ:
+        yield os.environ["HELM_WEB_ADDRESS"]
+        return
     store = tmp_path_factory.mktemp("web")
     command = [sys.executable, "-c", "from helmsman.cli.web import main; raise SystemExit(main())"]
     arguments = ["--port", "0", "--store", str(store), "--jobs", "2"]
     with (store / "log").open("w") as log:
         process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        address = re.search(r"http://[\d.:]+", line)
-        assert address, f"helm-web said {line!r}, {(store / 'log').read_text()[-2000:]}"
-        yield address[0]
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            address = re.search(r"http://[\d.:]+", line)
+            assert address, f"helm-web said {line!r}, {(store / 'log').read_text()[-2000:]}"
+            yield address[0]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
 
 
 @pytest.fixture(scope="session")
