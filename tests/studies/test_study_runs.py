@@ -233,7 +233,7 @@ SHORT = "synthetic:n=40,input=64,output=8"
 def test_what_is_served_is_what_the_library_says_of_its_plan() -> None:
     import helmsman
 
-    serving = {"requests": "synthetic:n=400,input=512,output=64", "think": "5s", "rate": 60.0}
+    serving = {"requests": "synthetic:n=100,input=512,output=16", "think": "5s", "rate": 60.0}
     (row,) = ask(study_of({**SERVED, "serving": serving}), LocalEngine(1))
     plan = helmsman.plan({"model": row.model, "hardware": row.machine, "strategy": row.strategy, "format": "q4_k"})
     question = {"requests": serving["requests"], "slo": SERVED["slo"]}
@@ -241,7 +241,7 @@ def test_what_is_served_is_what_the_library_says_of_its_plan() -> None:
     replicas = helmsman.find_replicas(plan, {**question, "rate": 60.0})
     assert (row.rate, row.rate_low, row.rate_settled) == (capacity.rate, capacity.low, capacity.converged)
     assert (row.users, row.replicas) == (users.count, replicas.count)
-    assert row.served_tokens == pytest.approx(64 * capacity.rate, rel=0.02)
+    assert row.served_tokens == pytest.approx(16 * capacity.rate, rel=0.02)
 
 
 def test_a_machine_that_the_requests_cannot_overload_is_not_one_that_misses_the_slo(tmp_path: Path) -> None:
