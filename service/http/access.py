@@ -17,6 +17,10 @@ OPEN_PATHS = ("/health",)
 
 _SCHEME = "bearer"
 _JSON = "application/json"
+_EXPOSED = "Location, ETag, Retry-After, X-Request-Id"
+"""Headers of answers that pages of other sites may read."""
+_NO_HOST = frozenset("@/?#\\")
+"""Letters that `Host` never has: what comes before or after them in an address is not the name that was called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,8 @@ class Access:
         `host`, `page`: the headers Host and Origin."""
         if not host and path in OPEN_PATHS:
             return  # probes of HTTP/1.0
-        if not self._is_own(name_in(host)):
+        name = name_in(host)
+        if (host and not name) or not self._is_own(name):
             message = f"this server is not called {host[:100]!r}; --allow-host lets it be called so"
             raise RefusedError(403, "host", message)
         if page is not None and not self.may_ask(page, host):
@@ -90,8 +95,8 @@ def preflight_headers(methods: str, named: str) -> dict[str, str]:
 
 
 def page_headers(page: str) -> dict[str, str]:
-    """Return the headers that let the browser show an answer to the page that asked."""
-    return {"Access-Control-Allow-Origin": page, "Vary": "Origin"}
+    """Return the headers that let the browser show an answer, and what it says of itself, to the page that asked."""
+    return {"Access-Control-Allow-Origin": page, "Access-Control-Expose-Headers": _EXPOSED, "Vary": "Origin"}
 
 
 def is_loopback(host: str) -> bool:
@@ -100,7 +105,9 @@ def is_loopback(host: str) -> bool:
 
 
 def name_in(host: str) -> str:
-    """Return the name in a `Host` header, in small letters and without its port."""
+    """Return the name in a `Host` header, in small letters and without its port; none where it is more than that."""
+    if not _NO_HOST.isdisjoint(host):
+        return ""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

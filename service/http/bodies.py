@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from helmsman.service.http.refusals import RefusedError
@@ -31,8 +31,8 @@ class ArrivingBody:
 
 
 class HeldBodies:
-    """Reads bodies, and knows how many bytes of them are held while it does: those that came, not those that were
-    announced, which cost nothing and may never come."""
+    """Reads bodies, and knows how many bytes of them are held while it does, or while what was read waits: those that
+    came, not those that were announced, which cost nothing and may never come."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
@@ -56,9 +56,22 @@ class HeldBodies:
             await self._fill(body, arriving)
             yield bytes(body)
         finally:
-            self._of[arriving.client] -= len(body)
-            if not self._of[arriving.client]:
-                del self._of[arriving.client]
+            self._release(arriving.client, len(body))
+
+    @contextmanager
+    def hold(self, client: str, size: int) -> Iterator[None]:
+        """While this lasts, a body that was read still counts as held. Raises RefusedError."""
+        self._of[client] += size
+        try:
+            self._check_held(client)
+            yield
+        finally:
+            self._release(client, size)
+
+    def _release(self, client: str, size: int) -> None:
+        self._of[client] -= size
+        if not self._of[client]:
+            del self._of[client]
 
     async def _fill(self, body: bytearray, arriving: ArrivingBody) -> None:
         """Put what comes into `body`, whose bytes count as held by the client."""

@@ -4,7 +4,7 @@ long a reader may take nothing; a line of the log and a count for each request."
 import asyncio
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from typing import Protocol
 from uuid import uuid4
@@ -20,6 +20,8 @@ from helmsman.service.planner.service import GoneError, PlannerService
 
 ABORT = "helmsman.abort"
 """The extension of a scope that ends its connection at once."""
+UNREAD = "helmsman.unread"
+"""The extension of a scope that gives the bytes of answers that the other end of its connection has not taken yet."""
 
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = "GET, HEAD, POST, DELETE"
@@ -78,6 +80,8 @@ class _Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, service: PlannerService) -> None:
         self.inner, self._send, self._service = scope, send, service
+        self._unread: Callable[[], int] = scope.get("extensions", {}).get(UNREAD, lambda: 0)
+        self._loop = asyncio.get_running_loop()
         self._begin, self._status, self._bytes = time.monotonic(), 0, 0
         self._begun = self._ended = False
         self._headers = _first_headers(scope["headers"])
@@ -104,7 +108,8 @@ class _Exchange:
         return None
 
     async def send(self, message: Message) -> None:
-        """Send a part of the answer, in pieces, each of which the reader takes in time. Raises TimeoutError."""
+        """Send a part of the answer, a piece after the other, so that little of it waits unread. Raises TimeoutError
+        where the reader takes nothing for too long."""
         if message["type"] == "http.response.start":
             self._begun, self._status = True, message["status"]
             message = {**message, "headers": [*message["headers"], *self._own_headers()]}
@@ -112,14 +117,34 @@ class _Exchange:
             self._ended = not message.get("more_body", False)
         body = message.get("body", b"")
         self._bytes += len(body)
-        async with asyncio.timeout(self._service.options.stall_s):
-            if len(body) <= _PIECE:
+        if len(body) <= _PIECE:
+            await self._taken(message)
+            return
+        for place in range(0, len(body), _PIECE):
+            more = message.get("more_body", False) or place + _PIECE < len(body)
+            piece = bytes(memoryview(body)[place : place + _PIECE])
+            await self._taken({"type": "http.response.body", "body": piece, "more_body": more})
+
+    async def _taken(self, message: Message) -> None:
+        """Send a message, or a piece of one, however slowly it is read. Raises TimeoutError where the reader takes
+        nothing for too long."""
+        async with asyncio.timeout(None) as limit:
+            self._watch(limit, self._unread() + len(message.get("body", b"")))
+            try:
                 await self._send(message)
-                return
-            for place in range(0, len(body), _PIECE):
-                more = message.get("more_body", False) or place + _PIECE < len(body)
-                piece = bytes(memoryview(body)[place : place + _PIECE])
-                await self._send({"type": "http.response.body", "body": piece, "more_body": more})
+            finally:
+                self._next_look.cancel()
+
+    def _watch(self, limit: asyncio.Timeout, unread: int) -> None:
+        """Look later whether the reader has taken anything of the bytes that are unread now."""
+        self._next_look = self._loop.call_later(self._service.options.stall_s, self._look, limit, unread)
+
+    def _look(self, limit: asyncio.Timeout, unread: int) -> None:
+        left = self._unread()
+        if 0 < left < unread:
+            self._watch(limit, left)
+        else:
+            limit.reschedule(self._loop.time())
 
     async def reply(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         """Answer with a whole body."""

@@ -1,8 +1,12 @@
 """HTTP on a connection, as uvicorn speaks it, bounded: heads in bytes, connections in number and in idleness."""
 
 import asyncio
+from array import array
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Any
 
 from uvicorn.config import Config
@@ -12,7 +16,7 @@ from uvicorn.server import ServerState
 from helmsman.service.http.idle_connections import IdleConnections
 from helmsman.service.http.refusals import RefusedError
 from helmsman.service.planner.computing.answer import PROBLEM
-from helmsman.service.planner.gateway import ABORT
+from helmsman.service.planner.gateway import ABORT, UNREAD
 from helmsman.service.planner.problems import refusal_problem
 
 _MOST_HEAD = 2**16
@@ -78,7 +82,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._lines = self._size = 0
         scope: Any = self.scope
-        scope["extensions"] = {ABORT: self.transport.abort}
+        scope["extensions"] = {ABORT: self.transport.abort, UNREAD: self._unread}
 
     def on_headers_complete(self) -> None:
         """Begin to answer: from now on the connection does not idle."""
@@ -118,6 +122,13 @@ class BoundedProtocol(HttpToolsProtocol):
         head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n"
         self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         self.transport.close()
+
+    def _unread(self) -> int:
+        """Return the bytes that this end, or the system, still holds for the other end."""
+        held = array("i", [0])
+        with suppress(OSError):  # not every system tells
+            ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, held)
+        return held[0] + int(self.transport.get_write_buffer_size())
 
     def _count(self, size: int) -> None:
         self._size += size

@@ -38,8 +38,11 @@ class WebOptions:
     """Limits of a service, and who may ask (`access`).
 
     `workers`: processes that answer at once, and as many again for jobs; `memory`: bytes of address space of each;
-    `job_s`: seconds that a task may take; `patience_s`: seconds after which a question becomes a job; `waiting`:
-    questions that may wait for a worker; `cache`: bytes of answers in memory, `kept`: on the disk; `connections` at a
+    `job_s`: seconds that a task may take; `patience_s`: seconds after which a question becomes a job; `crowded_s`:
+    seconds more for which it keeps its quick place where jobs have no room; `short_s`: seconds that a question may take
+    that cannot become a job, and `queue_s` for which it waits for a worker; `waiting`: questions that may wait for a
+    worker, a quarter of them of one client; `questions`: bytes of questions that wait or are computed, jobs among them,
+    a quarter of them of one client; `cache`: bytes of answers in memory, `kept`: on the disk; `connections` at a
     time, `streams` of events among them; `idle_s`: for a connection without a request; `stall_s`: for which a reader
     may take nothing; `grace_s`: for requests when the service is to end."""
 
@@ -51,7 +54,11 @@ class WebOptions:
     memory: int = 4 * 2**30
     job_s: float = 3600.0
     patience_s: float = 1.0
+    crowded_s: float = 5.0
+    short_s: float = 10.0
+    queue_s: float = 20.0
     waiting: int = 128
+    questions: int = 2**28
     cache: int = 2**26
     kept: int = 2**29
     connections: int = 2000

@@ -4,9 +4,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.job import JobKind, PlannerJob
@@ -19,7 +19,7 @@ from helmsman.service.planner.answers.cache import AnswerCache
 from helmsman.service.planner.answers.keys import Keys
 from helmsman.service.planner.answers.memory_cache import MemoryCache
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.computing.computations import Computations
+from helmsman.service.planner.computing.computations import Computation, Computations
 from helmsman.service.planner.computing.pool import PoolLimits, Work, WorkerPool
 from helmsman.service.planner.computing.worker_main import WorkerLimits
 from helmsman.service.planner.jobs.database import JobDatabase
@@ -29,12 +29,19 @@ from helmsman.service.planner.jobs.strays import remove_strays
 from helmsman.service.planner.metrics import WebMetrics
 from helmsman.service.planner.options import WebOptions
 from helmsman.service.planner.page_files import PageFiles, page_folder
+from helmsman.service.planner.problems import internal_problem
 from helmsman.service.planner.questions.catalogue import Catalogue
 from helmsman.service.planner.quotas import Quotas
 
 _EXPIRY_S = 60.0
 """Seconds between two looks for jobs that are not to be kept any more."""
 
+_BUSY_S = 5
+"""Seconds after which there may be room again."""
+_SHARES = 4
+"""One client may have this part of what may wait: others are served while it asks for all that it may."""
+
+ResultT = TypeVar("ResultT")
 _LISTED: tuple[Kind, ...] = ("models", "machines", "gpus", "cpus")
 Left = Callable[[], Awaitable[None]]
 """Returns when who asked has left."""
@@ -55,10 +62,9 @@ class ClientQuestion:
     client: str
     points: int = 1
 
-    @property
-    def work(self) -> Work:
-        """Return what is to be computed."""
-        return Work(self.key, self.kind, self.content, self.client)
+    def work(self, seconds: float | None) -> Work:
+        """Return what is to be computed, in at most so many seconds where it is not to be a job."""
+        return Work(self.key, self.kind, self.content, self.client, seconds)
 
 
 class PlannerService:
@@ -72,7 +78,8 @@ class PlannerService:
         remove_strays(places.results, places.work, database)
         self.cache = AnswerCache(MemoryCache(options.cache), AnswerTable(places.answers, options.kept))
         worker = WorkerLimits(options.memory, options.jobs.points, places.work, places.results)
-        self.pool = WorkerPool(PoolLimits(options.workers, options.job_s, worker), lock)
+        quick = options.patience_s + options.crowded_s
+        self.pool = WorkerPool(PoolLimits(options.workers, options.job_s, worker, quick), lock)
         self.computations = Computations(self.pool, self.cache.keep)
         self.desk = JobDesk(database, places.results, self.computations, options.jobs, options.clients)
         self.bodies = HeldBodies(options.bodies)
@@ -104,17 +111,20 @@ class PlannerService:
         await self.cache.close()
 
     async def keep_house(self) -> None:
-        """Forget old jobs from time to time. Runs until it is cancelled."""
+        """Forget old jobs from time to time, whatever goes wrong with it. Runs until it is cancelled."""
         while True:
             try:
                 await self.desk.expire()
                 self._problem = None
             except HelmError as error:
                 self._problem = error.message
+            except Exception as error:
+                internal_problem(error)
+                self._problem = "the service has a mistake, which its log describes"
             await asyncio.sleep(_EXPIRY_S)
 
     def health(self) -> ServiceHealth:
-        """Return whether the service should be question."""
+        """Return whether the service is in a state to be asked."""
         if self.stopping.is_set():
             return ServiceHealth(status="stopping")
         if not self._started:
@@ -127,27 +137,35 @@ class PlannerService:
         known = await self.cache.get(question.key)
         if known is not None:
             return known
-        self._check_new(question)
-        with self.computations.waiting(question.work, "quick") as computation:
+        kind = _JOB_KINDS.get(question.kind)
+        work = question.work(self.options.short_s if kind is None else None)
+        with self.bodies.hold(work.client, len(work.question)), self._under_way(work, question.points) as computation:
             gone = asyncio.ensure_future(left())
             try:
-                both: set[asyncio.Future[Any]] = {gone, computation.answer}
-                await asyncio.wait(both, timeout=self.options.patience_s, return_when=asyncio.FIRST_COMPLETED)
-                if computation.answer.cancelled():
-                    raise RefusedError(503, "stopping", "the service is stopping", retry_s=5)
-                if computation.answer.done():
-                    return computation.answer.result()
-                if gone.done():
-                    raise GoneError
-                kind = _JOB_KINDS.get(question.kind)
                 if kind is None:
-                    return await asyncio.shield(computation.answer)
+                    return await self._short_answer(computation, gone)
+                answer = await _first(computation.answer, gone, self.options.patience_s)
+                if answer is not None:
+                    return answer
                 job = await self.desk.adopt(kind, computation, question.points)
                 self.computations.promote(computation)
                 self.metrics.job(kind)
                 return job
             finally:
                 gone.cancel()
+
+    async def _short_answer(self, computation: Computation, gone: asyncio.Future[None]) -> WorkerAnswer:
+        """Return the answer to a question that cannot become a job. Raises RefusedError (503) where no process has time
+        for it, GoneError."""
+        begun = asyncio.ensure_future(computation.begun.wait())
+        try:
+            if await _first(begun, gone, self.options.queue_s) is None:
+                raise RefusedError(503, "busy", "every process is busy; come again", retry_s=_BUSY_S)
+        finally:
+            begun.cancel()
+        answer = await _first(computation.answer, gone, None)
+        assert answer is not None, "it was waited for"
+        return answer
 
     async def submit(self, kind: JobKind, question: ClientQuestion, left: Left) -> WorkerAnswer | PlannerJob:
         """Return the job that a question becomes, or the problem that it has; `question`: to check it. Raises
@@ -156,8 +174,9 @@ class PlannerService:
         checked = await self.answer(question, left)
         if isinstance(checked, PlannerJob) or checked.status >= 400:
             return checked
-        self.quotas.points(question.client, checked.points)
         key = self.keys.key(kind, checked.content)
+        if not await self.desk.answered(key):
+            self.quotas.points(question.client, checked.points)
         job = await self.desk.submit(kind, Work(key, kind, checked.content, question.client), checked.points)
         self.metrics.job(kind)
         return job
@@ -175,12 +194,24 @@ class PlannerService:
             if not self.streams[client]:
                 del self.streams[client]
 
-    def _check_new(self, question: ClientQuestion) -> None:
+    def _under_way(self, work: Work, points: int) -> AbstractContextManager[Computation]:
+        """Compute a question while somebody waits for it. Raises RefusedError where it may not be."""
         if self.stopping.is_set():
             raise RefusedError(503, "stopping", "the service is stopping", retry_s=5)
-        if self.pool.waiting("quick") >= self.options.waiting:
+        if not self.computations.has(work.key):
+            self._check_room(work.client, len(work.question))
+            self.quotas.points(work.client, points)
+        return self.computations.waiting(work, "quick")
+
+    def _check_room(self, client: str, size: int) -> None:
+        """Raise RefusedError where one more question, of so many bytes, is too much."""
+        options = self.options
+        waiting, mine = self.pool.waiting("quick"), self.pool.waiting("quick", client)
+        if waiting >= options.waiting or mine >= options.waiting // _SHARES:
             raise RefusedError(429, "busy", "too many questions at once", retry_s=1)
-        self.quotas.points(question.client, question.points)
+        held, own = self.computations.held() + size, self.computations.held(client) + size
+        if held > options.questions or own > options.questions // _SHARES:
+            raise RefusedError(429, "bodies", "too many large questions wait; come again", retry_s=_BUSY_S)
 
     def _gauges(self) -> dict[str, float]:
         memory = self.cache.memory
@@ -199,6 +230,20 @@ class PlannerService:
             "helm_web_cache_misses": memory.misses,
             "helm_web_workers_killed": self.pool.killed,
         }
+
+
+async def _first(result: asyncio.Future[ResultT], gone: asyncio.Future[None], seconds: float | None) -> ResultT | None:
+    """Return a result once it is there, None where it is not in time. Raises GoneError where who asked left before,
+    RefusedError where the service ended what made it."""
+    both: set[asyncio.Future[Any]] = {result, gone}
+    await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if result.cancelled():
+        raise RefusedError(503, "stopping", "the service is stopping", retry_s=5)
+    if result.done():
+        return result.result()
+    if gone.done():
+        raise GoneError
+    return None
 
 
 _JOB_KINDS: dict[str, JobKind] = {"plan": "plan", "comparison": "comparison"}

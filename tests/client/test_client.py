@@ -182,9 +182,32 @@ def test_a_stream_that_breaks_is_opened_again() -> None:
         data = f"event: state\ndata: {states[state].to_json(indent=None)}\n\n"
         return httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, content=data.encode())
 
-    script = Script(event("running"), httpx2.Response(200, content=states["running"].to_json().encode()), event("done"))
+    now = {state: httpx2.Response(200, content=job.to_json().encode()) for state, job in states.items()}
+    script = Script(event("running"), now["running"], event("done"))
     handle = JobHandle(script.connection(5.0), PlannerJob, states["queued"])
     assert [job.state for job in handle.follow()] == ["queued", "running", "done"]
+    handle = JobHandle(Script(event("running"), now["done"]).connection(5.0), PlannerJob, states["queued"])
+    assert [job.state for job in handle.follow()] == ["queued", "running", "done"], "the end is told whoever tells it"
+
+
+def test_a_stream_that_is_refused_is_asked_for_again_and_else_the_job() -> None:
+    links = {"self": "/v1/jobs/1", "events": "/v1/jobs/1/events", "result": "/v1/jobs/1/result"}
+    states = [
+        PlannerJob(id="0" * 32, kind="study", state=state, created=0.0, links=links)
+        for state in ("queued", "running", "done")
+    ]
+    running, done = (httpx2.Response(200, content=job.to_json().encode()) for job in states[1:])
+    refused = httpx2.Response(429, headers={"Retry-After": "5"}, content=b"streams")
+    stopping = httpx2.Response(503, headers={"Retry-After": "5"}, content=b"stopping")
+    script = Script(refused, refused, running, stopping, refused, done)
+    handle = JobHandle(script.connection(60.0), PlannerJob, states[0])
+    assert [job.state for job in handle.follow()] == ["queued", "running", "done"]
+    assert script.slept == [5.0, 0.5, 5.0]
+    event = f"event: state\ndata: {states[2].to_json(indent=None)}\n\n".encode()
+    streamed = httpx2.Response(200, headers={"Content-Type": "text/event-stream"}, content=event)
+    script = Script(refused, streamed)
+    assert [event.event for event in script.connection(60.0).events("/v1/jobs/1/events")] == ["state"]
+    assert script.slept == [5.0]
 
 
 def test_a_service_that_stays_away_is_waited_for_a_minute() -> None:

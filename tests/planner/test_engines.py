@@ -293,8 +293,10 @@ def test_the_first_pattern_decides():
 
 
 @pytest.mark.parametrize(
-    "text", ["ffn", "=CPU", "ffn_up=", "ffn_(up=CPU", "ffn_exps=CPU", "ffn_up=TPU", "", "a" * 201 + "=CPU"]
-)
+    "text",
+    ["ffn", "=CPU", "ffn_up=", "ffn_(up=CPU", "ffn_exps=CPU", "ffn_up=TPU", "", "a" * 201 + "=CPU",
+     "(([a-z0-9._]*)*)*#1=CPU", ",".join(["ffn_up=CPU"] * 65)],
+)  # fmt: skip
 def test_bad_rules_are_refused(text):
     frame = asked(LlamaCpp()).frame
     with pytest.raises(UsageError):

@@ -1,13 +1,13 @@
 """`--override-tensor`: patterns over llama.cpp's names of tensors say on which side a weight lives, and its operation
 runs there."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.planner.machine import Roles
+from helmsman.planner.strategies.engines.tensor_pattern import PatternError, tensor_pattern
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 
@@ -16,6 +16,8 @@ SIDES: tuple[Side, ...] = ("host", "accelerator")
 
 FIELD = "override_tensor"
 _LONGEST = 200
+_MOST = 64
+"""Rules: each is tried at every tensor."""
 _BUFFERS: dict[str, Side] = {"CPU": "host", **dict.fromkeys(("CUDA0", "ROCM0", "VULKAN0", "METAL"), "accelerator")}
 """llama.cpp's buffer types; names of the machine's memories do as well."""
 
@@ -40,14 +42,15 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Tensors in whose name `pattern` is found live on `side`."""
+    """Tensors in whose name `pattern` is found, those with `names`, live on `side`."""
 
     pattern: str
     side: Side
+    names: frozenset[str]
 
     def covers(self, tensor: Tensor, layer: int | None) -> bool:
         """Whether it is about `tensor` of block `layer`."""
-        return re.search(self.pattern, gguf_name(tensor, layer)) is not None
+        return gguf_name(tensor, layer) in self.names
 
 
 def gguf_name(tensor: Tensor, layer: int | None) -> str:
@@ -60,25 +63,31 @@ def gguf_name(tensor: Tensor, layer: int | None) -> str:
 def overrides_of(text: str, model: Model, machine: Roles) -> tuple[Override, ...]:
     """`PATTERN=MEMORY,PATTERN=MEMORY`, the first that matches decides. Raises UsageError for a pattern that is none, or
     that no tensor of `model` matches, and for an unknown memory."""
-    overrides = tuple(_override(item, machine) for item in text.split(","))
+    items = text.split(",")
+    if len(items) > _MOST:
+        remedy = "write one pattern for several tensors"
+        raise UsageError(f"{len(items)} rules, and {_MOST} are taken", field=FIELD, value=text, remedy=remedy)
+    names = {gguf_name(tensor, tensor.layer) for tensor in tensors(model)}
+    overrides = tuple(_override(item, names, machine) for item in items)
     for override in overrides:
-        if not any(override.covers(tensor, tensor.layer) for tensor in tensors(model)):
+        if not override.names:
             remedy = "write a pattern such as blk\\.[0-9]\\.ffn_.*=CPU"
             raise UsageError(f"no tensor of {model.name} matches", field=FIELD, value=override.pattern, remedy=remedy)
     return overrides
 
 
-def _override(item: str, machine: Roles) -> Override:
+def _override(item: str, names: set[str], machine: Roles) -> Override:
     pattern, equals, memory = item.partition("=")
     if not (pattern and equals and memory) or len(pattern) > _LONGEST:
         remedy = f"write PATTERN=MEMORY, a pattern of at most {_LONGEST} characters"
         raise UsageError("not a rule for tensors", field=FIELD, value=item, remedy=remedy)
     try:
-        re.compile(pattern)
-    except re.error as error:
-        remedy = "write a regular expression, as llama.cpp takes it"
+        written = tensor_pattern(pattern)
+    except PatternError as error:
+        remedy = "write a regular expression of letters, classes, groups, | and * + ? {m,n}, as llama.cpp takes it"
         raise UsageError(f"not a pattern: {error}", field=FIELD, value=pattern, remedy=remedy) from None
-    return Override(pattern, _side(memory, machine))
+    side = _side(memory, machine)
+    return Override(pattern, side, frozenset(name for name in names if written.is_in(name)))
 
 
 def _side(memory: str, machine: Roles) -> Side:

@@ -11,6 +11,9 @@ from helmsman.service.planner.computing.pool import Work
 
 _KEPT = (200, 400, 422)
 """Statuses of answers that the question alone decides."""
+_WRITTEN = ("plan", "comparison")
+"""Kinds of questions whose answers go to the disk: each costs its client points. Others are made again in no time, cost
+nothing, so that they could fill the disk, and some depend on the limits that this server was started with."""
 _GATHERED_S = 0.5
 """Seconds for which answers are gathered before they are written."""
 _MOST_PENDING = 256
@@ -41,6 +44,8 @@ class AnswerCache:
         if answer.status not in _KEPT or answer.files:
             return
         self.memory.put(work.key, answer)
+        if work.kind not in _WRITTEN:
+            return
         if len(self._pending) < _MOST_PENDING:
             self._pending.append((work.key, answer))
         if self._writing is None or self._writing.done():

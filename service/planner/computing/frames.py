@@ -15,8 +15,8 @@ MOST_BYTES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class WorkerFrame:
-    """A message: from the server the kind and key of a task with its question, from a worker `progress`, or how the
-    task ended and its answer."""
+    """A message: from the server the kind and key of a task with its question, from a worker `begun`,
+    `progress`, and how the task ended with its answer."""
 
     name: str
     content: bytes

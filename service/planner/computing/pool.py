@@ -1,7 +1,8 @@
 """Worker processes in two lanes: quick ones for questions that people wait for, others, which give way, for jobs.
 
 A lane has a number of places. Who waits for one is served in the order of coming, but clients with less under way come
-first, so that nobody takes a lane for himself alone."""
+first, so that nobody takes a lane for himself alone. A quick place is kept for some seconds only: what takes longer
+moves to the long lane where there is room, and is ended, to be queued there, where there is none."""
 
 import asyncio
 from collections import Counter
@@ -9,11 +10,12 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Literal
 
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.computing.worker import Progress, WorkerProcess
+from helmsman.service.planner.computing.worker import Progress, UnbegunTaskError, WorkerProcess
 from helmsman.service.planner.computing.worker_main import WorkerLimits
 
 Lane = Literal["quick", "long"]
@@ -32,35 +34,45 @@ class TookTooLongError(HelmError):
     code = "too-long"
 
 
+class DisplacedError(Exception):
+    """Raised where a task has had its quick place for as long as it may, and there is no room in the long lane."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be computed: a question of a kind, known by its `key`, for a `client`."""
+    """What is to be computed: a question of a kind, known by its `key`, for a `client`; `seconds`: the most that it may
+    take, where that is less than a job may."""
 
     key: str
     kind: str
     question: bytes
     client: str
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """`places`: processes of each lane; `seconds` that a task may take of the clock; `worker`: limits of each
-    process."""
+    """`places`: processes of each lane; `seconds` that a task may take of the clock; `worker`: limits of each process;
+    `quick`: seconds for which a task may keep a quick place."""
 
     places: int
     seconds: float
     worker: WorkerLimits
+    quick: float
 
 
 @dataclass(eq=False)
 class LaneSeat:
-    """A place in a lane that a task has or waits for; `promoted`: it is to be one of the long lane."""
+    """A place in a lane that a task has or waits for; `promoted`: it is to be one of the long lane; `end`: the moment
+    at which the task is to be ended, and `last`: that at which it is wherever it sits (seconds of the loop)."""
 
     client: str
     lane: Lane
     granted: asyncio.Future[None]
     promoted: bool = False
     worker: WorkerProcess | None = None
+    end: asyncio.Timeout | None = None
+    last: float = inf
 
 
 class WorkerPool:
@@ -88,9 +100,9 @@ class WorkerPool:
         """Return the number of places of a lane that are taken."""
         return sum(seat.lane == lane for seat in self._seated)
 
-    def waiting(self, lane: Lane) -> int:
-        """Return the number of tasks that wait for a place in a lane."""
-        return sum(seat.lane == lane for seat in self._waiting)
+    def waiting(self, lane: Lane, client: str | None = None) -> int:
+        """Return the number of tasks that wait for a place in a lane, of one client or all."""
+        return sum(seat.lane == lane and client in (None, seat.client) for seat in self._waiting)
 
     @asynccontextmanager
     async def taken(self, seat: LaneSeat) -> AsyncIterator[None]:
@@ -115,20 +127,25 @@ class WorkerPool:
         self._grant()
 
     async def run(self, seat: LaneSeat, work: Work, progress: Progress) -> WorkerAnswer:
-        """Return the answer to a question. Raises HelmError where the process ends, or takes too long; cancelled, it
-        ends the process."""
-        seat.worker = worker = await self._worker(seat.lane)
-        good = False
+        """Return the answer to a question. Raises HelmError where the process ends, or takes too long, DisplacedError
+        where a quick place was kept for too long; cancelled, it ends the process."""
+        most = self._limits.seconds if work.seconds is None else min(work.seconds, self._limits.seconds)
+        begin = asyncio.get_running_loop().time()
+        seat.last = begin + most
+        kept = self._limits.quick if seat.lane == "quick" and work.seconds is None else inf
+        end = min(seat.last, begin + kept)
         try:
-            async with asyncio.timeout(self._limits.seconds):
-                answer = await worker.answer(work.kind, work.key, work.question, progress)
-            good = not answer.spent
-            return answer
+            async with asyncio.timeout_at(end) as seat.end:
+                try:
+                    return await self._answer(seat, work, progress)
+                except UnbegunTaskError:  # the process had ended while it had nothing to do
+                    return await self._answer(seat, work, progress)
         except TimeoutError:
-            raise _too_long(self._limits.seconds) from None
+            if end < seat.last and seat.lane == "quick":
+                raise DisplacedError from None
+            raise _too_long(most) from None
         finally:
-            seat.worker = None
-            await self._put_back(worker, seat.lane, good)
+            seat.end = None
 
     async def close(self) -> None:
         """End the processes that have nothing to do; tasks that run are to be cancelled by who waits for them."""
@@ -139,11 +156,26 @@ class WorkerPool:
         await asyncio.gather(*self._starting, *(worker.end() for worker in idle), return_exceptions=True)
         self._thread.shutdown()
 
+    async def _answer(self, seat: LaneSeat, work: Work, progress: Progress) -> WorkerAnswer:
+        """Return the answer of one process, which then has nothing to do, or is ended."""
+        seat.worker = worker = await self._worker(seat.lane)
+        good = False
+        try:
+            answer = await worker.answer(work.kind, work.key, work.question, progress)
+            good = not answer.spent
+            return answer
+        finally:
+            seat.worker = None
+            await self._put_back(worker, seat.lane, good)
+
     async def _worker(self, lane: Lane) -> WorkerProcess:
         """Return a worker with nothing to do. One that starts when nobody wants it any more waits for another task.
         Raises HardwareUnavailableError."""
-        if self._idle[lane]:
-            return self._idle[lane].pop()
+        while self._idle[lane]:
+            worker = self._idle[lane].pop()
+            if not worker.ended:
+                return worker
+            await self._put_back(worker, lane, False)
         start = asyncio.create_task(self._new(lane))
         self._starting.add(start)
         start.add_done_callback(self._starting.discard)
@@ -180,14 +212,22 @@ class WorkerPool:
         """Give free places to those who wait, and move those that turned out to be long where there is room."""
         for seat in self._seated:
             if seat.promoted and seat.lane == "quick" and self.busy("long") < _PROMOTED_TIMES * self._limits.places:
-                seat.lane = "long"
-                if seat.worker is not None:
-                    seat.worker.give_way(_NICE["long"])
+                self._move(seat)
         for lane in self._idle:
             while self.busy(lane) < self._limits.places and (first := self._next(lane)) is not None:
                 self._waiting.remove(first)
                 self._seated.append(first)
                 first.granted.set_result(None)
+
+    def _move(self, seat: LaneSeat) -> None:
+        """Let a task go on in the long lane, for as long as a job may, unless it is being ended."""
+        if seat.end is not None:
+            if seat.end.expired():
+                return
+            seat.end.reschedule(seat.last)
+        seat.lane = "long"
+        if seat.worker is not None:
+            seat.worker.give_way(_NICE["long"])
 
     def _next(self, lane: Lane) -> LaneSeat | None:
         """Return the first seat in a lane of those whose clients have least under way."""
@@ -198,4 +238,4 @@ class WorkerPool:
 
 def _too_long(seconds: float) -> TookTooLongError:
     remedy = "ask for less at a time, or let the service give jobs more time"
-    return TookTooLongError(f"took longer than the {seconds:g} s that a job may", remedy=remedy)
+    return TookTooLongError(f"took longer than the {seconds:g} s that it may", remedy=remedy)

@@ -81,7 +81,7 @@ def _check_simulation(task: WorkerTask) -> WorkerAnswer:
 
 def _simulation(task: WorkerTask) -> WorkerAnswer:
     question = parse_document(SimulationQuestion, task.question, "question")
-    return _stored(task, simulation(question, task.setting.catalogue))
+    return _stored(task, simulation(question, task.setting.catalogue, task.setting.work / task.key))
 
 
 def _check_study(task: WorkerTask) -> WorkerAnswer:

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_all_start_methods, get_context
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
@@ -27,6 +28,10 @@ class WorkerEndedError(HelmError):
     """A worker ended before it answered: it was killed, by the server or for want of memory."""
 
     code = "worker-ended"
+
+
+class UnbegunTaskError(WorkerEndedError):
+    """A worker ended before it began with a task, which says nothing of the task."""
 
 
 def _context() -> ForkServerContext | SpawnContext:
@@ -51,12 +56,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class WorkerProcess:
-    """A process and the channel to it. Used in one event loop; `thread` starts processes and waits for their end."""
+    """A process and the channel to it. Used in one event loop; `thread` starts processes and waits for their end;
+    `begun`: it has taken the task that it was given last."""
 
     process: BaseProcess
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     thread: Executor
+    begun: bool = False
 
     @classmethod
     async def started(cls, limits: WorkerLimits, lock: int | None, thread: Executor) -> "WorkerProcess":
@@ -77,16 +84,25 @@ class WorkerProcess:
 
     async def answer(self, kind: str, key: str, question: bytes, progress: Progress) -> WorkerAnswer:
         """Return the answer to a question of a kind. Raises WorkerEndedError where the process ends before."""
+        self.begun = False
         try:
             self.writer.writelines(WorkerFrame(f"{kind} {key}", question).pack())
             await self.writer.drain()
+            await read(self.reader)
+            self.begun = True
             while (frame := await read(self.reader)).name == "progress":
                 done, _, total = frame.content.partition(b" ")
                 progress(int(done), int(total))
         except (EOFError, OSError):
             remedy = "ask for less at a time; it may have needed more memory than there is"
-            raise WorkerEndedError("the process that computed the answer ended", remedy=remedy) from None
+            ended = WorkerEndedError if self.begun else UnbegunTaskError
+            raise ended("the process that computed the answer ended", remedy=remedy) from None
         return answer_in(frame)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether the process has ended by itself, or was killed from outside."""
+        return bool(wait([self.process.sentinel], 0))
 
     def give_way(self, nice: int) -> None:
         """Let others come first from now on."""

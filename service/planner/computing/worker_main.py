@@ -70,6 +70,7 @@ def work(channel: socket, lock: SharedDescriptor | None, limits: WorkerLimits) -
     while True:
         try:
             frame = receive(channel)
+            send(channel, WorkerFrame("begun", b""))
             send(channel, answer_frame(_outcome(channel, frame, setting)))
         except (EOFError, OSError):
             return

@@ -7,7 +7,7 @@ that nothing is completed twice."""
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,12 @@ CREATE INDEX jobs_by_key ON jobs (key, state);
 """
 _NAMES = (
     *("id", "client", "kind", "key", "points", "state", "attempts"),
-    *("created", "started", "ended", "error", "results"),
+    *("created", "started", "ended", "error", "results", "bytes"),
 )
 _COLUMNS = ", ".join(_NAMES)
+_HAS_ENDED = "state NOT IN ('queued', 'running')"
+_NO_QUESTION = "question = x''"
+"""A job that has ended is never asked again: its question, which may be large, goes."""
 
 
 class DamagedStoreError(BadInputError):
@@ -50,7 +53,7 @@ class UnwritableStoreError(HardwareUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as it is kept. `results`: digests of files by media type; `error`: a problem as JSON."""
+    """A job as it is kept. `results`: digests of files by media type, `bytes` together; `error`: a problem as JSON."""
 
     id: str
     client: str
@@ -64,6 +67,7 @@ class JobRow:
     ended: float | None
     error: str | None
     results: dict[str, str]
+    bytes: int = 0
 
 
 class JobDatabase:
@@ -73,6 +77,7 @@ class JobDatabase:
         """Open the database, or make it. Raises BadInputError for one that is damaged or of a later version,
         UnwritableStoreError on a full disk."""
         self._path = path
+        _make_private(path)
         with self._told():
             self._connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
         try:
@@ -86,14 +91,15 @@ class JobDatabase:
         """Close it; its log is then part of it."""
         self._connection.close()
 
-    def add(self, row: JobRow, question: bytes, size: int = 0) -> None:
+    def add(self, row: JobRow, question: bytes) -> None:
         """Add a job, queued or done."""
-        values = (*_values(row), question, size, int(row.state == "done"))
+        values = (*_values(row), question, int(row.state == "done"))
         marks = ", ".join("?" * len(values))
-        self._change(f"INSERT INTO jobs ({_COLUMNS}, question, bytes, completions) VALUES ({marks})", values)
+        self._change(f"INSERT INTO jobs ({_COLUMNS}, question, completions) VALUES ({marks})", values)
 
     def recover(self) -> list[str]:
         """Queue what was running when a server ended, and return the ids of all that is queued, the oldest first."""
+        self._change(f"UPDATE jobs SET {_NO_QUESTION} WHERE {_HAS_ENDED} AND LENGTH(question) > 0")
         self._change("UPDATE jobs SET state = 'queued' WHERE state = 'running'")
         return [str(row[0]) for row in self._rows("SELECT id FROM jobs WHERE state = 'queued' ORDER BY created, id")]
 
@@ -104,19 +110,20 @@ class JobDatabase:
 
     def complete(self, job: str, results: dict[str, str], size: int, now: float) -> bool:
         """Let a running job be done; returns whether it was running."""
-        changed = "UPDATE jobs SET state = 'done', completions = completions + 1, results = ?, bytes = ?, ended = ?"
+        changed = "state = 'done', completions = completions + 1, results = ?, bytes = ?, ended = ?"
         values = (json.dumps(results), size, now, job)
-        return self._change(f"{changed} WHERE id = ? AND state = 'running'", values) == 1
+        change = f"UPDATE jobs SET {changed}, {_NO_QUESTION} WHERE id = ? AND state = 'running'"
+        return self._change(change, values) == 1
 
     def fail(self, job: str, error: str, now: float) -> bool:
         """Let a job that has not ended have failed."""
-        changed = "UPDATE jobs SET state = 'failed', error = ?, ended = ? WHERE id = ?"
-        return self._change(f"{changed} AND state IN ('queued', 'running')", (error, now, job)) == 1
+        changed = f"UPDATE jobs SET state = 'failed', error = ?, bytes = ?, ended = ?, {_NO_QUESTION} WHERE id = ?"
+        return self._change(f"{changed} AND NOT {_HAS_ENDED}", (error, len(error), now, job)) == 1
 
     def cancel(self, job: str, now: float) -> bool:
         """Let a job that has not ended be cancelled."""
-        changed = "UPDATE jobs SET state = 'cancelled', ended = ? WHERE id = ?"
-        return self._change(f"{changed} AND state IN ('queued', 'running')", (now, job)) == 1
+        changed = f"UPDATE jobs SET state = 'cancelled', ended = ?, {_NO_QUESTION} WHERE id = ?"
+        return self._change(f"{changed} AND NOT {_HAS_ENDED}", (now, job)) == 1
 
     def remove(self, job: str) -> None:
         """Forget a job."""
@@ -145,20 +152,23 @@ class JobDatabase:
     def referenced(self) -> set[str]:
         """Return the digests of all files that jobs have as results."""
         texts = self._rows("SELECT DISTINCT results FROM jobs WHERE state = 'done'")
-        return {digest for (text,) in texts for digest in json.loads(text).values()}
+        return {digest for (text,) in texts for digest in self._digests(text).values()}
 
     def expire(self, before: float, most_jobs: int, most_bytes: int) -> set[str]:
         """Forget jobs that ended before a moment, and the oldest ones beyond a number of jobs or of bytes of results;
-        returns the digests that nobody needs any more."""
-        ended = "state NOT IN ('queued', 'running')"
+        returns the digests that nobody needs any more. Results that several jobs have count once, for the newest."""
+        ended = (
+            "SELECT id, ended, bytes, ROW_NUMBER() OVER (PARTITION BY CASE results WHEN '{}' THEN id ELSE results END "
+            f"ORDER BY ended DESC, id) AS holder FROM jobs WHERE {_HAS_ENDED}"
+        )
         newest = (
-            f"SELECT id, bytes, ROW_NUMBER() OVER w AS place, SUM(bytes) OVER w AS sum FROM jobs WHERE {ended} "
-            "WINDOW w AS (ORDER BY ended DESC, id)"
+            "SELECT id, ROW_NUMBER() OVER w AS place, SUM(CASE holder WHEN 1 THEN bytes ELSE 0 END) OVER w AS sum "
+            f"FROM ({ended}) WINDOW w AS (ORDER BY ended DESC, id)"
         )
         beyond = f"SELECT id FROM ({newest}) WHERE place > ? OR sum > ?"
-        forget = f"DELETE FROM jobs WHERE {ended} AND (ended < ? OR id IN ({beyond})) RETURNING results"
+        forget = f"DELETE FROM jobs WHERE {_HAS_ENDED} AND (ended < ? OR id IN ({beyond})) RETURNING results"
         forgotten = self._rows(forget, before, most_jobs, most_bytes)
-        return {digest for (text,) in forgotten for digest in json.loads(text).values()} - self.referenced()
+        return {digest for (text,) in forgotten for digest in self._digests(text).values()} - self.referenced()
 
     def _prepare(self) -> None:
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
@@ -172,11 +182,22 @@ class JobDatabase:
             raise self._damaged(str(faults))
         if version == 0:
             self._connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-        self._connection.execute(f"SELECT {_COLUMNS}, question, bytes, completions FROM jobs LIMIT 1")
+        self._connection.execute(f"SELECT {_COLUMNS}, question, completions FROM jobs LIMIT 1")
 
     def _jobs(self, where: str, *values: Any) -> Iterator[JobRow]:
         for row in self._rows(f"SELECT {_COLUMNS} FROM jobs {where}", *values):
-            yield JobRow(**{**dict(zip(_NAMES, row, strict=True)), "results": json.loads(row[-1])})
+            columns = dict(zip(_NAMES, row, strict=True))
+            yield JobRow(**{**columns, "results": self._digests(columns["results"])})
+
+    def _digests(self, text: str) -> dict[str, str]:
+        """Return the digests of a job by media type. Raises DamagedStoreError where the text is something else."""
+        try:
+            digests = json.loads(text)
+        except ValueError:
+            digests = None
+        if not isinstance(digests, dict) or not all(isinstance(digest, str) for digest in digests.values()):
+            raise self._damaged("the results of a job cannot be read")
+        return digests
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         with self._told(), closing(self._connection.execute(query, values)) as cursor:
@@ -206,6 +227,12 @@ class JobDatabase:
         return DamagedStoreError(f"the store is damaged: {what}", file=str(self._path), remedy=remedy)
 
 
+def _make_private(path: Path) -> None:
+    """Make the file, where there is none, for nobody else to read: SQLite's own files beside it are then alike."""
+    with suppress(OSError):
+        path.touch(0o600, exist_ok=False)
+
+
 def _values(row: JobRow) -> tuple[Any, ...]:
     plain = (row.id, row.client, row.kind, row.key, row.points, row.state, row.attempts)
-    return (*plain, row.created, row.started, row.ended, row.error, json.dumps(row.results))
+    return (*plain, row.created, row.started, row.ended, row.error, json.dumps(row.results), row.bytes)

@@ -4,12 +4,14 @@ A job is in the database before its client hears of it, and its result on the di
 leaves unfinished, the next one queues again."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -20,11 +22,16 @@ from helmsman.service.planner.computing.answer import JSON, WorkerAnswer
 from helmsman.service.planner.computing.computations import Computation, Computations
 from helmsman.service.planner.computing.pool import Work
 from helmsman.service.planner.computing.results import store_result
-from helmsman.service.planner.jobs.database import JobDatabase, JobRow
+from helmsman.service.planner.computing.worker import WorkerEndedError
+from helmsman.service.planner.jobs.admission import JobAdmission
+from helmsman.service.planner.jobs.database import JobDatabase, JobRow, UnwritableStoreError
 from helmsman.service.planner.jobs.live_job import LiveJob, job_document
-from helmsman.service.planner.jobs.strays import remove_settled
+from helmsman.service.planner.jobs.store import StorePlaces
+from helmsman.service.planner.jobs.strays import remove_settled, remove_settled_work, set_aside
 from helmsman.service.planner.options import ClientLimits, JobLimits
-from helmsman.service.planner.problems import problem_of
+from helmsman.service.planner.problems import internal_problem, problem_of
+
+_log = logging.getLogger("helmsman.planner")
 
 ResultT = TypeVar("ResultT")
 
@@ -34,6 +41,8 @@ _RETRY_S = 2.0
 """Seconds until what could not be written is tried again."""
 _TRIES = 5
 """The number of times that a result is tried to be written before the job fails for it."""
+_MOST_ATTEMPTS = 5
+"""Servers that may end while a job runs before the job is held to be the reason."""
 
 
 class JobDesk:
@@ -43,15 +52,22 @@ class JobDesk:
         self, database: JobDatabase, results: Path, computations: Computations, limits: JobLimits, clients: ClientLimits
     ) -> None:
         self._database, self._results, self._computations = database, results, computations
-        self._limits, self._clients = limits, clients
+        self._work, self._limits = StorePlaces(results.parent).work, limits
         self._thread = ThreadPoolExecutor(1, "jobs")
         self._live: dict[str, LiveJob] = {}
+        self._admission = JobAdmission(limits, clients, self.unfinished)
+        self._tidying: set[asyncio.Task[None]] = set()
 
     async def recover(self) -> int:
-        """Queue again what a server has left; returns the number of jobs."""
+        """Queue again what a server has left, unless that has happened too often; returns the number of jobs."""
         for job in await self._in_thread(self._database.recover):
             row = await self._in_thread(self._database.job, job)
             assert row is not None, "nobody else changes the store"
+            if row.attempts >= _MOST_ATTEMPTS:
+                problem = f"the service ended {row.attempts} times while this was computed"
+                error = problem_of(WorkerEndedError(problem, remedy="ask for less at a time"))
+                await self._in_thread(self._database.fail, job, error.to_json(indent=None), time.time())
+                continue
             question = await self._in_thread(self._database.question, job)
             self._follow(LiveJob(row), Work(row.key, row.kind, question, row.client))
         return len(self._live)
@@ -66,31 +82,31 @@ class JobDesk:
 
     def check(self, client: str) -> None:
         """Raise RefusedError (429) where a client, or all together, may have no more jobs."""
-        if self.unfinished(client) >= self._clients.jobs:
-            message = f"{self._clients.jobs} jobs of yours are queued or running, as many as may be"
-            raise RefusedError(429, "jobs", message, retry_s=5)
-        if self.unfinished() >= self._limits.queued:
-            message = f"{self._limits.queued} jobs are queued or running, as many as may be"
-            raise RefusedError(429, "queue_full", message, retry_s=10)
+        self._admission.check(client)
+
+    async def answered(self, key: str) -> bool:
+        """Return whether a job with this key would be done at once."""
+        return await self._known(key) is not None
 
     async def submit(self, kind: JobKind, work: Work, points: int) -> PlannerJob:
         """Take in a job. One whose question has been answered is done at once. Raises RefusedError, HelmError."""
-        self.check(work.client)
-        known = await self._in_thread(self._database.answered, work.key)
-        row = _new_row(kind, work, points)
-        if known is not None and all((self._results / digest).is_file() for digest in known.results.values()):
-            row = replace(row, state="done", started=row.created, ended=row.created, results=known.results)
-            await self._in_thread(self._database.add, row, b"")
-            return job_document(row)
-        await self._in_thread(self._database.add, row, work.question)
-        return self._follow(LiveJob(row), work).document()
+        with self._admission.admitted(work.client):
+            known = await self._known(work.key)
+            row = _new_row(kind, work, points)
+            if known is not None:
+                row = replace(row, state="done", started=row.created, ended=row.created)
+                row = replace(row, results=known.results, bytes=known.bytes)
+                await self._in_thread(self._database.add, row, b"")
+                return job_document(row)
+            await self._in_thread(self._database.add, row, work.question)
+            return self._follow(LiveJob(row), work).document()
 
     async def adopt(self, kind: JobKind, computation: Computation, points: int) -> PlannerJob:
         """Take in, as a job, what is under way already. Raises RefusedError, HelmError."""
-        self.check(computation.work.client)
-        row = _new_row(kind, computation.work, points)
-        await self._in_thread(self._database.add, row, computation.work.question)
-        return self._follow(LiveJob(row), computation.work).document()
+        with self._admission.admitted(computation.work.client):
+            row = _new_row(kind, computation.work, points)
+            await self._in_thread(self._database.add, row, computation.work.question)
+            return self._follow(LiveJob(row), computation.work, computation).document()
 
     async def job(self, job: str, client: str) -> PlannerJob:
         """Return a job of a client. Raises RefusedError (404) for one that is none of its jobs."""
@@ -134,20 +150,39 @@ class JobDesk:
         return paths
 
     async def expire(self) -> None:
-        """Forget jobs that ended long ago, and results that nobody needs any more."""
+        """Forget jobs that ended long ago, and results that nobody needs any more. Raises HelmError where the store
+        cannot be read or written, which is logged, as mistakes of ours are."""
+        try:
+            await self._expire()
+        except HelmError as error:
+            _log.warning("jobs that ended long ago are not removed: %s", error)
+            raise
+        except Exception as error:  # of ours: the next time comes all the same
+            internal_problem(error)
+
+    async def _expire(self) -> None:
         limits = self._limits
         before = time.time() - limits.seconds
         digests = await self._in_thread(self._database.expire, before, limits.ended, limits.bytes)
         await self._in_thread(remove_settled, [self._results / digest for digest in digests])
+        keys = await self._in_thread(self._database.unfinished)
+        await self._in_thread(remove_settled_work, self._work, set(keys.values()))
 
     async def close(self) -> None:
         """Follow no job any more: what has not ended stays so in the database."""
         followers = [live.follower for live in self._live.values() if live.follower is not None]
-        for follower in followers:
-            follower.cancel()
-        await asyncio.gather(*followers, return_exceptions=True)
+        tasks = [*followers, *self._tidying]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._thread.shutdown()
         self._database.close()
+
+    async def _known(self, key: str) -> JobRow | None:
+        """Return a job that is done, has this key, and whose results are there."""
+        row = await self._in_thread(self._database.answered, key)
+        whole = row is not None and all((self._results / digest).is_file() for digest in row.results.values())
+        return row if whole else None
 
     async def _row(self, job: str, client: str) -> JobRow:
         row = await self._in_thread(self._database.job, job)
@@ -158,10 +193,14 @@ class JobDesk:
     async def _in_thread(self, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    def _follow(self, live: LiveJob, work: Work) -> LiveJob:
-        """Follow a job until it ends. From now on it waits for its computation: who asked need not any more."""
+    def _follow(self, live: LiveJob, work: Work, computation: Computation | None = None) -> LiveJob:
+        """Follow a job until it ends. From now on it waits for its computation, the one that is under way or done if it
+        is given: who asked need not any more."""
         waiting = ExitStack()
-        computation = waiting.enter_context(self._computations.waiting(work, "long"))
+        if computation is None:
+            computation = waiting.enter_context(self._computations.waiting(work, "long"))
+        else:
+            waiting.enter_context(self._computations.joined(computation))
         computation.listeners.append(live.tell)
         self._live[live.row.id], live.computation = live, computation
         live.follower = asyncio.create_task(self._followed(live, computation))
@@ -170,9 +209,22 @@ class JobDesk:
             waiting.close()
             computation.listeners.remove(live.tell)
             del self._live[live.row.id]
+            if live.row.state in ("failed", "cancelled"):
+                tidying = asyncio.create_task(self._tidied(work.key, computation))
+                self._tidying.add(tidying)
+                tidying.add_done_callback(self._tidying.discard)
 
         live.follower.add_done_callback(ended)
         return live
+
+    async def _tidied(self, key: str, computation: Computation) -> None:
+        """Remove what a job that came to nothing has left, once nobody writes there, unless another one goes on."""
+        await asyncio.wait({computation.answer})
+        if any(live.row.key == key for live in self._live.values()):
+            return
+        place = set_aside(self._work / key)
+        if place is not None:
+            await asyncio.to_thread(rmtree, place, ignore_errors=True)
 
     async def _followed(self, live: LiveJob, computation: Computation) -> None:
         await computation.begun.wait()
@@ -192,10 +244,12 @@ class JobDesk:
                 results, size = await self._kept(answer)
             except HelmError as problem:
                 error = problem_of(problem).to_json(indent=None)
+            except Exception as mistake:  # of ours: a job ends all the same
+                error = internal_problem(mistake).to_json(indent=None)
             else:
                 now = time.time()
                 await self._until_written(self._database.complete, live.row.id, results, size, now)
-                live.change(state="done", results=results, ended=now)
+                live.change(state="done", results=results, bytes=size, ended=now)
                 return
         now = time.time()
         await self._until_written(self._database.fail, live.row.id, error, now)
@@ -205,7 +259,11 @@ class JobDesk:
         """Return the files of an answer, and their bytes, written by now. Raises HelmError where they cannot be."""
         if answer.files:
             files = dict(answer.files)
-            return files, sum((self._results / digest).stat().st_size for digest in files.values())
+            try:
+                return files, sum((self._results / digest).stat().st_size for digest in files.values())
+            except OSError as error:
+                problem = f"the result that was computed cannot be read: {error.strerror}"
+                raise UnwritableStoreError(problem, remedy="ask again") from None
         for left in reversed(range(_TRIES)):
             try:
                 digest = await asyncio.to_thread(store_result, self._results, answer.content)

@@ -4,11 +4,14 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from helmsman.schemas.job import JobLinks, PlannerJob
+from helmsman.schemas.job import JobLinks, JobState, PlannerJob
 from helmsman.schemas.problem import Problem
 from helmsman.schemas.read import parse_document
 from helmsman.service.planner.computing.computations import Computation
 from helmsman.service.planner.jobs.database import JobRow
+
+ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
+"""States that a job stays in."""
 
 
 @dataclass(eq=False)
@@ -39,8 +42,10 @@ class LiveJob:
 
     @property
     def event_id(self) -> str:
-        """Return the name of the last change."""
-        return f"{self.row.attempts}-{self.revision}"
+        """Return the name of the last change. The end of a job is called the same by whoever tells of it: the server
+        that followed the job, or one that has read of it."""
+        attempt = f"{self.row.attempts}-{self.row.state}"
+        return attempt if self.row.state in ENDED else f"{attempt}-{self.revision}"
 
     def document(self) -> PlannerJob:
         """Return the job as clients see it."""

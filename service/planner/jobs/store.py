@@ -13,6 +13,9 @@ from helmsman.schemas.errors import UsageError, unwritable
 _PATIENCE_S = 10.0
 """Seconds for which workers of a server that was killed may still live: each ends as soon as it sees that."""
 _POLL_S = 0.05
+_LOCK = "lock"
+_NEUTRAL = "lost+found"
+"""A folder that is in every new file system: what is mounted for a store has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,15 @@ def held_store(folder: Path, patience_s: float = _PATIENCE_S) -> Iterator[tuple[
     """Give the places of a store, and the descriptor that holds it: workers are given it, so that nobody begins a job
     again that a worker of a killed server is still at.
 
-    Raises UsageError where another server has it, or it cannot be written; HardwareUnavailableError on a full disk."""
+    Raises UsageError where another server has it, it is a folder of something else, or it cannot be written;
+    HardwareUnavailableError on a full disk. New folders are for nobody else to read."""
     places = StorePlaces(folder)
     try:
-        for path in (folder, places.results, places.work):
-            path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_ours(places)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for path in (places.results, places.work):
+            path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise unwritable(error, str(folder)) from None
     try:
@@ -60,6 +66,15 @@ def held_store(folder: Path, patience_s: float = _PATIENCE_S) -> Iterator[tuple[
         yield places, descriptor
     finally:
         os.close(descriptor)
+
+
+def _check_ours(places: StorePlaces) -> None:
+    """Raise UsageError for a folder that has something in it, and has never been a store: nothing of it is ours."""
+    if places.jobs.exists() or (places.folder / _LOCK).exists():
+        return
+    if any(path.name != _NEUTRAL for path in places.folder.iterdir()):
+        problem, remedy = "is not empty, and no store of helm-web", "give a new or empty folder as --store"
+        raise UsageError(problem, file=str(places.folder), remedy=remedy)
 
 
 def _lock(descriptor: int, folder: Path, until: float) -> None:

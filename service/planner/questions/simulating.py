@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from shutil import rmtree
 from typing import Any
 
 from helmsman import library
@@ -37,13 +37,14 @@ def check_simulation(question: SimulationQuestion, catalogue: Catalogue) -> None
         accept(question.plan)
 
 
-def simulation(question: SimulationQuestion, catalogue: Catalogue) -> SimulationAnswer:
-    """Return the answer to a simulation. Raises what planning, or the library's functions for serving, raise."""
+def simulation(question: SimulationQuestion, catalogue: Catalogue, folder: Path) -> SimulationAnswer:
+    """Return the answer to a simulation; `folder`: the job's own, for what it needs while it runs. Raises what
+    planning, or the library's functions for serving, raise."""
     plan = _plan(question, catalogue)
     if question.serving is None:
         replayed = _replayed(plan, question.steps) if question.timeline else None
         return SimulationAnswer(plan_sha256=digest(plan), replay=library.simulate(plan), timeline=replayed)
-    with _question(question.serving) as serving:
+    with _question(question.serving, folder) as serving:
         outcome, report = served(study_of(plan, serving))
         title = f"{plan.model.name} under {report.run.policy}"
         drawn = serving_timeline(outcome.served, outcome.occupancy, title, TIMELINE_BYTES).text
@@ -65,17 +66,20 @@ def _plan(question: SimulationQuestion, catalogue: Catalogue) -> Plan:
 
 
 @contextmanager
-def _question(serving: SimulatedServing) -> Iterator[ServingQuestion]:
-    """Give the library's question. Requests that are listed are read from a file of their own, which is gone when the
-    block ends."""
+def _question(serving: SimulatedServing, folder: Path) -> Iterator[ServingQuestion]:
+    """Give the library's question. Requests that are listed are read from a file in `folder`, which is gone when the
+    block ends; what a worker that is killed leaves there, the server removes."""
     given = serving.model_dump(exclude={"requests"})
     if isinstance(serving.requests, str):
         yield ServingQuestion(requests=serving.requests, **given)
         return
-    with TemporaryDirectory(prefix="helm-requests-") as folder:
-        path = Path(folder) / "requests.jsonl"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        path = folder / "requests.jsonl"
         path.write_text("".join(json.dumps(_row(row)) + "\n" for row in serving.requests))
         yield ServingQuestion(requests=str(path), **given)
+    finally:
+        rmtree(folder, ignore_errors=True)
 
 
 def _row(row: ListedRequest) -> dict[str, Any]:

@@ -21,11 +21,9 @@ from helmsman.service.planner.routes.exchange import (
     answer_response,
     body_of,
     client_in,
-    has_tag,
     job_response,
     left,
     service_of,
-    tagged,
 )
 from helmsman.service.planner.routes.operations import HttpOperation, operation
 from helmsman.service.planner.service import ClientQuestion
@@ -90,8 +88,6 @@ def _canonical(kind: type[DocumentT], body: bytes) -> tuple[bytes, DocumentT | N
 async def _answered(request: Request, kind: str, content: bytes, points: int) -> Response:
     service = service_of(request)
     question = ClientQuestion(kind, service.keys.key(kind, content), content, client_in(request), points)
-    if has_tag(request, question.key):
-        return tagged(request, b"", question.key)
     answer = await service.answer(question, partial(left, request))
     return job_response(answer) if isinstance(answer, PlannerJob) else answer_response(request, answer, question.key)
 

@@ -73,9 +73,12 @@ def tagged(
 
 
 def has_tag(request: Request, tag: str) -> bool:
-    """Return whether a client has the content that is known by a tag."""
+    """Return whether a client has the content that is known by a tag; any content is what it means by `*`, unless the
+    content depends on what it sends."""
     named = request.headers.get("if-none-match", "")
-    return named.strip() == "*" or any(part.strip().removeprefix("W/") == f'"{tag}"' for part in named.split(","))
+    if named.strip() == "*":
+        return request.method in ("GET", "HEAD")
+    return any(part.strip().removeprefix("W/") == f'"{tag}"' for part in named.split(","))
 
 
 def job_response(job: PlannerJob) -> Response:
@@ -85,9 +88,10 @@ def job_response(job: PlannerJob) -> Response:
 
 
 def answer_response(request: Request, answer: WorkerAnswer, key: str) -> Response:
-    """Return an answer, which may be a problem."""
-    if answer.status >= 500:
-        return Response(answer.content, answer.status, {"Retry-After": str(_RETRY_S)}, PROBLEM)
+    """Return an answer, or 304 where the client has it; or a problem, which nobody has by a tag."""
+    if answer.status >= 400:
+        headers = {"Retry-After": str(_RETRY_S)} if answer.status >= 500 else {"Cache-Control": "no-cache"}
+        return Response(answer.content, answer.status, headers, PROBLEM)
     return tagged(request, answer.content, key, answer.status, answer.media)
 
 

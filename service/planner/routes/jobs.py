@@ -7,11 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from helmsman.schemas.job import PlannerJob, PlannerJobs
 from helmsman.service.http.refusals import RefusedError
 from helmsman.service.planner.computing.answer import JSON
-from helmsman.service.planner.jobs.live_job import LiveJob
+from helmsman.service.planner.jobs.live_job import ENDED, LiveJob
 from helmsman.service.planner.routes.exchange import client_in, document_response, has_tag, service_of
 from helmsman.service.planner.routes.operations import HttpOperation, JobResult, operation
 from helmsman.service.planner.service import PlannerService
@@ -23,7 +24,6 @@ _BEAT_S = 15.0
 _APART_S = 0.1
 """Seconds between two events of a stream: what comes in between is in the later one."""
 _PIECE = 2**18
-_ENDED = ("done", "failed", "cancelled")
 
 JobInPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
@@ -68,9 +68,22 @@ async def events(request: Request, job: JobInPath) -> Response:
     """Follow a job by server-sent events: `state` and `progress`, each with the job as data."""
     service, client = service_of(request), client_in(request)
     live = await service.desk.live(job, client)
-    stream = _events(service, live, client, request.headers.get("last-event-id", ""))
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
+    stream = _events(service, live, request.headers.get("last-event-id", ""))
+    return _EventResponse(service, client, stream)
+
+
+class _EventResponse(StreamingResponse):
+    """A stream of events, one of as many as a client may have from the moment it begins, whenever it ends."""
+
+    def __init__(self, service: PlannerService, client: str, stream: AsyncIterator[bytes]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(stream, headers=headers, media_type="text/event-stream")
+        self._service, self._client = service, client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it. Raises RefusedError (429) before anything is sent where the client has too many."""
+        with self._service.streaming(self._client):
+            await super().__call__(scope, receive, send)
 
 
 def _chosen(accepted: str, files: dict[str, FilePath]) -> str:
@@ -95,22 +108,21 @@ async def _pieces(path: FilePath) -> AsyncIterator[bytes]:
         stream.close()
 
 
-async def _events(service: PlannerService, live: LiveJob, client: str, last: str) -> AsyncIterator[bytes]:
+async def _events(service: PlannerService, live: LiveJob, last: str) -> AsyncIterator[bytes]:
     """Yield the events of a job until it ends, or the service does. `last`: the name of the one that the client has."""
-    with service.streaming(client):
-        told = "" if last != live.event_id else live.row.state
-        seen = -1 if last != live.event_id else live.revision
-        while not service.stopping.is_set():
-            if seen != live.revision:
-                seen, document = live.revision, live.document()
-                name = "progress" if document.state == told else "state"
-                told = document.state
-                data = document.to_json(indent=None)
-                yield f"id: {live.event_id}\nevent: {name}\ndata: {data}\n\n".encode()
-            if live.row.state in _ENDED:
-                return
-            if not await _happened(service, live, seen):
-                yield b": still there\n\n"
+    told = "" if last != live.event_id else live.row.state
+    seen = -1 if last != live.event_id else live.revision
+    while not service.stopping.is_set():
+        if seen != live.revision:
+            seen, document = live.revision, live.document()
+            name = "progress" if document.state == told else "state"
+            told = document.state
+            data = document.to_json(indent=None)
+            yield f"id: {live.event_id}\nevent: {name}\ndata: {data}\n\n".encode()
+        if live.row.state in ENDED:
+            return
+        if not await _happened(service, live, seen):
+            yield b": still there\n\n"
 
 
 async def _happened(service: PlannerService, live: LiveJob, seen: int) -> bool:
@@ -119,7 +131,7 @@ async def _happened(service: PlannerService, live: LiveJob, seen: int) -> bool:
     stop = asyncio.ensure_future(service.stopping.wait())
     try:
         done, _ = await asyncio.wait({change, stop}, timeout=_BEAT_S, return_when=asyncio.FIRST_COMPLETED)
-        if done and live.row.state not in _ENDED:
+        if done and live.row.state not in ENDED:
             await asyncio.sleep(_APART_S)
         return bool(done)
     finally:

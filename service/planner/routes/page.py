@@ -29,10 +29,11 @@ async def asset(request: Request, name: str) -> Response:
 def _sent(request: Request, name: str) -> Response:
     file = service_of(request).page.get(name)
     kept = "public, max-age=31536000, immutable" if _IMMUTABLE.fullmatch(name) else "no-cache"
-    headers = {"ETag": f'"{file.digest}"', "Cache-Control": kept, "Vary": "Accept-Encoding"}
-    if has_tag(request, file.digest):
+    compressed = bool(file.compressed) and "gzip" in request.headers.get("accept-encoding", "")
+    tag = f"{file.digest}-gzip" if compressed else file.digest
+    headers = {"ETag": f'"{tag}"', "Cache-Control": kept, "Vary": "Accept-Encoding"}
+    if has_tag(request, tag):
         return Response(status_code=304, headers=headers)
-    compressed = file.compressed and "gzip" in request.headers.get("accept-encoding", "")
     if compressed:
         headers["Content-Encoding"] = "gzip"
     return Response(file.compressed if compressed else file.content, 200, headers, KINDS[Path(name).suffix])

@@ -16,7 +16,7 @@ from helmsman.schemas.read import parse_document
 DocumentT = TypeVar("DocumentT", bound=Document)
 
 JSON = "application/json"
-_BUSY = (429, 503)
+BUSY = (429, 503)
 """Statuses of a service that has too much to do now."""
 _LEAST_WAIT_S = 0.05
 _MOST_WAIT_S = 30.0
@@ -52,18 +52,28 @@ class Connection:
                 answer = self.http.request(method, path, content=content, params=query, headers=headers)
             if answer.status_code < 400:
                 return answer
-            wait_s = _wait_s(answer)
-            if answer.status_code not in _BUSY or wait_s is None or self.clock() + wait_s > end:
-                raise error_of(problem_in(answer.content, answer.status_code))
-            self.sleep(wait_s)
+            self._wait(answer.status_code, answer.headers.get("Retry-After", ""), answer.content, end)
 
-    def events(self, path: str) -> Iterator[httpx2.ServerSentEvent]:
-        """Yield the events at a path until the stream ends. Raises as `ask`."""
+    def events(self, path: str, patience_s: float | None = None) -> Iterator[httpx2.ServerSentEvent]:
+        """Yield the events at a path until the stream ends; `patience_s`: if it is to be less than that of other
+        requests. Raises as `ask`."""
         headers = {"Accept": "text/event-stream"}
-        with self._reached(), self.http.stream("GET", path, headers=headers) as answer:
-            if answer.status_code >= 400:
-                raise error_of(problem_in(answer.read(), answer.status_code))
-            yield from httpx2.EventSource(answer)
+        end = self.clock() + (self.patience_s if patience_s is None else min(patience_s, self.patience_s))
+        while True:
+            with self._reached(), self.http.stream("GET", path, headers=headers) as answer:
+                if answer.status_code < 400:
+                    yield from httpx2.EventSource(answer)
+                    return
+                content = answer.read()
+            self._wait(answer.status_code, answer.headers.get("Retry-After", ""), content, end)
+
+    def _wait(self, status: int, retry: str, content: bytes, end: float) -> None:
+        """Wait as long as a busy service says. Raises the error of an answer after which there is nothing to wait for,
+        or not before `end`."""
+        wait_s = _wait_s(retry)
+        if status not in BUSY or wait_s is None or self.clock() + wait_s > end:
+            raise error_of(problem_in(content, status))
+        self.sleep(wait_s)
 
     def read(self, kind: type[DocumentT], answer: httpx2.Response) -> DocumentT:
         """Return the document that an answer is. Raises BadInputError for something else."""
@@ -84,7 +94,6 @@ class Connection:
             ) from None
 
 
-def _wait_s(answer: httpx2.Response) -> float | None:
+def _wait_s(retry: str) -> float | None:
     """Return the seconds after which a busy service is to be asked again; None where it does not say."""
-    said = answer.headers.get("Retry-After", "")
-    return min(max(float(said), _LEAST_WAIT_S), _MOST_WAIT_S) if said.isdecimal() else None
+    return min(max(float(retry), _LEAST_WAIT_S), _MOST_WAIT_S) if retry.isdecimal() else None

@@ -10,7 +10,7 @@ _KINDS: dict[str, type[HelmError]] = {kind.code: kind for kind in (BadInputError
 class ServiceError(HelmError):
     """A refusal of the service itself: no key, too much at once, no such job, a mistake of its own.
 
-    `status`: of HTTP; `reason`: the problem's code, such as `quota` or `not-found`."""
+    `status`: of HTTP; `reason`: the problem's code, such as `rate`, `points`, `jobs` or `no-job`."""
 
     code = "service"
     exit_code = 6

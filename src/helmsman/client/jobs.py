@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from httpx2 import Response
 
-from helmsman.client.connection import JSON, Connection
+from helmsman.client.connection import BUSY, JSON, Connection
 from helmsman.client.errors import ServiceError, error_of
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
@@ -23,6 +23,8 @@ ENDED = ("done", "failed", "cancelled")
 _LOST_S = 60.0
 """Seconds for which a service that is not there is looked for again: it may be starting anew, and goes on then."""
 _AGAIN_S = 0.5
+_STREAM_S = 5.0
+"""Seconds for which a stream is asked for where the service has no more of them; then the job itself is looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +46,17 @@ class JobHandle(Generic[ResultT]):
     def follow(self) -> Iterator[PlannerJob]:
         """Yield the job whenever it got further, until it has ended.
 
-        A stream that breaks is opened again for a minute. Raises HardwareUnavailableError where the service stays
-        away."""
+        A stream that breaks is opened again for a minute; where the service has too many of them, or is just about to
+        stop, the job is asked for from time to time. Raises HardwareUnavailableError where the service stays away."""
         seen, lost_since = self.first, None
         yield seen
         while seen.state not in ENDED:
             try:
-                for event in self.connection.events(self.first.links.events):
+                for job in self._news():
                     lost_since = None
-                    seen = parse_document(PlannerJob, event.data.encode(), "event")
-                    yield seen
-                if seen.state not in ENDED:
-                    seen = self.job()
+                    if job != seen:
+                        seen = job
+                        yield seen
             except HardwareUnavailableError:
                 now = self.connection.clock()
                 lost_since = now if lost_since is None else lost_since
@@ -79,6 +80,19 @@ class JobHandle(Generic[ResultT]):
     def content(self, media: str = JSON) -> bytes:
         """Return the result of a job that is done, as JSON or in another form that it has."""
         return self._kept(media).content
+
+    def _news(self) -> Iterator[PlannerJob]:
+        """Yield the job whenever the service tells of it, and as it is once the stream is over or refused."""
+        try:
+            for event in self.connection.events(self.first.links.events, _STREAM_S):
+                job = parse_document(PlannerJob, event.data.encode(), "event")
+                yield job
+                if job.state in ENDED:
+                    return
+        except ServiceError as refusal:
+            if refusal.status not in BUSY:
+                raise
+        yield self.job()
 
     def _kept(self, media: str) -> Response:
         path = self.first.links.result or f"{self.first.links.self}/result"

@@ -11,7 +11,11 @@ from helmsman.service.http.access import Access
 from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
 
 
-@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1.example", "[", "a b"])
+@pytest.mark.parametrize(
+    "host",
+    ["rebound.example", "127.0.0.1.example", "[", "a b", "evil@localhost", "localhost/a", "localhost#a", "localhost?a",
+     "localhost\\a"],
+)  # fmt: skip
 def test_a_name_that_another_lets_point_here_is_not_answered(site: WebSite, host: str) -> None:
     for path in ("/", "/health", "/v1/models", "/v1/plans"):
         assert site.get(path, Host=host).status == 403
@@ -22,7 +26,8 @@ def test_pages_of_other_sites_are_not_answered(site: WebSite) -> None:
     refused = site.post("/v1/plans", QUESTION, Origin="https://evil.example")
     assert refused.status == 403 and "access-control-allow-origin" not in refused.headers
     own = f"http://127.0.0.1:{site.port}"
-    assert site.post("/v1/plans", QUESTION, Origin=own).headers["access-control-allow-origin"] == own
+    let_in = site.post("/v1/plans", QUESTION, Origin=own).headers
+    assert let_in["access-control-allow-origin"] == own and "ETag" in let_in["access-control-expose-headers"]
     preflight = site.ask("OPTIONS", "/v1/plans", Origin=own, Access_Control_Request_Headers="content-type")
     assert preflight.status == 204 and "DELETE" in preflight.headers["access-control-allow-methods"]
 
@@ -55,6 +60,8 @@ def test_without_a_key_only_the_page_and_health_are_told(tmp_path: Path) -> None
             assert site.get(path).status == 401
             assert site.get(path, Authorization="Bearer wrong").headers["www-authenticate"] == "Bearer"
             assert site.get(path, Authorization="Bearer the-key").status == 200
+        assert site.get("/v1/models", Authorization="Bearer the-key", Host="a@localhost").status == 403
+        assert site.get("/v1/models", Authorization="Bearer the-key", Host="any.example").status == 200
         assert site.post("/v1/plans", QUESTION).status == 401
         for path in ("/health", "/ready", "/"):
             assert site.get(path).status != 401
@@ -72,3 +79,11 @@ def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
 def test_other_machines_need_a_token(host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--host", host, "--port", "0", "--store", str(tmp_path)]) == 2
     assert "--host: other machines could ask without a key" in capsys.readouterr().err
+
+
+def test_a_file_has_a_tag_for_each_form_of_it(site: WebSite) -> None:
+    plain, packed = site.get("/assets/main.js"), site.get("/assets/main.js", Accept_Encoding="gzip")
+    assert packed.headers["content-encoding"] == "gzip" and plain.headers["etag"] != packed.headers["etag"]
+    tag = packed.headers["etag"]
+    assert site.get("/assets/main.js", Accept_Encoding="gzip", If_None_Match=tag).status == 304
+    assert site.get("/assets/main.js", If_None_Match=tag).status == 200

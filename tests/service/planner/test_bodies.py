@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from web_service import OPTIONS, QUESTION, WebSite, web_site
 
-from helmsman.service.http.bodies import BodyLimits
+from helmsman.service.http.bodies import BodyLimits, HeldBodies
+from helmsman.service.http.refusals import RefusedError
 
 HEAD = "POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SMALL = replace(OPTIONS, bodies=BodyLimits(body=5000, together=12_000, client=12_000, seconds=0.2), idle_s=0.3,
@@ -64,6 +65,15 @@ def test_bodies_of_one_client_are_bounded_together(small: WebSite) -> None:
         statuses = {first_line(connection).split()[1] for connection in (one, other, last)}
     assert statuses == {b"408", b"429"}
     assert small.service.bodies.held == 0
+
+
+def test_what_waits_counts_with_what_comes() -> None:
+    bodies = HeldBodies(BodyLimits(body=10, together=40, client=20))
+    with bodies.hold("me", 10), bodies.hold("me", 10):
+        with pytest.raises(RefusedError, match="too many large requests"), bodies.hold("me", 1):
+            pass
+        assert bodies.held == 20
+    assert bodies.held == 0
 
 
 def test_a_compressed_body_is_not_taken(small: WebSite) -> None:

@@ -15,7 +15,7 @@ from helmsman.schemas.errors import HelmError
 from helmsman.service.planner.computing.answer import WorkerAnswer
 from helmsman.service.planner.computing.computations import Computations
 from helmsman.service.planner.computing.pool import LaneSeat, PoolLimits, TookTooLongError, Work, WorkerPool
-from helmsman.service.planner.computing.worker import WorkerEndedError
+from helmsman.service.planner.computing.worker import WorkerEndedError, WorkerProcess
 from helmsman.service.planner.computing.worker_main import WorkerLimits
 
 MACHINE = b'{"cpu": "AMD Ryzen 9 5950X", "ram": 64000000000}'
@@ -27,7 +27,7 @@ LONG = b'{"question": {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "str
 def pooled(test: Callable[[WorkerPool], Awaitable[None]], folder: Path, **changes: Any) -> None:
     """Run a test with a pool of its own."""
     worker = WorkerLimits(4 * 2**30, 1000, folder, folder)
-    limits = replace(PoolLimits(1, 60.0, worker), **changes)
+    limits = replace(PoolLimits(1, 60.0, worker, 60.0), **changes)
 
     async def run() -> None:
         pool = WorkerPool(limits)
@@ -83,7 +83,7 @@ def test_a_worker_that_dies_is_said_and_replaced(tmp_path: Path) -> None:
     async def test(pool: WorkerPool) -> None:
         place = seat()
         running = asyncio.create_task(answered(pool, work("simulation", LONG), place))
-        await until(lambda: place.worker)
+        await until(lambda: place.worker and place.worker.begun)
         assert place.worker is not None
         place.worker.process.kill()
         with pytest.raises(WorkerEndedError):
@@ -152,6 +152,88 @@ def test_a_long_task_makes_room_for_quick_ones(tmp_path: Path) -> None:
         assert pool.busy("long") == 1
         long.cancel()
         await asyncio.gather(long, return_exceptions=True)
+
+    pooled(test, tmp_path)
+
+
+def test_a_long_task_loses_its_quick_place(tmp_path: Path) -> None:
+    """Even where jobs have no room for it: it then waits with them."""
+
+    async def test(pool: WorkerPool) -> None:
+        computations = Computations(pool, lambda task, answer: None)
+        jobs = [work("simulation", LONG, key) for key in "ab"]
+        with computations.waiting(jobs[0], "long"), computations.waiting(jobs[1], "quick") as one:
+            await until(lambda: one.seat.lane == "long")
+            assert (await answered(pool, work(), seat())).status == 200
+            assert pool.killed == 1 and pool.waiting("long") == 1 and not one.answer.done()
+        await computations.close()
+
+    pooled(test, tmp_path, quick=0.3)
+
+
+def test_a_long_task_that_has_room_goes_on(tmp_path: Path) -> None:
+    async def test(pool: WorkerPool) -> None:
+        place = seat()
+        running = asyncio.create_task(answered(pool, work("simulation", LONG), place))
+        await until(lambda: place.worker)
+        pool.promote(place)
+        await asyncio.sleep(0.4)
+        assert not running.done() and pool.killed == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    pooled(test, tmp_path, quick=0.3)
+
+
+def test_a_task_has_a_time_of_its_own(tmp_path: Path) -> None:
+    async def test(pool: WorkerPool) -> None:
+        with pytest.raises(TookTooLongError, match=r"longer than the 0\.2 s"):
+            await answered(pool, replace(work("simulation", LONG), seconds=0.2), seat())
+
+    pooled(test, tmp_path, quick=0.1)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
+def test_a_worker_that_died_with_nothing_to_do_costs_nobody_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+) -> None:
+    async def test(pool: WorkerPool) -> None:
+        await pool.warm()
+        idle = pool._idle["quick"][0]
+        idle.process.kill()
+        await until(lambda: idle.ended)
+        if not seen:
+            monkeypatch.setattr(WorkerProcess, "ended", False)
+        assert (await answered(pool, work(), seat())).status == 200
+        assert len(pool._idle["quick"]) == 1 and pool._idle["quick"][0] is not idle
+
+    pooled(test, tmp_path)
+
+
+def test_a_job_whose_worker_dies_is_tried_again_once(tmp_path: Path) -> None:
+    async def test(pool: WorkerPool) -> None:
+        computations = Computations(pool, lambda task, answer: None)
+        with computations.waiting(work("simulation", LONG), "long") as one:
+            for lost in (False, True):
+                await until(lambda: one.seat.worker and one.seat.worker.begun)
+                assert one.lost == lost and one.seat.worker is not None
+                one.seat.worker.process.kill()
+                await until(lambda: one.seat.worker is None)
+            answer = await asyncio.shield(one.answer)
+            assert answer.status == 503 and b"worker-ended" in answer.content
+        await computations.close()
+
+    pooled(test, tmp_path)
+
+
+def test_a_computation_that_is_done_is_joined_not_begun_again(tmp_path: Path) -> None:
+    async def test(pool: WorkerPool) -> None:
+        computations = Computations(pool, lambda task, answer: None)
+        with computations.waiting(work(), "quick") as one:
+            await asyncio.shield(one.answer)
+            with computations.joined(one):
+                assert computations.under_way == 0 and one.waiters == 2
+        await computations.close()
 
     pooled(test, tmp_path)
 

@@ -1,8 +1,12 @@
 """Jobs: taken in, followed, given out, cancelled; each client's own, and as many as it may have."""
 
+import asyncio
 import json
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,9 @@ from helmsman.schemas.read import parse_document
 from helmsman.schemas.simulation_answer import SimulationAnswer
 from helmsman.schemas.study_report import StudyReport
 from helmsman.service.http.access import Access
+from helmsman.service.http.refusals import RefusedError
+from helmsman.service.planner.computing.pool import Work
+from helmsman.service.planner.jobs.database import UnwritableStoreError
 from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
 
 STUDY: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"],
@@ -24,10 +31,21 @@ SERVING = {"requests": "synthetic:n=20,input=64,output=16,rate=2"}
 LONG = {"question": QUESTION, "serving": {**SERVING, "slo": "ttft=1s", "requests": "synthetic:n=50000,rate=9"},
         "capacity": True, "seeds": 50}  # fmt: skip
 """A simulation that takes longer than any test."""
+LARGE = {**STUDY, "prompt_tokens": ["16..9000/1"]}
+"""A study that takes longer than any test."""
 
 
 def result(site: WebSite, job: dict[str, Any], **headers: str) -> Any:
     return site.get(job["links"]["result"], **headers)
+
+
+@contextmanager
+def following(site: WebSite, job: dict[str, Any]) -> Iterator[HTTPResponse]:
+    """The stream of a job's events, as it comes."""
+    with closing(HTTPConnection("127.0.0.1", site.port, timeout=60)) as connection:
+        connection.request("GET", job["links"]["events"])
+        with connection.getresponse() as response:
+            yield response
 
 
 def test_a_replay_is_the_librarys_and_has_a_timeline(site: WebSite) -> None:
@@ -116,8 +134,43 @@ def test_a_job_is_followed_by_events(site: WebSite) -> None:
     assert jobs[-1].state == "done" and events[-1]["event"] == "state"
     assert any(event["event"] == "progress" and job.total == 18 for event, job in zip(events, jobs, strict=True))
     assert len({event["id"] for event in events}) == len(events)
-    last = site.get(taken.document["links"]["events"], Last_Event_ID=events[-1]["id"]).body
-    assert last.count(b"event:") <= 1
+    place = taken.document["links"]["events"]
+    assert site.get(place, Last_Event_ID=events[-1]["id"]).body == b"", "it has the end"
+    for other in (events[0]["id"], "0-0", "1-done-0"):
+        assert site.get(place, Last_Event_ID=other).body.count(b"event: state") == 1
+
+
+def test_the_end_of_a_job_that_never_ran_is_told(tmp_path: Path) -> None:
+    with web_site(tmp_path) as site:
+        site.post("/v1/simulations", LONG)
+        serving = {**LONG["serving"], "seed": 2}
+        queued = site.post("/v1/simulations", {**LONG, "serving": serving}).document
+        assert queued["state"] == "queued"
+        with following(site, queued) as stream:
+            last = stream.readline().decode().split()[1]
+            site.ask("DELETE", queued["links"]["self"])
+            told = stream.read()
+        assert b'"cancelled"' in told
+        for name in (last, "0-0"):
+            assert b'"cancelled"' in site.get(queued["links"]["events"], Last_Event_ID=name).body
+
+
+def test_a_client_has_so_many_streams(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with web_site(tmp_path, replace(OPTIONS, clients=ClientLimits(streams=1))) as site:
+        job = site.post("/v1/simulations", LONG).document
+        with following(site, job) as stream:
+            assert stream.status == 200 and stream.readline()
+            refused = site.get(job["links"]["events"])
+            assert (refused.status, refused.document["code"]) == (429, "streams")
+            assert int(refused.headers["retry-after"]) > 0
+            site.ask("DELETE", job["links"]["self"])
+            stream.read()
+        assert site.get(job["links"]["events"]).status == 200, "the place is free again"
+        end = time.monotonic() + 30
+        while site.service.streams and time.monotonic() < end:
+            time.sleep(0.002)
+        assert not site.service.streams
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_a_job_is_cancelled_and_its_worker_ended(tmp_path: Path) -> None:
@@ -126,6 +179,9 @@ def test_a_job_is_cancelled_and_its_worker_ended(tmp_path: Path) -> None:
         place = taken.headers["location"]
         site.until(place, lambda job: job["state"] == "running")
         assert site.get(f"{place}/result").status == 404
+        end = time.monotonic() + 30
+        while not any(seat.worker for seat in site.service.pool._seated) and time.monotonic() < end:
+            time.sleep(0.002)
         assert site.ask("DELETE", place).document["state"] == "cancelled"
         assert site.get(place).document["state"] == "cancelled"
         assert site.get(f"{place}/result").status == 409
@@ -166,6 +222,53 @@ def test_a_client_has_so_many_jobs_and_points(tmp_path: Path) -> None:
         refused = site.post("/v1/studies", {**STUDY, "prompt_tokens": ["16..60/1"]})
         assert (refused.status, refused.document["code"]) == (429, "points") and "70" in refused.document["detail"]
         assert site.post("/v1/plans", QUESTION).status == 200, "what is known costs nothing"
+
+
+def test_jobs_that_come_at_once_are_no_more_than_may_be(tmp_path: Path) -> None:
+    with web_site(tmp_path, replace(OPTIONS, clients=ClientLimits(jobs=2))) as site:
+        desk = site.service.desk
+
+        async def submitted() -> list[Any]:
+            taken = (desk.submit("simulation", _work(f"{number:064x}"), 1) for number in range(6))
+            return await asyncio.gather(*taken, return_exceptions=True)
+
+        jobs = asyncio.run_coroutine_threadsafe(submitted(), site.loop).result(60)
+        assert [isinstance(job, RefusedError) for job in jobs] == [False] * 2 + [True] * 4
+        assert not desk._admission.coming
+
+
+def test_a_job_that_finds_no_room_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with web_site(tmp_path, replace(OPTIONS, clients=ClientLimits(jobs=1))) as site:
+
+        def full(*_: Any) -> int:
+            raise UnwritableStoreError("no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(site.service.desk._database, "_change", full)
+            for _ in range(2):
+                assert site.post("/v1/simulations", {"question": QUESTION}).status == 507
+        assert site.post("/v1/simulations", {"question": QUESTION}).status == 202
+
+
+def _work(key: str) -> Work:
+    return Work(key, "simulation", json.dumps({"schema": "helm.simulation-question/1", **LONG}).encode(), "me")
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_cancelled_job_leaves_nothing(tmp_path: Path, listed: bool) -> None:
+    rows = [{"arrival": number / 100, "prompt_tokens": 32, "output_tokens": 64} for number in range(20_000)]
+    serving = {**LONG["serving"], "requests": rows}
+    path, body = ("/v1/simulations", {**LONG, "serving": serving}) if listed else ("/v1/studies", LARGE)
+    with web_site(tmp_path) as site:
+        place = site.post(path, body).headers["location"]
+        end = time.monotonic() + 30
+        while not list((tmp_path / "work").glob("*/*")) and time.monotonic() < end:
+            time.sleep(0.002)
+        assert list((tmp_path / "work").glob("*/*")), "it writes there while it runs"
+        assert site.ask("DELETE", place).document["state"] == "cancelled"
+        while list((tmp_path / "work").iterdir()) and time.monotonic() < end:
+            time.sleep(0.002)
+        assert not list((tmp_path / "work").iterdir())
 
 
 def test_a_plan_that_takes_long_becomes_a_job(tmp_path: Path) -> None:

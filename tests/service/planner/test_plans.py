@@ -1,5 +1,6 @@
 """Plans over HTTP: the library's own, by every form of a question; kept, and known by their tags."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from helmsman import library
 from helmsman.planner.words.explain import explain
 from helmsman.planner.words.plan_words import in_words
 from helmsman.schemas.plan_answer import PlanAnswer
+from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
 from helmsman.schemas.read import parse_document
 
@@ -68,6 +70,18 @@ def test_the_same_question_in_other_words_is_the_same_answer(site: WebSite) -> N
     known = site.post("/v1/plans", QUESTION, If_None_Match=first.headers["etag"])
     assert (known.status, known.body) == (304, b"")
     assert site.post("/v1/plans", {**QUESTION, "batch": 2}).headers["etag"] != first.headers["etag"]
+
+
+def test_only_a_known_answer_is_not_sent_again(site: WebSite) -> None:
+    """Not what would be refused, and not whatever there is."""
+    assert site.post("/v1/plans", QUESTION, If_None_Match="*").status == 200
+    wrong = {**QUESTION, "options": {"x": 1}}
+    refused = site.post("/v1/plans", wrong)
+    assert refused.status == 422 and "etag" not in refused.headers
+    parsed = parse_document(PlannerQuestion, json.dumps(wrong).encode(), "question")
+    key = site.service.keys.key("plan", parsed.to_json(indent=None).encode())
+    assert site.post("/v1/plans", wrong, If_None_Match=f'"{key}"').status == 422
+    assert site.post("/v1/studies", {"models": []}, If_None_Match="*").status == 400
 
 
 def test_a_large_question_is_read_apart(site: WebSite) -> None:

@@ -1,6 +1,8 @@
 """The store of jobs: held by one server, outliving those that are killed, and clear about what is wrong with it."""
 
+import asyncio
 import contextlib
+import json
 import os
 import sqlite3
 import subprocess
@@ -9,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from benchmarks.planner_clients import WebServer
@@ -16,51 +19,12 @@ from web_service import OPTIONS, QUESTION, WebPort, web_site
 
 from helmsman.cli.web import main
 from helmsman.schemas.errors import BadInputError, HelmError
+from helmsman.service.planner.computing.answer import WorkerAnswer
 from helmsman.service.planner.jobs.database import DamagedStoreError, JobDatabase, JobRow, UnwritableStoreError
 from helmsman.service.planner.jobs.store import StorePlaces, held_store
 from helmsman.service.planner.options import JobLimits
 
 QUEUED = JobRow("a" * 32, "me", "simulation", "k", 1, "queued", 0, 1.0, None, None, None, {})
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Any:
-    opened = JobDatabase(tmp_path / "jobs.sqlite")
-    yield opened
-    opened.close()
-
-
-def test_a_job_is_completed_once(database: JobDatabase) -> None:
-    database.add(QUEUED, b"{}")
-    assert not database.complete(QUEUED.id, {}, 0, 2.0), "it does not run"
-    assert database.begin(QUEUED.id, 2.0) and not database.begin(QUEUED.id, 2.0)
-    assert database.complete(QUEUED.id, {"application/json": "d"}, 5, 3.0)
-    assert not database.complete(QUEUED.id, {}, 0, 4.0)
-    assert not database.fail(QUEUED.id, "{}", 4.0) and not database.cancel(QUEUED.id, 4.0)
-    row = database.job(QUEUED.id)
-    assert row is not None and (row.state, row.attempts, row.ended) == ("done", 1, 3.0)
-    assert database.answered("k") == row and database.referenced() == {"d"}
-
-
-def test_what_ran_is_queued_again(database: JobDatabase) -> None:
-    for letter, created in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
-        database.add(replace(QUEUED, id=letter * 32, created=created), letter.encode())
-    database.begin("a" * 32, 4.0)
-    database.cancel("c" * 32, 4.0)
-    assert database.recover() == ["b" * 32, "a" * 32]
-    assert database.question("b" * 32) == b"b"
-
-
-def test_old_jobs_are_forgotten_with_their_results(database: JobDatabase) -> None:
-    for number in range(5):
-        job = f"{number}" * 32
-        database.add(replace(QUEUED, id=job, key=job), b"")
-        database.begin(job, 1.0)
-        database.complete(job, {"application/json": f"d{number}"}, 10, 10.0 + number)
-    assert database.expire(before=11.0, most_jobs=100, most_bytes=1000) == {"d0"}
-    assert database.expire(before=0.0, most_jobs=3, most_bytes=1000) == {"d1"}
-    assert database.expire(before=0.0, most_jobs=100, most_bytes=15) == {"d2", "d3"}
-    assert database.referenced() == {"d4"}
 
 
 @pytest.mark.parametrize("damage", ["head", "middle", "text"])
@@ -163,6 +127,40 @@ def test_a_result_that_finds_no_room_fails_its_job(tmp_path: Path, monkeypatch: 
         assert job["state"] == "failed" and job["error"]["code"] == "unwritable-store"
 
 
+def test_a_mistake_while_a_result_is_kept_fails_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with web_site(tmp_path, replace(OPTIONS, patience_s=0.0)) as site:
+        desk = site.service.desk
+
+        async def lost(_: Any) -> Any:
+            raise RuntimeError("a mistake")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(desk, "_kept", lost)
+            job = site.ended(site.post("/v1/plans", QUESTION).headers["location"])
+        assert (job["state"], job["error"]["code"]) == ("failed", "internal")
+        gone = WorkerAnswer(b"", files=(("application/json", "0" * 64),))
+        with pytest.raises(UnwritableStoreError, match="cannot be read"):
+            asyncio.run(desk._kept(gone))
+
+
+def test_housekeeping_says_what_keeps_it_from_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with web_site(tmp_path) as site:
+        desk = site.service.desk
+
+        def expired() -> None:
+            asyncio.run_coroutine_threadsafe(desk.expire(), site.loop).result(60)
+
+        for error in (ValueError("a mistake"), DamagedStoreError("the store is damaged: malformed")):
+            with monkeypatch.context() as patch:
+                patch.setattr(desk._database, "expire", Mock(side_effect=error))
+                with pytest.raises(DamagedStoreError) if isinstance(error, HelmError) else contextlib.nullcontext():
+                    expired()
+        expired()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
+
+
 def test_a_store_that_is_damaged_meanwhile_is_a_problem_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with web_site(tmp_path) as site:
 
@@ -188,16 +186,32 @@ def test_a_damaged_table_of_answers_is_made_anew(tmp_path: Path) -> None:
         assert site.post("/v1/plans", QUESTION).body == first.body
 
 
-def test_strays_are_removed_and_results_kept(tmp_path: Path) -> None:
-    with web_site(tmp_path) as site:
-        job = site.job("/v1/simulations", {"question": QUESTION})
-        before = site.get(job["links"]["result"]).body
-    places = StorePlaces(tmp_path)
-    (places.results / ("0" * 64)).write_bytes(b"stray")
-    (places.work / "stray").mkdir()
-    with web_site(tmp_path) as site:
-        assert site.get(job["links"]["result"]).body == before
-    assert len(list(places.results.iterdir())) == 1 and not list(places.work.iterdir())
+def test_results_of_a_job_that_cannot_be_read_are_a_damaged_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = JobDatabase(tmp_path / "jobs.sqlite")
+    database.add(replace(QUEUED, state="done", ended=1.0), b"")
+    database._change("UPDATE jobs SET results = '{'")
+    with pytest.raises(DamagedStoreError):
+        database.of("me", 1)
+    database.close()
+    assert main(["--port", "0", "--store", str(tmp_path)]) == 5
+    told = capsys.readouterr().err
+    assert "the store is damaged" in told and told.count("\n") == 1
+
+
+def test_a_job_that_ended_with_five_servers_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    database = JobDatabase(tmp_path / "store" / "jobs.sqlite")
+    lines = (("a", 5), ("b", 4))
+    question = json.dumps({"schema": "helm.simulation-question/1", "question": QUESTION}).encode()
+    for letter, attempts in lines:
+        database.add(replace(QUEUED, id=letter * 32, key=letter * 64, client="127.0.0.1", attempts=attempts), question)
+    database.close()
+    with web_site(tmp_path / "store") as site:
+        failed, done = (site.ended(f"/v1/jobs/{letter * 32}") for letter, _ in lines)
+    assert failed["state"] == "failed" and "5 times" in failed["error"]["detail"], failed
+    assert (done["state"], done["attempts"]) == ("done", 5)
 
 
 def test_results_beyond_what_is_kept_are_gone(tmp_path: Path) -> None:
