@@ -41,8 +41,9 @@ _RETRY_S = 2.0
 """Seconds until what could not be written is tried again."""
 _TRIES = 5
 """The number of times that a result is tried to be written before the job fails for it."""
-_MOST_ATTEMPTS = 5
-"""Servers that may end while a job runs before the job is held to be the reason."""
+_MOST_ATTEMPTS = 100
+"""Servers that may end while a job runs before the job is held to be the reason: many, since no job may be lost where a
+server is killed again and again."""
 
 
 class JobDesk:
