@@ -47,8 +47,8 @@ addEventListener("DOMContentLoaded", () => {
       const now = performance.now();
       seen.first ??= now;
       if (!seen.moved) return;
-      const asked = performance.getEntriesByType("resource").filter((one) => one.name.endsWith("/v1/plans")).at(-1);
-      seen.answers.push([now - seen.moved, asked.responseEnd - asked.startTime]);
+      const request = performance.getEntriesByType("resource").filter((one) => one.name.endsWith("/v1/plans")).at(-1);
+      seen.answers.push([now - seen.moved, request.responseEnd - request.startTime]);
       seen.moved = 0;
     }));
   }).observe(document.querySelector("#verdict"), { childList: true, attributeFilter: ["data-state"] });

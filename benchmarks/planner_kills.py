@@ -21,8 +21,8 @@ _CLIENTS = 6
 
 @dataclass
 class Ledger:
-    """What clients were told: jobs that were taken in, by place, and jobs that they have seen done, with the digests of
-    their results."""
+    """Holds what the service said: jobs that were taken in, by place, and jobs that are done, with the
+    digests of their results."""
 
     taken: list[str] = field(default_factory=list)
     done: dict[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What the lowering of a pass remembers of earlier tasks, as a value that can be compared and moved."""
+"""Holds the state of a lowering, all earlier tasks that later ones may wait for, as a value that can be compared."""
 
 from typing import NamedTuple, Self, TypeVar
 

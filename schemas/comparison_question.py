@@ -13,7 +13,7 @@ MOST_SEQUENCES = 2**16
 
 
 class ComparisonQuestion(Document):
-    """What several `strategies` are asked, all of Helm's own by default, with those of the `options` that each has;
+    """Asks several `strategies` one question, all of Helm's own by default, with those of the `options` that each has;
     `most`: plans for larger batches too, up to this number of sequences."""
 
     schema_id: Literal["helm.comparison-question/1"] = version("helm.comparison-question/1")

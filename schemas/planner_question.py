@@ -79,7 +79,7 @@ def _format(value: object) -> object:
 
 
 class PlannerQuestion(Document):
-    """What is to be planned: the fields of a `helm.plan-question/1`, with a model and a machine that no file has to be
+    """Asks for a plan, with the fields of a `helm.plan-question/1`, with a model and a machine that no file has to be
     read for. A record of `helm-profile` goes into `hardware` as it is."""
 
     schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")

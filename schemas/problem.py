@@ -11,7 +11,7 @@ Text = Annotated[str, Field(max_length=4000)]
 
 
 class Problem(Document):
-    """What is wrong with a request, or with the service.
+    """Says why a request to the service was refused, or failed.
 
     `type`: a URN that ends with `code`; `instance`: the path that was asked; `code`: the library's (`usage`,
     `infeasible`, `bad-input`, ...) or the service's; `field`, `value`: what is at fault in the question; `remedy`: what

@@ -8,7 +8,7 @@ from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingRepor
 
 
 class SimulationAnswer(Document):
-    """What became of a plan in virtual time: its `replay`, or the `serving` of requests, and what was to be found of
+    """Says what a plan did in virtual time: its `replay`, or the `serving` of requests, and what was to be found of
     it; `timeline`: Trace Events as an object (`traceEvents`, `otherData`)."""
 
     byte_limit: ClassVar[int] = 64 * 2**20

@@ -1,4 +1,4 @@
-"""What the planner service is to simulate: a plan's steps, or requests that it serves, in virtual time."""
+"""Questions to the planner service that are simulated: the steps of a plan, or requests that a plan serves."""
 
 from typing import Annotated, Literal, Self
 
@@ -41,7 +41,8 @@ RequestsChoice = Annotated[
 
 
 class SimulatedServing(ServingSetting):
-    """Who asks whom: the fields of a `helm.serving-question/1`, whose `requests` are described or listed."""
+    """Describes a served load, with the fields of a `helm.serving-question/1`; its `requests` are described or
+    listed."""
 
     requests: RequestsChoice
     rate: Rate | None = None

@@ -31,8 +31,8 @@ Counts = Annotated[tuple[Count | RangeText, ...], Field(min_length=1, max_length
 
 
 class StudyServing(Frozen):
-    """Who is to be served on every machine: each of `requests`, a file or `synthetic:n=2000,input=1000,..`, under each
-    of `policies`.
+    """Describes the load that every machine serves: each of `requests`, a file or `synthetic:n=2000,input=1000,..`,
+    under each of `policies`.
 
     `think`: times such as `10s` that a user thinks between an answer and the next request: then the number of users is
     asked too; `rate`: requests a second, or `users` who think, for which the number of replicas is asked; `seed`: of

@@ -36,7 +36,7 @@ class HeadTooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Doorway:
-    """What makes the protocols of connections, at most `most` of them at a time; `idle` knows which have no request."""
+    """Makes the protocols of connections, at most `most` of them at a time; `idle` knows which have no request."""
 
     config: Config
     state: ServerState

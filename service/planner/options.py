@@ -11,7 +11,7 @@ OPEN_PATHS = ("/", "/health", "/ready")
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """What one client may ask, by its key or its address. `rate`: requests a second, `burst` of them at once; `jobs`
+    """Limits one client, known by its key or its address. `rate`: requests a second, `burst` of them at once; `jobs`
     queued or running; `points`: plans a day that have to be made; `streams`: of events at a time."""
 
     rate: float = 1000.0
@@ -23,8 +23,8 @@ class ClientLimits:
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """What is kept of jobs. `queued`: jobs queued or running of all clients; `ended`: jobs kept after their end, for
-    `seconds`, and `bytes` of their results; `points`: questions of one study."""
+    """Limits the jobs that a store holds. `queued`: jobs queued or running of all clients; `ended`: jobs kept after
+    their end, for `seconds`, and `bytes` of their results; `points`: questions of one study."""
 
     queued: int = 256
     ended: int = 10_000

@@ -15,7 +15,8 @@ _DAY_S = 86400.0
 
 @dataclass
 class _Account:
-    """What a client has left: `tokens` of requests at the moment `at`, `points` of the day that began at `day`."""
+    """Holds the rest of a client's quota: `tokens` of requests at the moment `at`, `points` of the day that began at
+    `day`."""
 
     tokens: float
     at: float

@@ -20,7 +20,7 @@ EntryT = TypeVar("EntryT")
 
 @dataclass(frozen=True, slots=True)
 class ServedPoint:
-    """Who is served under which `policy`; None: nobody, no target, or nobody who thinks."""
+    """Describes the load that a question serves, under a `policy`; None: nobody, no target, or nobody who thinks."""
 
     policy: str | None = None
     requests: str | None = None

@@ -40,8 +40,8 @@ class DisplacedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be computed: a question of a kind, known by its `key`, for a `client`; `seconds`: the most that it may
-    take, where that is less than a job may."""
+    """Describes a computation: a question of a kind, known by its `key`, for a `client`; `seconds`: the most that it
+    may take, where that is less than a job may."""
 
     key: str
     kind: str

@@ -1,4 +1,4 @@
-"""Who may have another job: each client so many that have not ended, and all together so many."""
+"""Admits jobs while a client, and all clients together, have fewer unfinished ones than their limits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

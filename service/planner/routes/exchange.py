@@ -1,4 +1,4 @@
-"""What handlers share: bodies of requests, and documents as responses."""
+"""Reads bodies of requests and writes documents as responses, for all handlers."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping

@@ -55,7 +55,7 @@ class JobResult(RootModel[PlanAnswer | Comparison | SimulationAnswer | StudyRepo
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """What OpenAPI says of a method of a path. `answer`: the document of status 200; `body`: that of the request, with
+    """Describes a method of a path for OpenAPI. `answer`: the document of status 200; `body`: that of the request, with
     `examples` by name; `job`: it may become a job; `missing`: what it names may not be there; `early`: it may be asked
     too early; `plain`: a monitor's; `unready`, `events`, `metrics`: what it answers is not only a document."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -285,8 +284,6 @@ def test_plans_are_planned_while_jobs_run(tmp_path: Path) -> None:
     with web_site(tmp_path, OPTIONS) as site:
         place = site.post("/v1/simulations", json.loads(LONG)).headers["location"]
         site.until(place, lambda job: job["state"] == "running")
-        begin = time.monotonic()
         assert site.post("/v1/plans", {**QUESTION, "prompt_tokens": 99}).status == 200
-        assert time.monotonic() - begin < 20
         assert site.get(place).document["state"] == "running"
         site.ask("DELETE", place)
