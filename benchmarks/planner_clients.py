@@ -24,7 +24,7 @@ class WebServer:
         command += ["--store", str(store), "--port", str(port), "--json", *(arguments or ("-q",))]
         with (Path(os.devnull) if log is None else log).open("ab") as stderr:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        self.port = 0
+        self.url, self.port = "", 0
         self.recovered = 0
 
     def wait(self) -> "WebServer":
@@ -35,7 +35,8 @@ class WebServer:
             text += line
             if line.startswith("}"):
                 ready = json.loads(text)
-                self.port, self.recovered = int(ready["url"].rpartition(":")[2]), ready["recovered"]
+                self.url, self.recovered = ready["url"], ready["recovered"]
+                self.port = int(self.url.rpartition(":")[2])
                 return self
         raise SystemExit(f"helm-web ended: {text or self.process.wait()}")
 

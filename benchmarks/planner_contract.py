@@ -4,9 +4,12 @@ import re
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 from benchmarks.planner_clients import WebServer
+from helmsman.schemas.errors import UsageError
 
 _CHECKS = (
     "not_a_server_error",
@@ -15,22 +18,48 @@ _CHECKS = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
+_TOOL = "schemathesis"
 _OPERATIONS = 19
-"""Operations of the service: each has its share of the cases."""
+"""Operations of the service: each has its share of the cases of the fuzzing."""
+PHASES = "examples,coverage,fuzzing"
+"""Phases of schemathesis. Coverage makes as many cases as the schemas have corners: tens of thousands here."""
 _LIMITS = ("-q", "--rate", "100000", "--client-jobs", "4", "--job-time", "5s")
 """Few jobs, and short ones: those that are refused are answers too."""
 
 
-def check(cases: int, seed: int) -> None:
-    """Send about so many cases, and print what was found. Raises SystemExit with schemathesis' own status."""
+def tool(given: Path | None) -> list[str]:
+    """Return the command of schemathesis: the program that is `given`, else what is installed here, else what PATH has.
+    Raises UsageError where there is none."""
+    if given is not None:
+        if which(given) is None:
+            remedy = "give the program of that name, in the folder bin of its environment"
+            raise UsageError("cannot be run", field="--schemathesis", value=str(given), remedy=remedy)
+        return [str(given)]
+    if find_spec(_TOOL) is not None:
+        return [sys.executable, "-m", f"{_TOOL}.cli"]
+    program = which(_TOOL)
+    if program is None:
+        remedy = f"pip install {_TOOL}, here or in an environment of its own, whose program --schemathesis names"
+        raise UsageError(f"{_TOOL} is not installed", remedy=remedy)
+    return [program]
+
+
+def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES) -> None:
+    """Send about so many cases of fuzzing, and those of other phases, and print what was found; `given`: the program of
+    schemathesis. Raises UsageError where there is none, SystemExit with schemathesis' own status."""
+    program = tool(given)
     with tempfile.TemporaryDirectory(prefix="helm-web-") as folder:
         log = Path(folder) / "log"
         server = WebServer(Path(folder) / "store", *_LIMITS, log=log).wait()
         try:
-            command = [sys.executable, "-m", "schemathesis.cli", "run", f"http://127.0.0.1:{server.port}/openapi.json"]
+            command = [*program, "run", f"http://127.0.0.1:{server.port}/openapi.json"]
             command += ["--checks", ",".join(_CHECKS), "--max-examples", str(max(1, cases // _OPERATIONS))]
             command += ["--seed", str(seed), "--continue-on-failure", "--no-color"]
-            command += ["--phases", "examples,coverage,fuzzing", "--request-timeout", "60"]
+            command += ["--phases", phases, "--request-timeout", "60"]
+            command += [
+                "--suppress-health-check",
+                "too_slow",
+            ]  # of making cases, on a machine that does other things too
             run = subprocess.run(command, capture_output=True, text=True, check=False)
         finally:
             print(f"MiB of its own: {server.resident()}; ended within {server.stop():.2f} s")

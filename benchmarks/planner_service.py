@@ -6,12 +6,24 @@ throughput: plans a second, cached and fresh, and what the service adds. hostile
 heard of must be done, once, and every result be whole."""
 
 import argparse
+import sys
+from pathlib import Path
 
 from benchmarks.machine import print_machine
+from helmsman.schemas.errors import HelmError
 
 
-def main() -> None:
+def main() -> int:
     """Entry point."""
+    try:
+        _run(_arguments())
+    except HelmError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("throughput").add_argument("--seconds", type=float, default=10.0)
@@ -21,11 +33,24 @@ def main() -> None:
     contract = commands.add_parser("contract")
     contract.add_argument("--cases", type=int, default=20_000)
     contract.add_argument("--seed", type=int, default=1)
+    contract.add_argument("--phases", metavar="NAMES", help="of schemathesis (default: examples,coverage,fuzzing)")
+    contract.add_argument("--schemathesis", type=Path, metavar="PROGRAM", help="if it is not installed here")
     kills = commands.add_parser("kills")
     kills.add_argument("--kills", type=int, default=1000)
     kills.add_argument("--seed", type=int, default=1)
     kills.add_argument("--longest", type=float, default=4.0, help="seconds that a server lives, its start included")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def _run(args: argparse.Namespace) -> None:
+    """Measure what is asked for. Raises HelmError."""
+    if args.command == "contract":
+        from benchmarks.planner_contract import PHASES, check, tool
+
+        tool(args.schemathesis)  # before the machine is measured, which takes a while
+        print_machine()
+        check(args.cases, args.seed, args.schemathesis, args.phases or PHASES)
+        return
     print_machine()
     if args.command == "throughput":
         from benchmarks.planner_throughput import measure
@@ -35,10 +60,6 @@ def main() -> None:
         from benchmarks.planner_attacks import attack
 
         attack(args.seconds, args.connections)
-    elif args.command == "contract":
-        from benchmarks.planner_contract import check
-
-        check(args.cases, args.seed)
     else:
         from benchmarks.planner_kills import kill
 
@@ -46,4 +67,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

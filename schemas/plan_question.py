@@ -1,5 +1,5 @@
 """A planning question as a document: a model and a machine by name, a workload, formats, and a strategy with its
-options."""
+options; and the fields that every planning question has."""
 
 from typing import Annotated, Literal
 
@@ -16,8 +16,13 @@ Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f]*$")] | boo
 """The value that an option of a strategy may have."""
 
 
-def _format(value: object) -> object:
+def _format_named(value: object) -> object:
+    """Return the format that a name of it, `Q4_K_M` or `FP16`, stands for; what is no text, as it is."""
     return format_named(value) if isinstance(value, str) else value
+
+
+FORMAT_NAMES = BeforeValidator(_format_named)
+"""Lets a format be given by any of its names."""
 
 
 class ComposedMachine(Frozen):
@@ -32,7 +37,32 @@ class ComposedMachine(Frozen):
     peer: Positive | None = None
 
 
-class PlanQuestion(Document):
+class PlanningQuestion(Document):
+    """Holds the fields of a planning question in whatever document, which says in what form `model`, `hardware` and
+    `format` are given. Only documents made of it are read."""
+
+    schema_id: str
+    model: object
+    hardware: object
+    vram_available: Bytes | None = None
+    ram_available: Bytes | None = None
+    activations: Literal["auto"] | Precision = "auto"
+    prompt_tokens: Count = 128
+    output_tokens: Count = 128
+    context: Count | None = None
+    prefix_tokens: Index = 0
+    batch: Count | Literal["max", "best"] = 1
+    batches: Count | Literal["best"] = 1
+    format: str | None = None
+    kv_format: Annotated[KvFormat, FORMAT_NAMES] = "f16"
+    strategy: Name = "best"
+    options: dict[Name, Value] = Field(default_factory=dict)
+    objective: Objective = DEFAULT_OBJECTIVE
+    corrections: bool = True
+    l3_blend: bool = False
+
+
+class PlanQuestion(PlanningQuestion):
     """What is to be planned. `model`: a catalogue name, a checkpoint's directory, a GGUF file or a document;
     `hardware`: a known machine, a record's file, `this` for the newest profile of the machine at hand, or parts.
 
@@ -46,19 +76,4 @@ class PlanQuestion(Document):
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
     hardware: Place | ComposedMachine
-    vram_available: Bytes | None = None
-    ram_available: Bytes | None = None
-    activations: Literal["auto"] | Precision = "auto"
-    prompt_tokens: Count = 128
-    output_tokens: Count = 128
-    context: Count | None = None
-    prefix_tokens: Index = 0
-    batch: Count | Literal["max", "best"] = 1
-    batches: Count | Literal["best"] = 1
-    format: Annotated[Literal[StoredFormat, "native", "q4_k_m"] | None, BeforeValidator(_format)] = None
-    kv_format: Annotated[KvFormat, BeforeValidator(_format)] = "f16"
-    strategy: Name = "best"
-    options: dict[Name, Value] = Field(default_factory=dict)
-    objective: Objective = DEFAULT_OBJECTIVE
-    corrections: bool = True
-    l3_blend: bool = False
+    format: Annotated[Literal[StoredFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None

@@ -3,14 +3,13 @@ server."""
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Words, version
-from helmsman.schemas.formats import KvFormat, Precision, StoredFormat, format_named
+from helmsman.schemas.base import Frozen, Name, Words, version
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
-from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.plan_question import ComposedMachine, Value
+from helmsman.schemas.plan_question import FORMAT_NAMES, ComposedMachine, PlanningQuestion, Value
 
 MOST_CHANGES = 64
 """The number of changes of one machine: there are seven kinds, and a figure may be changed again."""
@@ -74,30 +73,12 @@ MachineChoice = Annotated[
 """A name of the catalogue, parts, a Hardware document, or one of these with something changed."""
 
 
-def _format(value: object) -> object:
-    return format_named(value) if isinstance(value, str) else value
-
-
-class PlannerQuestion(Document):
+class PlannerQuestion(PlanningQuestion):
     """Asks for a plan, with the fields of a `helm.plan-question/1`, with a model and a machine that no file has to be
     read for. A record of `helm-profile` goes into `hardware` as it is."""
 
     schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")
     model: ModelChoice
     hardware: MachineChoice
-    vram_available: Bytes | None = None
-    ram_available: Bytes | None = None
-    activations: Literal["auto"] | Precision = "auto"
-    prompt_tokens: Count = 128
-    output_tokens: Count = 128
-    context: Count | None = None
-    prefix_tokens: Index = 0
-    batch: Count | Literal["max", "best"] = 1
-    batches: Count | Literal["best"] = 1
-    format: Annotated[Literal[StoredFormat, "q4_k_m"] | None, BeforeValidator(_format)] = None
-    kv_format: Annotated[KvFormat, BeforeValidator(_format)] = "f16"
-    strategy: Name = "best"
+    format: Annotated[Literal[StoredFormat, "q4_k_m"] | None, FORMAT_NAMES] = None
     options: Annotated[dict[Name, Value], Field(max_length=64)] = Field(default_factory=dict)
-    objective: Objective = DEFAULT_OBJECTIVE
-    corrections: bool = True
-    l3_blend: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import ioctl
+from functools import partial
 from termios import TIOCOUTQ
 from typing import Any
 
@@ -82,7 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._lines = self._size = 0
         scope: Any = self.scope
-        scope["extensions"] = {ABORT: self.transport.abort, UNREAD: self._unread}
+        # no method of this object, which has the scope: what holds itself is freed late, and many at once
+        scope["extensions"] = {ABORT: self.transport.abort, UNREAD: partial(unread, self.transport)}
 
     def on_headers_complete(self) -> None:
         """Begin to answer: from now on the connection does not idle."""
@@ -123,26 +125,31 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         self.transport.close()
 
-    def _unread(self) -> int:
-        """Return the bytes that this end, or the system, still holds for the other end."""
-        held = array("i", [0])
-        with suppress(OSError):  # not every system tells
-            ioctl(self.transport.get_extra_info("socket").fileno(), TIOCOUTQ, held)
-        return held[0] + int(self.transport.get_write_buffer_size())
-
     def _count(self, size: int) -> None:
         self._size += size
         if self._size > _MOST_HEAD or self._lines > _MOST_HEADERS:
             raise HeadTooLargeError
 
 
+def unread(transport: asyncio.Transport) -> int:
+    """Return the bytes that this end, or the system, still holds for the other end; none for one that has left."""
+    if transport.is_closing():
+        return 0
+    held = array("i", [0])
+    with suppress(OSError):  # not every system tells
+        ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, held)
+    return held[0] + transport.get_write_buffer_size()
+
+
+def close_idle(doorway: Doorway, now: float) -> None:
+    """Close connections that have idled for too long at `now`, seconds of a clock, whatever they still have to read."""
+    for connection in doorway.idle.overdue(set(doorway.state.connections), lambda one: bool(one.answering), now):
+        connection.transport.abort()
+
+
 async def sweep(doorway: Doorway, told: Callable[[int], None]) -> None:
-    """Close connections that idle, whatever they still have to read, and tell how many there are. Runs until it is
-    cancelled."""
-    state, idle = doorway.state, doorway.idle
+    """Close connections that idle, and tell how many there are. Runs until it is cancelled."""
     while True:
-        await asyncio.sleep(min(_LOOK_S, idle.idle_s / 2))
-        now = asyncio.get_running_loop().time()
-        told(len(state.connections))
-        for connection in idle.overdue(set(state.connections), lambda one: bool(one.answering), now):
-            connection.transport.abort()
+        await asyncio.sleep(min(_LOOK_S, doorway.idle.idle_s / 2))
+        told(len(doorway.state.connections))
+        close_idle(doorway, asyncio.get_running_loop().time())

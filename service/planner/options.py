@@ -41,10 +41,10 @@ class WebOptions:
     `job_s`: seconds that a task may take; `patience_s`: seconds after which a question becomes a job; `crowded_s`:
     seconds more for which it keeps its quick place where jobs have no room; `short_s`: seconds that a question may take
     that cannot become a job, and `queue_s` for which it waits for a worker; `waiting`: questions that may wait for a
-    worker, a quarter of them of one client; `questions`: bytes of questions that wait or are computed, jobs among them,
-    a quarter of them of one client; `cache`: bytes of answers in memory, `kept`: on the disk; `connections` at a
-    time, `streams` of events among them; `idle_s`: for a connection without a request; `stall_s`: for which a reader
-    may take nothing; `grace_s`: for requests when the service is to end."""
+    worker, a quarter of them of one client; `questions`: bytes in memory of questions that wait or are computed, a
+    quarter of them of one client; `cache`: bytes of answers in memory, `kept`: on the disk; `connections` at a time,
+    `streams` of events among them; `idle_s`: for a connection without a request; `stall_s`: for which a reader may take
+    nothing; `grace_s`: for requests when the service is to end."""
 
     access: Access = field(default_factory=lambda: Access(open_paths=OPEN_PATHS))
     bodies: BodyLimits = field(default_factory=lambda: BodyLimits(body=2**22, client=2**25))

@@ -24,6 +24,20 @@ class _Account:
     day: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Points that an account was charged, on the day that began at `day`."""
+
+    account: _Account
+    count: int
+    day: float
+
+    def give_back(self) -> None:
+        """Let them not have been charged: nothing came of what they were for, by no fault of the client."""
+        if self.account.day == self.day:
+            self.account.points -= self.count
+
+
 class Quotas:
     """Counts what clients ask. `clock`: seconds, of which only differences count."""
 
@@ -41,7 +55,7 @@ class Quotas:
             raise RefusedError(429, "rate", message, retry_s=max(1, ceil((1.0 - account.tokens) / self._limits.rate)))
         account.tokens -= 1.0
 
-    def points(self, client: str, count: int) -> None:
+    def points(self, client: str, count: int) -> Charge:
         """Take plans that have to be made for a client. Raises RefusedError (429) beyond its day's."""
         account, now = self._account(client), self._clock()
         if now - account.day >= _DAY_S:
@@ -51,6 +65,7 @@ class Quotas:
             message = f"{count} plans are asked for, and {left} of {self._limits.points} a day are left"
             raise RefusedError(429, "points", message, retry_s=max(1, ceil(account.day + _DAY_S - now)))
         account.points += count
+        return Charge(account, count, account.day)
 
     def _account(self, client: str) -> _Account:
         account = self._accounts.get(client)

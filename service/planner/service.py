@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -31,7 +31,7 @@ from helmsman.service.planner.options import WebOptions
 from helmsman.service.planner.page_files import PageFiles, page_folder
 from helmsman.service.planner.problems import internal_problem
 from helmsman.service.planner.questions.catalogue import Catalogue
-from helmsman.service.planner.quotas import Quotas
+from helmsman.service.planner.quotas import Charge, Quotas
 
 _EXPIRY_S = 60.0
 """Seconds between two looks for jobs that are not to be kept any more."""
@@ -42,7 +42,7 @@ _SHARES = 4
 """One client may have this part of what may wait: others are served while it asks for all that it may."""
 
 ResultT = TypeVar("ResultT")
-_LISTED: tuple[Kind, ...] = ("models", "machines", "gpus", "cpus")
+_LISTED: tuple[Kind, ...] = ("models", "machines", "gpus", "cpus", "strategies")
 Left = Callable[[], Awaitable[None]]
 """Returns when who asked has left."""
 State = Literal["starting", "ok", "stopping", "damaged"]
@@ -139,7 +139,8 @@ class PlannerService:
             return known
         kind = _JOB_KINDS.get(question.kind)
         work = question.work(self.options.short_s if kind is None else None)
-        with self.bodies.hold(work.client, len(work.question)), self._under_way(work, question.points) as computation:
+        size = len(question.content)
+        with self.bodies.hold(work.client, size), self._under_way(work, size, question.points) as computation:
             gone = asyncio.ensure_future(left())
             try:
                 if kind is None:
@@ -147,7 +148,7 @@ class PlannerService:
                 answer = await _first(computation.answer, gone, self.options.patience_s)
                 if answer is not None:
                     return answer
-                job = await self.desk.adopt(kind, computation, question.points)
+                job = await self.desk.adopt(kind, computation, question.content, question.client, question.points)
                 self.computations.promote(computation)
                 self.metrics.job(kind)
                 return job
@@ -175,9 +176,10 @@ class PlannerService:
         if isinstance(checked, PlannerJob) or checked.status >= 400:
             return checked
         key = self.keys.key(kind, checked.content)
-        if not await self.desk.answered(key):
-            self.quotas.points(question.client, checked.points)
-        job = await self.desk.submit(kind, Work(key, kind, checked.content, question.client), checked.points)
+        known = await self.desk.answered(key)
+        charge = None if known else self.quotas.points(question.client, checked.points)
+        with _given_back(charge):
+            job = await self.desk.submit(kind, key, checked.content, question.client, checked.points)
         self.metrics.job(kind)
         return job
 
@@ -194,14 +196,20 @@ class PlannerService:
             if not self.streams[client]:
                 del self.streams[client]
 
-    def _under_way(self, work: Work, points: int) -> AbstractContextManager[Computation]:
-        """Compute a question while somebody waits for it. Raises RefusedError where it may not be."""
+    @contextmanager
+    def _under_way(self, work: Work, size: int, points: int) -> Iterator[Computation]:
+        """Compute a question of so many bytes while somebody waits for it; its points are given back where this ends
+        with a refusal of ours, or a mistake. Raises RefusedError where it may not be."""
         if self.stopping.is_set():
             raise RefusedError(503, "stopping", "the service is stopping", retry_s=5)
+        charge = None
         if not self.computations.has(work.key):
-            self._check_room(work.client, len(work.question))
-            self.quotas.points(work.client, points)
-        return self.computations.waiting(work, "quick")
+            self._check_room(work.client, size)
+            charge = self.quotas.points(work.client, points)
+        with _given_back(charge), self.computations.waiting(work, "quick") as computation:
+            yield computation
+            if charge is not None and _is_ours(computation):
+                charge.give_back()
 
     def _check_room(self, client: str, size: int) -> None:
         """Raise RefusedError where one more question, of so many bytes, is too much."""
@@ -230,6 +238,23 @@ class PlannerService:
             "helm_web_cache_misses": memory.misses,
             "helm_web_workers_killed": self.pool.killed,
         }
+
+
+@contextmanager
+def _given_back(charge: Charge | None) -> Iterator[None]:
+    """Give points back where what they are for is refused, by the service or its store."""
+    try:
+        yield
+    except (RefusedError, HelmError):
+        if charge is not None:
+            charge.give_back()
+        raise
+
+
+def _is_ours(computation: Computation) -> bool:
+    """Return whether a computation has ended without an answer for a reason that is not the question's."""
+    answer = computation.answer
+    return answer.done() and not answer.cancelled() and answer.result().status >= 500
 
 
 async def _first(result: asyncio.Future[ResultT], gone: asyncio.Future[None], seconds: float | None) -> ResultT | None:

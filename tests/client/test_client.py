@@ -12,6 +12,7 @@ from web_service import OPTIONS, QUESTION, WebSite, web_site
 import helmsman
 from helmsman.client import JobHandle, PlannerClient, ServiceError
 from helmsman.client.connection import Connection
+from helmsman.planner.registry import names as strategy_names
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.job import PlannerJob
 from helmsman.schemas.planner_question import PlannerQuestion
@@ -51,6 +52,8 @@ def test_models_and_machines_are_those_of_the_catalogue(planner: PlannerClient) 
     assert "rtx4060-laptop" in [entry.name for entry in planner.machines("4060").entries]
     assert all("4090" in f"{entry.name} {entry.about}" for entry in planner.machines("4090", "gpus").entries)
     assert planner.read_model(model.to_dict()) == model
+    assert [entry.name for entry in planner.strategies().entries] == ["best", *strategy_names()]
+    assert [entry.name for entry in planner.strategies("twinp").entries] == ["twinpilots"]
     changed = planner.make_machine({"base": "rtx4060-laptop", "changes": ["vram=12GB"]})
     assert changed.memory("vram").capacity == 12 * 10**9
     documents = {**QUESTION, "hardware": changed, "model": model}
@@ -186,6 +189,9 @@ def test_a_stream_that_breaks_is_opened_again() -> None:
     script = Script(event("running"), now["running"], event("done"))
     handle = JobHandle(script.connection(5.0), PlannerJob, states["queued"])
     assert [job.state for job in handle.follow()] == ["queued", "running", "done"]
+    script = Script(event("running"), now["queued"], event("running"), now["done"])
+    handle = JobHandle(script.connection(5.0), PlannerJob, states["queued"])
+    assert [job.state for job in handle.follow()] == ["queued", "running", "queued", "running", "done"]
     handle = JobHandle(Script(event("running"), now["done"]).connection(5.0), PlannerJob, states["queued"])
     assert [job.state for job in handle.follow()] == ["queued", "running", "done"], "the end is told whoever tells it"
 

@@ -30,16 +30,16 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if "HELM_WEB_ADDRESS" in os.environ:
         yield os.environ["HELM_WEB_ADDRESS"]
         return
-    store = tmp_path_factory.mktemp("web")
+    folder = tmp_path_factory.mktemp("web")
     command = [sys.executable, "-c", "from helmsman.cli.web import main; raise SystemExit(main())"]
-    arguments = ["--port", "0", "--store", str(store), "--jobs", "2"]
-    with (store / "log").open("w") as log:
+    arguments = ["--port", "0", "--store", str(folder / "store"), "--jobs", "2"]
+    with (folder / "log").open("w") as log:
         process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
             address = re.search(r"http://[\d.:]+", line)
-            assert address, f"helm-web said {line!r}, {(store / 'log').read_text()[-2000:]}"
+            assert address, f"helm-web said {line!r}, {(folder / 'log').read_text()[-2000:]}"
             yield address[0]
         finally:
             process.send_signal(signal.SIGTERM)

@@ -1,5 +1,6 @@
 """What is below the verdict: settings, other ways, sources, curves, the timeline, and many people."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -142,3 +143,40 @@ def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: 
     page.fill("#serve-rate", "none")
     page.click("#serving button[type=submit]")
     page.wait_for_selector("#serving [role=alert]")
+
+
+def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
+    """What answers soon is compared at first; a visitor adds methods, or all that the service has."""
+    visitor = visit()
+    page = visitor.open(SMALL)
+    visitor.best()
+    _seen(page, "#curves", "[data-curve=front] canvas")
+    front = "#curves [data-curve=front]"
+    page.wait_for_selector(f"{front} summary:has-text('4 of 14 methods')")
+    page.click(f"{front} .front-methods summary")
+    prompts = page.locator("#curves [data-curve=prompts] figure").element_handle()
+    page.click(f"{front} [data-method=twinpilots]")
+    assert page.evaluate("document.activeElement.dataset.method") == "twinpilots"
+    page.wait_for_selector(f"{front} .legend:has-text('TwinPilots')")
+    assert page.locator(f"{front} .legend .key-shape-1").count() == 1
+    assert prompts is not None and prompts.evaluate("figure => figure.isConnected"), "the others are not drawn again"
+    asked: list[list[str]] = []
+
+    def fewer(route: Any) -> None:
+        """All methods take half a minute of a processor that is free; those that are quick stand for them."""
+        body = json.loads(route.request.post_data)
+        asked.append(body["strategies"])
+        route.continue_(post_data=json.dumps({**body, "strategies": ["layer-split", "accelerate", "weights-on-host"]}))
+
+    page.route("**/v1/comparisons", fewer)
+    page.click(f"{front} [data-method=all]")
+    page.wait_for_selector(f"{front} summary:has-text('14 of 14 methods')")
+    page.wait_for_selector(f"{front} .legend:has-text('Accelerate')")
+    assert [len(names) for names in asked] == [14] and "best" not in asked[0]
+    page.unroute("**/v1/comparisons")
+    page.click(f"{front} [data-method=all]")
+    page.wait_for_selector(f"{front} summary:has-text('4 of 14 methods')")
+    for name in ("layer-split", "llama-cpp", "vllm"):
+        page.click(f"{front} [data-method={name}]")
+    page.wait_for_selector("#notes:has-text('At least two methods')")
+    assert page.get_attribute(f"{front} [data-method=vllm]", "aria-pressed") == "true"

@@ -7,7 +7,6 @@ from contextlib import suppress
 from helmsman.service.planner.answers.answer_table import AnswerTable
 from helmsman.service.planner.answers.memory_cache import MemoryCache
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.computing.pool import Work
 
 _KEPT = (200, 400, 422)
 """Statuses of answers that the question alone decides."""
@@ -39,15 +38,15 @@ class AnswerCache:
                 self.memory.put(key, answer)
         return answer
 
-    def keep(self, work: Work, answer: WorkerAnswer) -> None:
-        """Keep an answer, if it would be the same another time."""
+    def keep(self, key: str, kind: str, answer: WorkerAnswer) -> None:
+        """Keep the answer to a question of a kind, if it would be the same another time."""
         if answer.status not in _KEPT or answer.files:
             return
-        self.memory.put(work.key, answer)
-        if work.kind not in _WRITTEN:
+        self.memory.put(key, answer)
+        if kind not in _WRITTEN:
             return
         if len(self._pending) < _MOST_PENDING:
-            self._pending.append((work.key, answer))
+            self._pending.append((key, answer))
         if self._writing is None or self._writing.done():
             self._writing = asyncio.ensure_future(self._write_later())
 

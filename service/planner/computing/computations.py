@@ -1,42 +1,49 @@
-"""Computations: each question is computed once at a time, however many wait for its answer, for as long as any does."""
+"""Computations: each question is computed once at a time, however many wait for its answer, for as long as any does.
+
+The question is with those who wait: a request holds it in memory until it is over, and a job reads it from the store
+when a process begins with it, so that queued jobs take no memory."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from helmsman.schemas.errors import HelmError
 from helmsman.service.planner.computing.answer import WorkerAnswer
 from helmsman.service.planner.computing.pool import DisplacedError, Lane, LaneSeat, Work, WorkerPool
-from helmsman.service.planner.computing.worker import Progress, WorkerEndedError
+from helmsman.service.planner.computing.worker import WorkerEndedError
 from helmsman.service.planner.problems import internal_problem, problem_of
 
 
 @dataclass(eq=False)
 class Computation:
-    """Work under way. `answer`: comes when it is done; `begun`: set once a process is at it, or it has ended; `done`
-    of `total` parts are; `lost`: a process ended that was at it; `listeners` hear of progress."""
+    """Work under way. `answer`: comes when it is done; `waiting`: the same work as each gave it who waits;
+    `begun`: set once a process is at it for the first time, or it has ended; `running`: one is, or it has ended;
+    `kills`: processes that ended while they were at it; `done` of `total` parts are; `listeners` hear of changes."""
 
-    work: Work
+    key: str
+    kind: str
     answer: asyncio.Future[WorkerAnswer]
     seat: LaneSeat
-    waiters: int = 0
+    waiting: list[Work] = field(default_factory=list)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
+    running: bool = False
+    kills: int = 0
     done: int = 0
     total: int | None = None
-    lost: bool = False
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def changed(self) -> None:
-        """Tell all who listen of progress."""
+        """Tell all who listen."""
         for listener in tuple(self.listeners):
             listener()
 
 
 class Computations:
-    """All computations of a service. `keep` is given every answer with its question. Used in one event loop."""
+    """All computations of a service. `keep` is given every answer with the key and kind of its question. Used in one
+    event loop."""
 
-    def __init__(self, pool: WorkerPool, keep: Callable[[Work, WorkerAnswer], None]) -> None:
+    def __init__(self, pool: WorkerPool, keep: Callable[[str, str, WorkerAnswer], None]) -> None:
         self._pool, self._keep = pool, keep
         self._under_way: dict[str, Computation] = {}
         self._tasks: dict[Computation, asyncio.Task[None]] = {}
@@ -46,21 +53,22 @@ class Computations:
         """While this lasts, the work is under way or done; it ends when nobody waits for it any more."""
         computation = self._under_way.get(work.key)
         if computation is None:
-            computation = Computation(work, asyncio.get_running_loop().create_future(), _new_seat(work, lane))
+            future: asyncio.Future[WorkerAnswer] = asyncio.get_running_loop().create_future()
+            computation = Computation(work.key, work.kind, future, _new_seat(work.client, lane))
             self._under_way[work.key] = computation
             self._tasks[computation] = asyncio.create_task(self._run(computation))
-        with self.joined(computation):
+        with self.joined(computation, work):
             yield computation
 
     @contextmanager
-    def joined(self, computation: Computation) -> Iterator[None]:
+    def joined(self, computation: Computation, work: Work) -> Iterator[None]:
         """While this lasts, one more waits for a computation, which may be done; no other is begun."""
-        computation.waiters += 1
+        computation.waiting.append(work)
         try:
             yield
         finally:
-            computation.waiters -= 1
-            if not computation.waiters and not computation.answer.done():
+            computation.waiting.remove(work)
+            if not computation.waiting and not computation.answer.done():
                 self._forget(computation)
                 self._tasks[computation].cancel()
 
@@ -74,9 +82,9 @@ class Computations:
         return key in self._under_way
 
     def held(self, client: str | None = None) -> int:
-        """Return the bytes of the questions that are under way, of one client or all."""
-        works = [computation.work for computation in self._tasks]
-        return sum(len(work.question) for work in works if client in (None, work.client))
+        """Return the bytes in memory of the questions that are under way, of one client or all."""
+        works = [work for computation in self._tasks for work in computation.waiting if client in (None, work.client)]
+        return sum(len(work.question) for work in works if isinstance(work.question, bytes))
 
     def promote(self, computation: Computation) -> None:
         """Let it be work that nobody sits and waits for."""
@@ -93,7 +101,7 @@ class Computations:
         try:
             answer = await self._answered(computation)
             if not answer.spent:
-                self._keep(computation.work, answer)
+                self._keep(computation.key, computation.kind, answer)
             if not computation.answer.done():
                 computation.answer.set_result(answer)
         except asyncio.CancelledError:
@@ -102,43 +110,52 @@ class Computations:
         finally:
             self._forget(computation)
             del self._tasks[computation]
+            computation.running = True
             computation.begun.set()
+            computation.changed()
 
     async def _answered(self, computation: Computation) -> WorkerAnswer:
         """Return the answer, which may be a problem."""
-        work = computation.work
-
-        def progress(done: int, total: int | None) -> None:
-            computation.done, computation.total = done, total
-            computation.changed()
-
         try:
             while True:
                 try:
-                    return await self._attempt(computation, progress)
+                    return await self._attempt(computation)
                 except DisplacedError:
-                    computation.seat = _new_seat(work, "long")
+                    pass
                 except WorkerEndedError:
-                    if computation.seat.lane == "quick" or computation.lost:
+                    if computation.seat.lane == "quick" or computation.kills:
                         raise
-                    computation.lost, computation.seat = True, _new_seat(work, "long")
-                progress(0, computation.total)
+                    computation.kills += 1
+                computation.running, computation.done = False, 0
+                computation.seat = _new_seat(computation.seat.client, "long")
+                computation.changed()
         except HelmError as error:
             problem = problem_of(error)
         except Exception as error:  # a mistake of ours is an answer too: somebody waits
             problem = internal_problem(error)
         return WorkerAnswer(problem.to_json(indent=None).encode(), problem.status, spent=True)
 
-    async def _attempt(self, computation: Computation, progress: Progress) -> WorkerAnswer:
+    async def _attempt(self, computation: Computation) -> WorkerAnswer:
+        def progress(done: int, total: int | None) -> None:
+            computation.done, computation.total = done, total
+            computation.changed()
+
         async with self._pool.taken(computation.seat):
+            computation.running = True
             computation.begun.set()
-            return await self._pool.run(computation.seat, computation.work, progress)
+            computation.changed()
+            return await self._pool.run(computation.seat, _handiest(computation.waiting), progress)
 
     def _forget(self, computation: Computation) -> None:
         """From now on the same question would be computed again."""
-        if self._under_way.get(computation.work.key) is computation:
-            del self._under_way[computation.work.key]
+        if self._under_way.get(computation.key) is computation:
+            del self._under_way[computation.key]
 
 
-def _new_seat(work: Work, lane: Lane) -> LaneSeat:
-    return LaneSeat(work.client, lane, asyncio.get_running_loop().create_future())
+def _handiest(works: Sequence[Work]) -> Work:
+    """Return one of the same works whose question is in memory, or else the first."""
+    return next((work for work in works if isinstance(work.question, bytes)), works[0])
+
+
+def _new_seat(client: str, lane: Lane) -> LaneSeat:
+    return LaneSeat(client, lane, asyncio.get_running_loop().create_future())

@@ -6,7 +6,7 @@ moves to the long lane where there is room, and is ended, to be queued there, wh
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -38,6 +38,10 @@ class DisplacedError(Exception):
     """Raised where a task has had its quick place for as long as it may, and there is no room in the long lane."""
 
 
+StoredQuestion = Callable[[], Awaitable[bytes]]
+"""Reads a question that is kept on the disk until a process begins with it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Describes a computation: a question of a kind, known by its `key`, for a `client`; `seconds`: the most that it
@@ -45,7 +49,7 @@ class Work:
 
     key: str
     kind: str
-    question: bytes
+    question: bytes | StoredQuestion
     client: str
     seconds: float | None = None
 
@@ -128,7 +132,9 @@ class WorkerPool:
 
     async def run(self, seat: LaneSeat, work: Work, progress: Progress) -> WorkerAnswer:
         """Return the answer to a question. Raises HelmError where the process ends, or takes too long, DisplacedError
-        where a quick place was kept for too long; cancelled, it ends the process."""
+        where a quick place was kept for too long, what reading a stored question raises; cancelled, it ends the
+        process."""
+        question = work.question if isinstance(work.question, bytes) else await work.question()
         most = self._limits.seconds if work.seconds is None else min(work.seconds, self._limits.seconds)
         begin = asyncio.get_running_loop().time()
         seat.last = begin + most
@@ -137,9 +143,9 @@ class WorkerPool:
         try:
             async with asyncio.timeout_at(end) as seat.end:
                 try:
-                    return await self._answer(seat, work, progress)
+                    return await self._answer(seat, work, question, progress)
                 except UnbegunTaskError:  # the process had ended while it had nothing to do
-                    return await self._answer(seat, work, progress)
+                    return await self._answer(seat, work, question, progress)
         except TimeoutError:
             if end < seat.last and seat.lane == "quick":
                 raise DisplacedError from None
@@ -156,12 +162,12 @@ class WorkerPool:
         await asyncio.gather(*self._starting, *(worker.end() for worker in idle), return_exceptions=True)
         self._thread.shutdown()
 
-    async def _answer(self, seat: LaneSeat, work: Work, progress: Progress) -> WorkerAnswer:
+    async def _answer(self, seat: LaneSeat, work: Work, question: bytes, progress: Progress) -> WorkerAnswer:
         """Return the answer of one process, which then has nothing to do, or is ended."""
         seat.worker = worker = await self._worker(seat.lane)
         good = False
         try:
-            answer = await worker.answer(work.kind, work.key, work.question, progress)
+            answer = await worker.answer(work.kind, work.key, question, progress)
             good = not answer.spent
             return answer
         finally:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from shutil import rmtree
 
@@ -70,7 +71,10 @@ def _comparison(task: WorkerTask) -> WorkerAnswer:
     if named is not None:
         raise UsageError("names a file of the server", field=f"options.{named}", remedy="leave it out")
     given = {name: value for name, value in question.options.items() if value is not None}
-    return _answer(library.compare(request, question.strategies, given, question.most))
+    # a strategy is asked once, and again about larger batches where these are asked for
+    parts, begun = len(names) * (1 if question.most is None else 2), count()
+    followed = replace(request, tell=lambda _: task.tell(next(begun), parts))
+    return _answer(library.compare(followed, question.strategies, given, question.most))
 
 
 def _check_simulation(task: WorkerTask) -> WorkerAnswer:

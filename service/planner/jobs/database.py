@@ -1,8 +1,8 @@
 """Jobs in a SQLite database with a write-ahead log: every change of state is one transaction, on the disk when it
 returns.
 
-A job is queued, then running, then done, failed or cancelled; only from the state before does it come to the next, so
-that nothing is completed twice."""
+A job is queued, then running, perhaps queued again and running, then done, failed or cancelled; what has ended stays as
+it is, so that nothing is completed twice."""
 
 import json
 import sqlite3
@@ -100,13 +100,18 @@ class JobDatabase:
     def recover(self) -> list[str]:
         """Queue what was running when a server ended, and return the ids of all that is queued, the oldest first."""
         self._change(f"UPDATE jobs SET {_NO_QUESTION} WHERE {_HAS_ENDED} AND LENGTH(question) > 0")
-        self._change("UPDATE jobs SET state = 'queued' WHERE state = 'running'")
+        self._change("UPDATE jobs SET state = 'queued', started = NULL WHERE state = 'running'")
         return [str(row[0]) for row in self._rows("SELECT id FROM jobs WHERE state = 'queued' ORDER BY created, id")]
 
-    def begin(self, job: str, now: float) -> bool:
-        """Let a queued job run; returns whether it was queued."""
-        changed = "UPDATE jobs SET state = 'running', attempts = attempts + 1, started = ? WHERE id = ?"
-        return self._change(f"{changed} AND state = 'queued'", (now, job)) == 1
+    def run(self, job: str, attempts: int, now: float) -> bool:
+        """Let a job that has not ended run, for the attempt of that number; returns whether it had not."""
+        changed = "UPDATE jobs SET state = 'running', attempts = ?, started = ? WHERE id = ?"
+        return self._change(f"{changed} AND NOT {_HAS_ENDED}", (attempts, now, job)) == 1
+
+    def queue(self, job: str, attempts: int) -> bool:
+        """Let a job that has not ended wait, after so many attempts; returns whether it had not."""
+        changed = "UPDATE jobs SET state = 'queued', attempts = ?, started = NULL WHERE id = ?"
+        return self._change(f"{changed} AND NOT {_HAS_ENDED}", (attempts, job)) == 1
 
     def complete(self, job: str, results: dict[str, str], size: int, now: float) -> bool:
         """Let a running job be done; returns whether it was running."""
@@ -133,9 +138,12 @@ class JobDatabase:
         """Return a job, if it is known."""
         return next(self._jobs("WHERE id = ?", job), None)
 
-    def question(self, job: str) -> bytes:
-        """Return the question of a job that is known."""
-        return bytes(self._rows("SELECT question FROM jobs WHERE id = ?", job)[0][0])
+    def question(self, key: str) -> bytes:
+        """Return the question of a key that a job has which has not ended. Raises DamagedStoreError where none has."""
+        rows = self._rows(f"SELECT question FROM jobs WHERE key = ? AND NOT {_HAS_ENDED} LIMIT 1", key)
+        if not rows:
+            raise self._damaged("the question of a job is not there")
+        return bytes(rows[0][0])
 
     def of(self, client: str, most: int) -> list[JobRow]:
         """Return the jobs of a client, the newest first."""

@@ -16,11 +16,13 @@ ENDED: tuple[JobState, ...] = ("done", "failed", "cancelled")
 
 @dataclass(eq=False)
 class LiveJob:
-    """`computation`: at work for it, if one is; `revision`: the number of changes that were told."""
+    """`computation`: at work for it, if one is; `follower`: waits for that; `recording`: is to record in the store that
+    the job was cancelled; `revision`: the number of changes that were told."""
 
     row: JobRow
     computation: Computation | None = None
     follower: asyncio.Task[None] | None = None
+    recording: asyncio.Task[None] | None = None
     revision: int = 0
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -28,6 +30,12 @@ class LiveJob:
         """Change what is known of the job, and tell it."""
         self.row = replace(self.row, **changes)
         self.tell()
+
+    def end(self, state: JobState, now: float) -> None:
+        """Let the job have ended, and nobody wait for its computation any more."""
+        self.change(state=state, ended=now)
+        if self.follower is not None:
+            self.follower.cancel()
 
     def tell(self) -> None:
         """Wake who waits for a change."""

@@ -6,8 +6,10 @@ import { scrolling } from "./sources.js";
 import { colour, whileThere } from "./theme.js";
 
 const HEIGHT = 230;
-/** Colours of series, in the order of the classes `key-series-0` .. */
+/** Colours of series, in the order of the classes `key-series-0` ..; points of more series have other shapes. */
 const INKS = ["accent", "cpu", "other", "kv", "good", "buffers"];
+/** Half the size of a point, in pixels of the page. */
+const POINT = 4;
 
 const TIMES = [
   1e-3, 1e-2, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18000, 36000, 86400,
@@ -98,7 +100,7 @@ function options(curve, width, read) {
       series: [upper + 1, lower + 1],
       fill: `color-mix(in srgb, ${colour(INKS[curve.series[upper].ink ?? 0])} 18%, transparent)`,
     })),
-    hooks: { setCursor: [(plot) => tell(plot, curve, read)], draw: [(plot) => mark(plot, curve)] },
+    hooks: { setCursor: [(plot) => tell(plot, curve, read)], draw: [(plot) => mark(plot, curve), (plot) => points(plot, curve)] },
   };
 }
 
@@ -106,12 +108,7 @@ function line({ words, kind = "line" }, ink) {
   const stroke = colour(INKS[ink % INKS.length]);
   const base = { label: words, stroke, spanGaps: true };
   if (kind === "edge") return { ...base, width: 0, points: { show: false } };
-  if (kind === "points")
-    return {
-      ...base,
-      paths: () => null,
-      points: { show: true, size: 8, fill: stroke, stroke: colour("card"), width: 1 },
-    };
+  if (kind === "points") return { ...base, paths: () => null, points: { show: false } };
   if (kind === "front") return { ...base, width: 2, dash: [6, 3], points: { show: false } };
   return { ...base, width: 2, points: { show: true, size: 5, fill: stroke } };
 }
@@ -143,6 +140,49 @@ function mark(plot, { mark: x }) {
   ctx.restore();
 }
 
+/** Draw series of points, each with the colour and the shape of its ink. */
+function points(plot, curve) {
+  const { ctx } = plot;
+  ctx.save();
+  ctx.strokeStyle = colour("card");
+  ctx.lineWidth = devicePixelRatio;
+  for (const { values, ink, kind } of curve.series) {
+    if (kind !== "points") continue;
+    ctx.fillStyle = colour(INKS[ink % INKS.length]);
+    values.forEach((value, place) => {
+      if (value === null) return;
+      const path = shape(
+        Math.floor(ink / INKS.length),
+        plot.valToPos(curve.x[place], "x", true),
+        plot.valToPos(value, "y", true),
+        POINT * devicePixelRatio,
+      );
+      ctx.fill(path);
+      ctx.stroke(path);
+    });
+  }
+  ctx.restore();
+}
+
+/** A disc, a square or a diamond around a point. */
+function shape(kind, x, y, half) {
+  const path = new Path2D();
+  if (kind === 0) path.arc(x, y, half, 0, 2 * Math.PI);
+  else if (kind === 1) path.rect(x - half, y - half, 2 * half, 2 * half);
+  else {
+    const far = 1.3 * half;
+    path.moveTo(x, y - far);
+    for (const [right, down] of [
+      [far, 0],
+      [0, far],
+      [-far, 0],
+    ])
+      path.lineTo(x + right, y + down);
+    path.closePath();
+  }
+  return path;
+}
+
 function tell(plot, curve, read) {
   const place = plot.cursor.idx;
   if (place === null || place === undefined) return fill(read);
@@ -167,7 +207,7 @@ function legend(curve) {
           "li",
           {},
           h("span", {
-            class: `key key-series-${one.ink % INKS.length}${one.kind === "front" ? " key-front" : ""}`,
+            class: `key key-series-${one.ink % INKS.length}${keyShape(one)}`,
             "aria-hidden": "true",
           }),
           one.words,
@@ -176,6 +216,11 @@ function legend(curve) {
     interval && h("li", {}, "shaded: 90 % interval"),
     curve.mark !== undefined && h("li", {}, "dashed: your question"),
   );
+}
+
+function keyShape({ kind, ink }) {
+  if (kind === "front") return " key-front";
+  return kind === "points" ? ` key-shape-${Math.min(2, Math.floor(ink / INKS.length))}` : "";
 }
 
 function table(curve) {

@@ -5,9 +5,10 @@ import { Combobox } from "./combobox.js";
 import { byId, fill, h } from "./dom.js";
 import { editMachine, editModel, machineOfParts, pasteMachine, pasteModel } from "./dialogs.js";
 import { note } from "./live.js";
+import { chooseMethod, offerMethods } from "./methods.js";
 import { bytes, capacity, tokens } from "./numbers.js";
 import { plainMachine, readCount } from "./question.js";
-import { CACHE_FORMATS, FORMATS, METHODS, methodAbout } from "./words.js";
+import { CACHE_FORMATS, FORMATS, methodAbout, methodName } from "./words.js";
 
 /** Fields of a question by the name that the service has for them: the id of the control and of its fault. */
 const CONTROLS = {
@@ -41,15 +42,12 @@ export function connectFields(store, machineKnown, modelKnown) {
     byId("kv"),
     Object.entries(CACHE_FORMATS).map(([name, words]) => h("option", { value: name }, words)),
   );
-  fill(
-    byId("method"),
-    Object.keys(METHODS).map((name) => h("option", { value: name }, METHODS[name][0])),
-  );
   const models = new Combobox({ input: byId("model"), choose: (name) => void chooseModel(store, name) });
   const machines = new Combobox({
     input: byId("machine"),
     choose: (name) => store.change({ machine: { name }, changes: {} }),
   });
+  void offerMethods(byId("method"), methodOption).then(() => showMethod(store.question.method));
   void offer(models, "v1/models");
   void offer(machines, "v1/hardware", machineTitle);
   for (const [id, name] of [
@@ -102,6 +100,13 @@ function roomFor(question, changed) {
   const need = Number(prompt) + Number(answer);
   if (Number.isInteger(need) && need > Number(context)) patch.context = need;
   return patch;
+}
+
+const methodOption = (name) => h("option", { value: name }, methodName(name));
+
+function showMethod(name) {
+  chooseMethod(byId("method"), name, methodOption);
+  byId("method-about").textContent = methodAbout(name);
 }
 
 async function offer(combobox, path, title) {
@@ -211,13 +216,12 @@ function showFields(question, models, machines) {
     ["format", "format"],
     ["kv", "kv"],
     ["goal", "goal"],
-    ["method", "method"],
   ])
     byId(id).value = question[name];
   for (const [id, name] of Object.entries(COUNTS))
     if (document.activeElement !== byId(id) || typeof question[name] === "number")
       byId(id).value = String(question[name]);
-  byId("method-about").textContent = methodAbout(question.method);
+  showMethod(question.method);
 }
 
 /**

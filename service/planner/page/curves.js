@@ -1,49 +1,56 @@
-/** Curves: what longer prompts and more requests at a time do to speed, and which settings nothing beats in both. */
+/** Curves: what longer prompts and more requests at a time do to speed, and the front of settings. */
 
 import { ask } from "./api.js";
 import { chart } from "./chart.js";
 import { fill, h } from "./dom.js";
+import { FrontMethods, SOON, frontOf } from "./front.js";
+import { BEST } from "./methods.js";
 import { number, seconds, tokens } from "./numbers.js";
-import { Panel } from "./panel.js";
+import { Panel, progress } from "./panel.js";
 import { QUICK, asked } from "./question.js";
-import { methodName } from "./words.js";
 
 const PROMPTS = [128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
 const PLACES = ["prompts", "first", "batches", "front"];
-/** Methods whose settings are compared in the front: more of them would take minutes. */
-const COMPARED = ["layer-split", "llama-cpp", "vllm", "flexgen"];
 const MOST_BATCH = 64;
 
 /** @returns {{panel: Panel, show: (answer: any) => void}} */
 export function curvesPanel() {
   let answer = null;
+  let drawn = "";
+  let points = [];
+  const chosen = new FrontMethods(() => panel.again());
   const panel = new Panel("curves", async (question, signal, said) => {
     if (panel.body.querySelector("[data-curve]") === null) {
+      drawn = "";
       fill(
         panel.body,
         h(
           "div",
           { class: "charts" },
           PLACES.map((name) =>
-            h("div", { class: "chart-place", dataset: { curve: name } }, h("p", { class: "empty" }, "…")),
+            h("div", { class: "chart-place", dataset: { curve: name } }, name === "front" ? frontPlace(chosen) : waits()),
           ),
         ),
       );
     }
     const [prompts, first, batches, front] = PLACES.map((name) => panel.body.querySelector(`[data-curve="${name}"]`));
-    const most = answer.plan.model.max_context - Number(question.answer);
-    const byPrompt = await sweep(
-      withOwn(PROMPTS, question.prompt).filter((size) => size <= most),
-      question,
-      signal,
-      (text) => said(`a prompt of ${text} tokens…`),
-    );
-    fill(prompts, speedByPrompt(byPrompt, question));
-    fill(first, firstByPrompt(byPrompt, question));
-    said("more requests at a time…");
-    const points = await larger(question, signal, said);
-    fill(batches, speedByBatch(points, question));
-    fill(front, frontOf(points));
+    void chosen.learn();
+    if (drawn !== JSON.stringify(question)) {
+      const most = answer.plan.model.max_context - Number(question.answer);
+      const byPrompt = await sweep(
+        withOwn(PROMPTS, question.prompt).filter((size) => size <= most),
+        question,
+        signal,
+        (text) => said(`a prompt of ${text} tokens…`),
+      );
+      fill(prompts, speedByPrompt(byPrompt, question));
+      fill(first, firstByPrompt(byPrompt, question));
+      points = await larger(question, SOON, signal, said);
+      fill(batches, speedByBatch(points, question));
+      drawn = JSON.stringify(question);
+    }
+    const compared = chosen.soon ? points : await larger(question, chosen.names, signal, said);
+    fill(front.querySelector(".front-chart"), frontOf(compared, chosen.all));
   });
   return {
     panel,
@@ -114,18 +121,21 @@ function firstByPrompt({ rows, end }, question) {
   });
 }
 
-/** Plans for one, two, four .. requests at a time, by methods that answer soon. */
-async function larger(question, signal, said) {
+const waits = () => h("p", { class: "empty" }, "…");
+
+/** The buttons stay while what they choose is drawn again: whoever pressed one is still there. */
+const frontPlace = (chosen) => [chosen.element, h("div", { class: "front-chart" }, waits())];
+
+/** Plans for one, two, four .. requests at a time, by some methods. */
+async function larger(question, strategies, signal, said) {
+  const what = `more requests at a time, by ${strategies.length} methods`;
+  said(`${what}…`);
   const body = {
-    question: asked({ ...question, batch: 1 }, "best"),
-    strategies: COMPARED,
+    question: asked({ ...question, batch: 1 }, BEST),
+    strategies,
     most: Math.max(MOST_BATCH, Number(question.batch)),
   };
-  const { points } = await ask("v1/comparisons", body, {
-    signal,
-    onJob: (job) =>
-      said(job.total > 1 ? `more requests at a time: ${job.done} of ${job.total}…` : "more requests at a time…"),
-  });
+  const { points } = await ask("v1/comparisons", body, { signal, onJob: (job) => said(`${what}: ${progress(job)}`) });
   return points;
 }
 
@@ -147,36 +157,5 @@ function speedByBatch(points, question) {
     mark: Number(question.batch),
     series: [...all.series, { words: "each of them", values: one, ink: 1 }],
     bands: all.bands,
-  });
-}
-
-function frontOf(points) {
-  const rows = points
-    .map((point) => ({ ...point, time: point.planned.speed.request.mid, rate: point.planned.speed.rate.mid }))
-    .sort((one, other) => one.time - other.time);
-  const methods = COMPARED.filter((name) => rows.some((row) => row.strategy === name));
-  const series = methods.map((name, ink) => ({
-    words: methodName(name),
-    values: rows.map((row) => (row.strategy === name ? row.rate : null)),
-    kind: "points",
-    ink,
-  }));
-  series.push({
-    words: "the best of them",
-    values: rows.map((row) => (row.front ? row.rate : null)),
-    kind: "front",
-    ink: 4,
-  });
-  const best = rows.filter((row) => row.front).map((row) => row.batch);
-  return chart({
-    title: "Settings that nothing beats in both",
-    about: `Seconds of a whole request against tokens a second of all. The line joins the best: ${best.join(", ")} at a time.`,
-    x: rows.map((row) => row.time),
-    xWords: "for a request",
-    xText: seconds,
-    yText: number,
-    series: series.reverse(),
-    logX: true,
-    timeX: true,
   });
 }

@@ -8,7 +8,7 @@ import { servingPanel } from "./serving.js";
 import { connectStudies } from "./studies.js";
 import { timelinePanel } from "./timeline.js";
 
-const STYLES = ["assets/vendor/uPlot.min.css", "assets/style/charts.css"];
+const STYLES = ["assets/vendor/uPlot.min.css", "assets/style/charts.css", "assets/style/keys.css"];
 
 /**
  * @param {import("./question.js").Store} store

@@ -2,9 +2,10 @@
 
 import { chosenList } from "./chosen_list.js";
 import { byId, h } from "./dom.js";
+import { chooseMethod, offerMethods } from "./methods.js";
 import { counted } from "./numbers.js";
 import { machineLabel, modelLabel, readCount } from "./question.js";
-import { FORMATS, formatName } from "./words.js";
+import { FORMATS, formatName, methodName } from "./words.js";
 
 /** Changes that are offered, in words; others may be written as helm-whatif takes them. */
 const CHANGES = {
@@ -101,24 +102,15 @@ function listsOf(first) {
   };
 }
 
-const STUDY_METHODS = {
-  "layer-split": "Split by layers: quick",
-  best: "Best of several: thorough, slow",
-  "llama-cpp": "llama.cpp",
-  vllm: "vLLM",
-};
+/** What is said of methods that answer many questions: how long they take. */
+const PACES = { "layer-split": "quick", best: "thorough, slow", optimal: "thorough, slow" };
 
 function method(now) {
-  return h(
-    "div",
-    { class: "field" },
-    h("label", { for: "study-method" }, "Method"),
-    h(
-      "select",
-      { id: "study-method" },
-      Object.entries(STUDY_METHODS).map(([value, words]) => h("option", { value, selected: value === now }, words)),
-    ),
-  );
+  const option = (name) => h("option", { value: name }, [methodName(name), PACES[name]].filter(Boolean).join(": "));
+  const select = h("select", { id: "study-method" });
+  chooseMethod(select, now, option);
+  void offerMethods(select, option);
+  return h("div", { class: "field" }, h("label", { for: "study-method" }, "Method"), select);
 }
 
 function studyOf(lists) {

@@ -1,7 +1,7 @@
 /** Says in plain words what documents call by short names. What is not known here is shown as it is. */
 
-/** Methods: [what people call it, what it does]. */
-export const METHODS = {
+/** Methods: [what people call it, what it does]; the service says which there are, and what others do. */
+const METHODS = {
   best: [
     "Best of several",
     "tries an optimised layout, a split by layers, llama.cpp and vLLM, and takes the simplest that nothing clearly beats",
@@ -22,11 +22,19 @@ export const METHODS = {
   "llama-cpp": ["llama.cpp", "the last layers on the GPU, the others on the CPU"],
 };
 
+/** What the service says of methods. @type {Map<string, string>} */
+const toldOfMethods = new Map();
+
+/** @param {{name: string, about: string}[]} entries of the service's list of methods */
+export function learnMethods(entries) {
+  for (const { name, about } of entries) toldOfMethods.set(name, about);
+}
+
 /** @param {string} name @returns {string} */
 export const methodName = (name) => METHODS[name]?.[0] ?? name;
 
 /** @param {string} name @returns {string} */
-export const methodAbout = (name) => METHODS[name]?.[1] ?? "";
+export const methodAbout = (name) => METHODS[name]?.[1] ?? toldOfMethods.get(name) ?? "";
 
 /** Formats of weights: [name, bits a weight]; the smallest first. */
 export const FORMATS = {

@@ -1,4 +1,4 @@
-"""Models and machines: their names, their documents, and documents of what clients have."""
+"""Models, machines and strategies: their names, their documents, and documents of what clients have."""
 
 import asyncio
 from functools import partial
@@ -11,7 +11,7 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.job import PlannerJob
 from helmsman.schemas.listing import Listing
 from helmsman.schemas.model import Model
-from helmsman.service.planner.routes.examples import MACHINE, MODEL
+from helmsman.service.planner.routes.examples import MACHINE, MODEL, STRATEGIES
 from helmsman.service.planner.routes.exchange import (
     answer_response,
     body_of,
@@ -72,6 +72,12 @@ async def machine(request: Request, name: NameInPath) -> Response:
 async def read_machine(request: Request) -> Response:
     """Make the record of a machine of parts, or of one with something changed."""
     return await _read(request, "machine")
+
+
+@operation(router, HttpOperation("GET", "/v1/strategies", "List strategies", Listing, shown=STRATEGIES))
+async def strategies(request: Request, q: Text = "") -> Response:
+    """List the strategies of planning by name, the one that chooses among others' plans first."""
+    return document_response(request, await asyncio.to_thread(service_of(request).catalogue.listing, "strategies", q))
 
 
 async def _read(request: Request, kind: str) -> Response:

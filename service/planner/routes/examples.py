@@ -1,4 +1,4 @@
-"""Requests that work, as OpenAPI shows them."""
+"""Requests that work, and answers to others, as OpenAPI shows them."""
 
 from typing import Any
 
@@ -51,3 +51,13 @@ MODEL: dict[str, Any] = {
     }
 }
 MACHINE: dict[str, Any] = {"parts": _PARTS, "changed": _CHANGED}
+STRATEGIES: dict[str, Any] = {
+    "two": {
+        "schema": "helm.listing/1",
+        "kind": "strategies",
+        "entries": [
+            {"name": "best", "about": "the simplest of several strategies' plans"},
+            {"name": "layer-split", "about": "the first layers on the CPU, the others on the accelerator"},
+        ],
+    }
+}

@@ -55,9 +55,10 @@ class JobResult(RootModel[PlanAnswer | Comparison | SimulationAnswer | StudyRepo
 
 @dataclass(frozen=True, slots=True)
 class HttpOperation:
-    """Describes a method of a path for OpenAPI. `answer`: the document of status 200; `body`: that of the request, with
-    `examples` by name; `job`: it may become a job; `missing`: what it names may not be there; `early`: it may be asked
-    too early; `plain`: a monitor's; `unready`, `events`, `metrics`: what it answers is not only a document."""
+    """Describes a method of a path for OpenAPI. `answer`: the document of status 200, with examples that are `shown` by
+    name; `body`: that of the request, with `examples` by name; `job`: it may become a job; `missing`: what it names may
+    not be there; `early`: it may be asked too early; `plain`: a monitor's; `unready`, `events`, `metrics`: what it
+    answers is not only a document."""
 
     method: str
     path: str
@@ -65,6 +66,7 @@ class HttpOperation:
     answer: type[Document] | type[RootModel[Any]] | None
     body: type[Document] | type[RootModel[Any]] | None = None
     examples: Mapping[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, Any] = field(default_factory=dict)
     job: bool = False
     missing: bool = False
     early: bool = False
@@ -89,11 +91,13 @@ def operation(router: APIRouter, of: HttpOperation) -> Callable[[Handler], Handl
 
 
 def _request_body(kind: type[Document] | type[RootModel[Any]], examples: Mapping[str, Any]) -> dict[str, Any]:
-    shown = {name: {"value": value} for name, value in examples.items()}
-    return {
-        "required": True,
-        "content": {JSON: {"schema": {"$ref": f"#/components/schemas/{kind.__name__}"}, "examples": shown}},
-    }
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"required": True, "content": {JSON: {"schema": schema, "examples": _by_value(examples)}}}
+
+
+def _by_value(examples: Mapping[str, Any]) -> dict[str, Any]:
+    """Return examples as OpenAPI has them."""
+    return {name: {"value": value} for name, value in examples.items()}
 
 
 def _responses(of: HttpOperation) -> dict[int | str, dict[str, Any]]:
@@ -101,6 +105,8 @@ def _responses(of: HttpOperation) -> dict[int | str, dict[str, Any]]:
     if of.answer is not None:
         responses[200] = {"model": of.answer, "description": of.title, "headers": {"ETag": _TAG}}
         responses[304] = {"description": "The client has the answer.", "headers": {"ETag": _TAG}}
+    if of.shown:
+        responses[200]["content"] = {JSON: {"examples": _by_value(of.shown)}}
     if of.early:
         responses[200]["content"] = {PARQUET: {"schema": {"type": "string", "format": "binary"}}}
     if of.events:

@@ -100,6 +100,10 @@ class PlannerClient:
         """Return the record of a machine."""
         return self._connection.document(Hardware, f"/v1/hardware/{quote(name, safe='')}")
 
+    def strategies(self, text: str = "") -> Listing:
+        """Return the strategies that plans are made by; `text`: as of models."""
+        return self._connection.document(Listing, "/v1/strategies", q=text)
+
     def make_machine(self, choice: ComposedMachine | ChangedMachine | Content) -> Hardware:
         """Return the record of a machine of parts, or of one with something changed."""
         return self._connection.read(Hardware, self._connection.ask("POST", "/v1/hardware", _json(choice)))

@@ -142,13 +142,3 @@ def test_there_are_only_so_many_connections(tmp_path: Path) -> None:
             except ConnectionError:
                 time.sleep(0.01)
         raise AssertionError("nobody is let in any more")
-
-
-def test_a_connection_that_is_used_is_kept(small: WebSite) -> None:
-    """For longer than one may idle."""
-    with connected(small) as connection:
-        end = time.monotonic() + 3 * SMALL.idle_s
-        while time.monotonic() < end:
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            assert b" 200 " in first_line(connection)
-            time.sleep(SMALL.idle_s / 4)

@@ -159,11 +159,12 @@ def test_a_long_task_loses_its_quick_place(tmp_path: Path) -> None:
     """Even where jobs have no room for it: it then waits with them."""
 
     async def test(pool: WorkerPool) -> None:
-        computations = Computations(pool, lambda task, answer: None)
+        computations = Computations(pool, lambda key, kind, answer: None)
+        await pool.warm()  # however long a process takes to start
         jobs = [work("simulation", LONG, key) for key in "ab"]
         with computations.waiting(jobs[0], "long"), computations.waiting(jobs[1], "quick") as one:
             await until(lambda: one.seat.lane == "long")
-            assert (await answered(pool, work(), seat())).status == 200
+            assert (await answered(pool, replace(work(), seconds=60.0), seat())).status == 200
             assert pool.killed == 1 and pool.waiting("long") == 1 and not one.answer.done()
         await computations.close()
 
@@ -211,11 +212,11 @@ def test_a_worker_that_died_with_nothing_to_do_costs_nobody_anything(
 
 def test_a_job_whose_worker_dies_is_tried_again_once(tmp_path: Path) -> None:
     async def test(pool: WorkerPool) -> None:
-        computations = Computations(pool, lambda task, answer: None)
+        computations = Computations(pool, lambda key, kind, answer: None)
         with computations.waiting(work("simulation", LONG), "long") as one:
-            for lost in (False, True):
+            for kills in range(2):
                 await until(lambda: one.seat.worker and one.seat.worker.begun)
-                assert one.lost == lost and one.seat.worker is not None
+                assert one.kills == kills and one.seat.worker is not None
                 one.seat.worker.process.kill()
                 await until(lambda: one.seat.worker is None)
             answer = await asyncio.shield(one.answer)
@@ -227,11 +228,11 @@ def test_a_job_whose_worker_dies_is_tried_again_once(tmp_path: Path) -> None:
 
 def test_a_computation_that_is_done_is_joined_not_begun_again(tmp_path: Path) -> None:
     async def test(pool: WorkerPool) -> None:
-        computations = Computations(pool, lambda task, answer: None)
+        computations = Computations(pool, lambda key, kind, answer: None)
         with computations.waiting(work(), "quick") as one:
             await asyncio.shield(one.answer)
-            with computations.joined(one):
-                assert computations.under_way == 0 and one.waiters == 2
+            with computations.joined(one, work()):
+                assert computations.under_way == 0 and len(one.waiting) == 2
         await computations.close()
 
     pooled(test, tmp_path)
@@ -240,7 +241,7 @@ def test_a_computation_that_is_done_is_joined_not_begun_again(tmp_path: Path) ->
 def test_a_question_is_computed_once_for_all_who_ask(tmp_path: Path) -> None:
     async def test(pool: WorkerPool) -> None:
         kept: list[str] = []
-        computations = Computations(pool, lambda task, answer: kept.append(task.key))
+        computations = Computations(pool, lambda key, kind, answer: kept.append(key))
         with computations.waiting(work(), "quick") as one, computations.waiting(work(), "long") as other:
             assert one is other and computations.under_way == 1
             answer = await asyncio.shield(one.answer)
@@ -255,7 +256,7 @@ def test_a_question_is_computed_once_for_all_who_ask(tmp_path: Path) -> None:
 
 def test_what_nobody_waits_for_is_ended(tmp_path: Path) -> None:
     async def test(pool: WorkerPool) -> None:
-        computations = Computations(pool, lambda task, answer: None)
+        computations = Computations(pool, lambda key, kind, answer: None)
         with computations.waiting(work("simulation", LONG), "quick") as one:
             with computations.waiting(work("simulation", LONG), "quick"):
                 await one.begun.wait()

@@ -28,6 +28,7 @@ def test_every_path_is_described(described: Any) -> None:
     operations = {f"{method} {path}" for path, of in described["paths"].items() for method in of}
     assert operations == {
         *("get /v1/models", "post /v1/models", "get /v1/models/{name}"),
+        "get /v1/strategies",
         *("get /v1/hardware", "post /v1/hardware", "get /v1/hardware/{name}"),
         *("post /v1/plans", "post /v1/comparisons", "post /v1/simulations", "post /v1/studies"),
         *("get /v1/jobs", "get /v1/jobs/{job}", "delete /v1/jobs/{job}"),
@@ -46,10 +47,11 @@ def test_whatever_is_referred_to_is_there(described: Any) -> None:
 def test_examples_are_what_they_are_examples_of(described: Any) -> None:
     for of in described["paths"].values():
         for operation in of.values():
-            content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
-            for example in content.get("examples", {}).values():
-                schema = {**content["schema"], "components": described["components"]}
-                Draft202012Validator(schema).validate(example["value"])
+            for told in (operation.get("requestBody", {}), *operation["responses"].values()):
+                content = told.get("content", {}).get("application/json", {})
+                for example in content.get("examples", {}).values():
+                    schema = {**content["schema"], "components": described["components"]}
+                    Draft202012Validator(schema).validate(example["value"])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from helmsman.service.planner.jobs.database import JobDatabase, JobRow
+from helmsman.service.planner.jobs.database import DamagedStoreError, JobDatabase, JobRow
 
 QUEUED = JobRow("a" * 32, "me", "simulation", "k", 1, "queued", 0, 1.0, None, None, None, {})
 
@@ -21,10 +21,11 @@ def database(tmp_path: Path) -> Any:
 def test_a_job_is_completed_once(database: JobDatabase) -> None:
     database.add(QUEUED, b"{}")
     assert not database.complete(QUEUED.id, {}, 0, 2.0), "it does not run"
-    assert database.begin(QUEUED.id, 2.0) and not database.begin(QUEUED.id, 2.0)
+    assert database.run(QUEUED.id, 1, 2.0)
     assert database.complete(QUEUED.id, {"application/json": "d"}, 5, 3.0)
     assert not database.complete(QUEUED.id, {}, 0, 4.0)
     assert not database.fail(QUEUED.id, "{}", 4.0) and not database.cancel(QUEUED.id, 4.0)
+    assert not database.run(QUEUED.id, 2, 4.0) and not database.queue(QUEUED.id, 2)
     row = database.job(QUEUED.id)
     assert row is not None and (row.state, row.attempts, row.ended) == ("done", 1, 3.0)
     assert database.answered("k") == row and database.referenced() == {"d"}
@@ -32,18 +33,20 @@ def test_a_job_is_completed_once(database: JobDatabase) -> None:
 
 def test_what_ran_is_queued_again(database: JobDatabase) -> None:
     for letter, created in (("a", 2.0), ("b", 1.0), ("c", 3.0)):
-        database.add(replace(QUEUED, id=letter * 32, created=created), letter.encode())
-    database.begin("a" * 32, 4.0)
+        database.add(replace(QUEUED, id=letter * 32, key=letter, created=created), letter.encode())
+    database.run("a" * 32, 1, 4.0)
     database.cancel("c" * 32, 4.0)
     assert database.recover() == ["b" * 32, "a" * 32]
-    assert database.question("b" * 32) == b"b"
+    assert database.question("b") == b"b"
+    with pytest.raises(DamagedStoreError, match="question of a job"):
+        database.question("c")
 
 
 def test_old_jobs_are_forgotten_with_their_results(database: JobDatabase) -> None:
     for number in range(5):
         job = f"{number}" * 32
         database.add(replace(QUEUED, id=job, key=job), b"")
-        database.begin(job, 1.0)
+        database.run(job, 1, 1.0)
         database.complete(job, {"application/json": f"d{number}"}, 10, 10.0 + number)
     assert database.expire(before=11.0, most_jobs=100, most_bytes=1000) == {"d0"}
     assert database.expire(before=0.0, most_jobs=3, most_bytes=1000) == {"d1"}
@@ -66,12 +69,13 @@ def test_results_that_many_jobs_have_count_once(database: JobDatabase) -> None:
 def test_a_job_that_has_ended_keeps_no_question(database: JobDatabase) -> None:
     for letter in "abcd":
         database.add(replace(QUEUED, id=letter * 32), b"question")
-        database.begin(letter * 32, 1.0)
+        database.run(letter * 32, 1, 1.0)
     database.complete("a" * 32, {}, 5, 2.0)
     database.fail("b" * 32, "{...}", 2.0)
     database.cancel("c" * 32, 2.0)
-    assert [database.question(letter * 32) for letter in "abcd"] == [b"", b"", b"", b"question"]
+    kept = "SELECT question FROM jobs ORDER BY id"
+    assert database._rows(kept) == [(b"",), (b"",), (b"",), (b"question",)]
     assert [row.bytes for row in sorted(database.of("me", 9), key=lambda row: row.id)] == [5, 5, 0, 0]
     database._change("UPDATE jobs SET question = x'00' WHERE state = 'done'")
     database.recover()
-    assert database.question("a" * 32) == b"", "one that an earlier version has left"
+    assert database._rows(kept)[0] == (b"",), "one that an earlier version has left"

@@ -21,7 +21,6 @@ from helmsman.schemas.simulation_answer import SimulationAnswer
 from helmsman.schemas.study_report import StudyReport
 from helmsman.service.http.access import Access
 from helmsman.service.http.refusals import RefusedError
-from helmsman.service.planner.computing.pool import Work
 from helmsman.service.planner.jobs.database import UnwritableStoreError
 from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
 
@@ -31,6 +30,7 @@ SERVING = {"requests": "synthetic:n=20,input=64,output=16,rate=2"}
 LONG = {"question": QUESTION, "serving": {**SERVING, "slo": "ttft=1s", "requests": "synthetic:n=50000,rate=9"},
         "capacity": True, "seeds": 50}  # fmt: skip
 """A simulation that takes longer than any test."""
+SIMULATION = json.dumps({"schema": "helm.simulation-question/1", **LONG}).encode()
 LARGE = {**STUDY, "prompt_tokens": ["16..9000/1"]}
 """A study that takes longer than any test."""
 
@@ -229,7 +229,7 @@ def test_jobs_that_come_at_once_are_no_more_than_may_be(tmp_path: Path) -> None:
         desk = site.service.desk
 
         async def submitted() -> list[Any]:
-            taken = (desk.submit("simulation", _work(f"{number:064x}"), 1) for number in range(6))
+            taken = (desk.submit("simulation", f"{number:064x}", SIMULATION, "me", 1) for number in range(6))
             return await asyncio.gather(*taken, return_exceptions=True)
 
         jobs = asyncio.run_coroutine_threadsafe(submitted(), site.loop).result(60)
@@ -248,10 +248,6 @@ def test_a_job_that_finds_no_room_takes_no_place(tmp_path: Path, monkeypatch: py
             for _ in range(2):
                 assert site.post("/v1/simulations", {"question": QUESTION}).status == 507
         assert site.post("/v1/simulations", {"question": QUESTION}).status == 202
-
-
-def _work(key: str) -> Work:
-    return Work(key, "simulation", json.dumps({"schema": "helm.simulation-question/1", **LONG}).encode(), "me")
 
 
 @pytest.mark.parametrize("listed", [False, True])

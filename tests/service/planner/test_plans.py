@@ -1,18 +1,23 @@
 """Plans over HTTP: the library's own, by every form of a question; kept, and known by their tags."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from web_service import QUESTION, WebSite
 
 from helmsman import library
+from helmsman.planner.registry import RECOMMENDED, method, names
 from helmsman.planner.words.explain import explain
 from helmsman.planner.words.plan_words import in_words
 from helmsman.schemas.plan_answer import PlanAnswer
+from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
 from helmsman.schemas.read import parse_document
+from helmsman.service.planner.computing.tasks import TASKS, TaskSetting, WorkerTask
+from helmsman.service.planner.questions.catalogue import Catalogue
 
 
 def test_a_plan_is_the_librarys(site: WebSite) -> None:
@@ -183,3 +188,30 @@ def test_names_are_listed_and_searched(site: WebSite) -> None:
         assert (reply.status, reply.document["status"], reply.document["code"]) == (404, 404, "usage")
     tag = site.get("/v1/hardware").headers["etag"]
     assert site.get("/v1/hardware", If_None_Match=tag).status == 304
+
+
+def test_strategies_are_listed_as_the_registry_has_them(site: WebSite) -> None:
+    listed = site.get("/v1/strategies")
+    entries = listed.document["entries"]
+    assert listed.document["schema"] == "helm.listing/1" and listed.document["kind"] == "strategies"
+    assert [entry["name"] for entry in entries] == [RECOMMENDED, *names()]
+    assert all(entry["about"] == method(entry["name"]).summary for entry in entries)
+    assert site.get("/v1/strategies", If_None_Match=listed.headers["etag"]).status == 304
+    assert [entry["name"] for entry in site.get("/v1/strategies?q=twinp").document["entries"]] == ["twinpilots"]
+
+
+def test_a_comparison_tells_how_far_it_is(tmp_path: Path) -> None:
+    setting, told = TaskSetting(Catalogue(), tmp_path, tmp_path, 1), list[tuple[int, int]]()
+    question = {"question": QUESTION | {"strategy": "best"}, "strategies": ["layer-split", "cpu-only", "llama-cpp"]}
+    for most, parts in ((None, 3), (4, 6)):
+        told.clear()
+        asked = json.dumps(question | ({} if most is None else {"most": most})).encode()
+        TASKS["comparison"](WorkerTask("k", asked, setting, lambda done, total: told.append((done, total))))
+        assert told == [(done, parts) for done in range(parts)]
+
+
+def test_questions_to_the_service_share_the_fields_of_questions_to_the_library() -> None:
+    """Each field is defined once, but for those that say in what form something is given."""
+    assert list(PlannerQuestion.model_fields) == list(PlanQuestion.model_fields)
+    own, others = PlannerQuestion.__annotations__, PlanQuestion.__annotations__
+    assert own.keys() & others.keys() == {"schema_id", "model", "hardware", "format"}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,6 @@ from helmsman.service.planner.answers.cache import AnswerCache
 from helmsman.service.planner.answers.keys import Keys, code_digest
 from helmsman.service.planner.answers.memory_cache import MemoryCache
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.computing.pool import Work
 from helmsman.service.planner.options import ClientLimits
 from helmsman.service.planner.quotas import Quotas
 
@@ -34,6 +34,18 @@ def test_requests_come_back_with_time() -> None:
     quotas.request("me")
     with pytest.raises(RefusedError):
         quotas.request("me")
+
+
+def test_points_that_nothing_came_of_are_given_back() -> None:
+    now = [0.0]
+    quotas = Quotas(ClientLimits(points=10), lambda: now[0])
+    quotas.points("me", 8).give_back()
+    charge = quotas.points("me", 10)
+    now[0] = 86400.0
+    quotas.points("me", 10)
+    charge.give_back()
+    with pytest.raises(RefusedError):
+        quotas.points("me", 1)  # they were those of another day
 
 
 def test_points_are_of_a_day() -> None:
@@ -133,7 +145,7 @@ def test_what_costs_nothing_is_not_written(tmp_path: Path) -> None:
     async def kept() -> None:
         cache = AnswerCache(MemoryCache(2**20), AnswerTable(place, 2**20))
         for kind in ("plan", "check-study", "machine"):
-            cache.keep(Work(kind, kind, b"", "me"), WorkerAnswer(b"too many", 422, points=7))
+            cache.keep(kind, kind, WorkerAnswer(b"too many", 422, points=7))
         checked = await cache.get("check-study")
         assert checked is not None and checked.points == 7
         await cache.close()
@@ -162,3 +174,17 @@ def test_a_key_changes_with_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Keys.here() == before
     monkeypatch.setattr(keys, "version", lambda package: "99.0" if package == "highspy" else "1.0")
     assert Keys.here().key("plan", b"{}") != before.key("plan", b"{}")
+
+
+def test_a_key_changes_with_what_other_packages_add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question about a strategy that is not there is refused, and the refusal kept until there is one."""
+    before = Keys.here()
+    source = tmp_path / "their_strategy.py"
+    source.write_text("STRATEGY = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("theirs", "their_strategy:STRATEGY", "helmsman.strategies")
+    monkeypatch.setattr(keys, "added", lambda group: {"theirs": point} if group == point.group else {})
+    there = Keys.here()
+    assert Keys.here() == there
+    source.write_text("STRATEGY = 12\n")
+    assert len({one.key("plan", b"{}") for one in (before, there, Keys.here())}) == 3

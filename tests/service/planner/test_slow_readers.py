@@ -1,17 +1,22 @@
 """Readers that are slow, and those that take nothing."""
 
 import asyncio
+import json
 import socket
+import struct
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from web_service import OPTIONS, web_site
+from web_service import OPTIONS, QUESTION, WebSite, web_site
 
 from helmsman.service.planner.gateway import _PIECE, UNREAD, _Exchange
 from helmsman.service.planner.options import WebOptions
+
+SLOW = {**QUESTION, "model": "Qwen3-8B", "strategy": "optimal"}
+"""Takes longer than who asks stays."""
 
 
 class _Answering:
@@ -67,3 +72,21 @@ def test_a_slow_reader_of_a_socket_gets_all(tmp_path: Path) -> None:
             received += len(piece)
             time.sleep(0.02)
     assert received > len(content)
+
+
+@pytest.mark.parametrize("question", [b'{"model": "none", "hardware": "none"}', json.dumps(SLOW).encode()])
+def test_who_leaves_before_the_answer_is_no_mistake(
+    site: WebSite, question: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The socket of the connection is closed by then: what it still holds for the reader is nothing."""
+    head = f"POST /v1/plans HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(question)}"
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", site.port)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(f"{head}\r\nContent-Type: application/json\r\n\r\n".encode() + question)
+            time.sleep(0.005)
+    end = time.monotonic() + 30
+    while site.service.computations.under_way and time.monotonic() < end:
+        time.sleep(0.002)
+    assert site.get("/health").status == 200
+    assert not [record for record in caplog.records if record.exc_info]

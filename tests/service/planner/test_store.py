@@ -114,13 +114,13 @@ def test_without_room_there_is_no_job_and_nothing_is_lost(tmp_path: Path, monkey
 
 
 def test_a_result_that_finds_no_room_fails_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from helmsman.service.planner.jobs import desk
+    from helmsman.service.planner.jobs import book
 
     def full(*_: Any) -> str:
         raise UnwritableStoreError("no room on the disk", remedy="free some space")
 
-    monkeypatch.setattr(desk, "store_result", full)
-    monkeypatch.setattr(desk, "_RETRY_S", 0.001)
+    monkeypatch.setattr(book, "store_result", full)
+    monkeypatch.setattr(book, "_RETRY_S", 0.001)
     with web_site(tmp_path, replace(OPTIONS, patience_s=0.0)) as site:
         taken = site.post("/v1/plans", QUESTION)
         job = site.ended(taken.headers["location"])
@@ -129,18 +129,18 @@ def test_a_result_that_finds_no_room_fails_its_job(tmp_path: Path, monkeypatch: 
 
 def test_a_mistake_while_a_result_is_kept_fails_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with web_site(tmp_path, replace(OPTIONS, patience_s=0.0)) as site:
-        desk = site.service.desk
+        book = site.service.desk._book
 
         async def lost(_: Any) -> Any:
             raise RuntimeError("a mistake")
 
         with monkeypatch.context() as patch:
-            patch.setattr(desk, "_kept", lost)
+            patch.setattr(book, "_kept", lost)
             job = site.ended(site.post("/v1/plans", QUESTION).headers["location"])
         assert (job["state"], job["error"]["code"]) == ("failed", "internal")
         gone = WorkerAnswer(b"", files=(("application/json", "0" * 64),))
         with pytest.raises(UnwritableStoreError, match="cannot be read"):
-            asyncio.run(desk._kept(gone))
+            asyncio.run(book._kept(gone))
 
 
 def test_housekeeping_says_what_keeps_it_from_work(
