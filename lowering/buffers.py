@@ -1,6 +1,7 @@
 """Buffers of a device: what an executor needs beside weights and KV."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from helmsman.lowering.ops import PANEL
 from helmsman.lowering.tensors import Tensor, block_tensors
@@ -98,6 +99,7 @@ def _table_values(model: Model, context: int) -> int:
     return context * model.position.rotary_dim
 
 
+@lru_cache(maxsize=64)
 def _vector_values(model: Model) -> int:
     return model.layers * sum(tensor.elements for tensor in block_tensors(model, 0) if len(tensor.shape) == 1)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from helmsman.lowering.ops import op_extent
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import Cached, kv_homes, places
 from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import PHASES
@@ -60,6 +60,12 @@ class Passing:
 
 def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
     """Return the keys, then the values of a block, in order of heads."""
+    if isinstance(placed, KnownPlan):
+        return placed.fact(("cache pieces", placed.first_alike[layer]), lambda: _pieces_of(placed, layer))
+    return _pieces_of(placed, layer)
+
+
+def _pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
     heads = placed.model.kv_heads
     return tuple(
         CachePiece(what, piece.start, piece.stop, piece.rule)

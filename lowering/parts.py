@@ -76,59 +76,92 @@ def divided_operations(
     return tuple(_divided(plan, iteration, op) for op in ops)
 
 
+class _Division(NamedTuple):
+    """What is the same of a divided operation in all passes of a phase; `parts`: without what a pass makes of them,
+    `size` of weights alone, and no cache that comes."""
+
+    parts: tuple[OperationPart, ...]
+    inputs: tuple[str, ...]
+    names: tuple[str, ...]
+
+
 def _divided(plan: KnownPlan, iteration: Iteration, op: Operation) -> DividedOperation:
+    first = None if op.layer is None else plan.first_alike[op.layer]
+    about = "division", op.name, first, iteration.phase, op.extent
+    division = plan.fact(about, lambda: _division(plan, iteration, op))
+    parts = tuple([_part(plan, iteration, op, part) for part in division.parts])
+    appended = tuple(_appended(plan, op)) if op.kind == "append" else ()
+    return DividedOperation(op, parts, division.inputs, division.names, appended)
+
+
+def _division(plan: KnownPlan, iteration: Iteration, op: Operation) -> _Division:
     reordered = op.layer is not None and reorders(plan.schedule.cache, iteration)
-    return DividedOperation(
-        op,
-        tuple(_parts(plan, iteration, op)),
-        inputs_of(op.name, reordered),
-        names_of(op.name),
-        tuple(_appended(plan, op)),
-    )
+    return _Division(tuple(_places(plan, iteration, op)), inputs_of(op.name, reordered), names_of(op.name))
 
 
 def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[Cargo, str, StoredFormat, int]]:
-    if op.kind == "append":
-        sizes = appended_sizes(plan, op.layer or 0, op.tokens)
-        for number, ((home, fmt), size) in enumerate(sizes.items()):
-            yield cargo("attention", "new cache entries", piece=number or None), home, fmt, size
+    sizes = appended_sizes(plan, op.layer or 0, op.tokens)
+    for number, ((home, fmt), size) in enumerate(sizes.items()):
+        yield cargo("attention", "new cache entries", piece=number or None), home, fmt, size
 
 
-def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[OperationPart]:
+def _places(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[OperationPart]:
     memory_of = {device.name: device.memory for device in plan.hardware.devices}
     for piece in places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis):
         device = piece.rule.device
         if device not in memory_of:
             raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
-        yield _part(plan, iteration, op, device, memory_of[device], piece.start, piece.stop)
+        yield _place(plan, iteration, op, device, memory_of[device], piece.start, piece.stop)
 
 
-def _part(
+def _place(
     plan: KnownPlan, iteration: Iteration, op: Operation, device: str, memory: str, start: int, stop: int
 ) -> OperationPart:
-    share = (stop - start) / op.extent
     rows = None if stop - start == op.extent else (start, stop)
     weights, cached = _weights(plan, op, start, stop), _cached(plan, iteration, op, start, stop)
-    past = op.name in CACHED and iteration.past > 0
-    window = window_of(plan, op.layer or 0) if op.name in CACHED else None
     return OperationPart(
         device=device,
         memory=memory,
         start=start,
         stop=stop,
-        share=share,
+        share=(stop - start) / op.extent,
         rows=rows,
         word=rows_word(op.name, rows),
-        size=sum(weight.used for weight in weights) + round(op.kv_read * share),
+        size=sum(weight.used for weight in weights),
         format=_format(plan, op, weights),
-        activation_bytes=round(op.activation_bytes * share),
-        flops=round(op.flops * share),
-        weights=_coming(op.name, "weights", rows, _of_all_batches(op, weights, iteration.batches), memory),
-        cached=_coming(op.name, "cache", rows, cached, memory) if past and window is None else (),
+        activation_bytes=0,
+        flops=0,
+        weights=_coming(op.name, "weights", rows, weights, memory),
+        cached=(),
         at_home=not plan.schedule.reshape and all(piece.used_in(memory) for piece in cached),
-        turned=2 * sum(piece.used for piece in cached) if plan.schedule.reshape and past else None,
-        window=window,
+        turned=None,
+        window=window_of(plan, op.layer or 0) if op.name in CACHED else None,
     )
+
+
+def _part(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
+    share, size = place.share, place.size
+    if op.kind == "lookup":
+        place, size = _looked_up(plan, iteration, op, place)
+    elif not place.at_home and iteration.past > 0 and op.name in CACHED:
+        place = _with_cache(plan, iteration, op, place)
+    size, moved, flops = size + round(op.kv_read * share), round(op.activation_bytes * share), round(op.flops * share)
+    return place._replace(size=size, activation_bytes=moved, flops=flops)
+
+
+def _looked_up(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:
+    """Return a lookup with what comes for it, and the bytes of the rows that it reads."""
+    weights = _weights(plan, op, place.start, place.stop)
+    coming = _coming(op.name, "weights", place.rows, _of_all_batches(weights, iteration.batches), place.memory)
+    return place._replace(weights=coming), sum(weight.used for weight in weights)
+
+
+def _with_cache(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
+    """Return a part with the past keys and values that come for it, and those that are turned."""
+    cached = _cached(plan, iteration, op, place.start, place.stop)
+    coming = _coming(op.name, "cache", place.rows, cached, place.memory) if place.window is None else ()
+    turned = 2 * sum(piece.used for piece in cached) if plan.schedule.reshape else None
+    return place._replace(cached=coming, turned=turned)
 
 
 def _weights(plan: KnownPlan, op: Operation, start: int, stop: int) -> list[Resident]:
@@ -137,10 +170,8 @@ def _weights(plan: KnownPlan, op: Operation, start: int, stop: int) -> list[Resi
     return weights_of(plan, op.tensors, first, last, rows)
 
 
-def _of_all_batches(op: Operation, weights: list[Resident], batches: int) -> list[Resident]:
+def _of_all_batches(weights: list[Resident], batches: int) -> list[Resident]:
     """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
-    if op.kind != "lookup":
-        return weights
     return [weight._replace(elements=batches * weight.elements) for weight in weights]
 
 

@@ -1,7 +1,9 @@
 """Placement: the part of a Plan that decides what is executed, before anything is predicted."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar
 
 from helmsman.lowering.rules import KnownRules, Rules
 from helmsman.schemas.formats import Format
@@ -9,6 +11,12 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Schedule
 from helmsman.schemas.workload import Workload
+
+FactT = TypeVar("FactT")
+
+_SHAPES = 256
+"""The number of shapes that are kept: neighbouring questions of a study alternate between a few, and one with its
+passes takes about half a megabyte."""
 
 
 class Placed(Rules, Protocol):
@@ -51,18 +59,84 @@ class Placement:
 
 def batches_together(plan: Placed) -> int:
     """How many batches one pass advances: all of them layer by layer (zig-zag), else one."""
-    return plan.workload.batches if plan.schedule.order == "layer-major" else 1
+    return batches_of(plan.workload, plan.schedule)
+
+
+def batches_of(workload: Workload, schedule: Schedule) -> int:
+    """Return the same of a plan of which no more is known."""
+    return workload.batches if schedule.order == "layer-major" else 1
+
+
+class PlanShape(KnownRules):
+    """What plans have in common that differ in their workload and in figures of the machine alone.
+
+    `facts`: what was worked out of such a plan, by what it is about."""
+
+    def __init__(self, rules: Rules, layers: int) -> None:
+        super().__init__(rules, layers)
+        self.facts: dict[Hashable, Any] = {}
 
 
 class KnownPlan(KnownRules):
-    """A placement whose rules remember what was found in them."""
+    """A placement whose rules remember what was found in them; `shape`: where that and other facts are kept."""
 
-    def __init__(self, plan: Placed) -> None:
-        super().__init__(plan, plan.model.layers)
+    def __init__(self, plan: Placed, shape: PlanShape | None = None) -> None:
+        self.shape = PlanShape(plan, plan.model.layers) if shape is None else shape
+        self.share(self.shape)
+        self.shared = shape is not None
         self.model, self.hardware, self.workload = plan.model, plan.hardware, plan.workload
         self.activations, self.schedule = plan.activations, plan.schedule
+
+    def fact(self, about: Hashable, work_out: Callable[[], FactT]) -> FactT:
+        """Return what is known `about` plans of this shape, worked out the first time: nothing that depends on the
+        workload or on a figure of the machine."""
+        facts = self.shape.facts
+        if about not in facts:
+            facts[about] = work_out()
+        fact: FactT = facts[about]
+        return fact
 
 
 def known(plan: Placed) -> KnownPlan:
     """`plan`, to be asked many questions: what its rules say is looked up once for blocks that are alike."""
     return plan if isinstance(plan, KnownPlan) else KnownPlan(plan)
+
+
+def shaped(plan: Placed) -> KnownPlan:
+    """`plan`, which remembers what was worked out of others of its shape: for questions that have many neighbours."""
+    if isinstance(plan, KnownPlan):
+        return plan
+    rules = plan.residence, plan.kv, plan.compute
+    return KnownPlan(plan, _shape(*rules, plan.activations, plan.schedule, plan.model, _layout(plan.hardware)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rule lists of a placement by themselves."""
+
+    residence: tuple[Residence, ...]
+    kv: tuple[KvRule, ...]
+    compute: tuple[ComputeRule, ...]
+
+
+@lru_cache(maxsize=_SHAPES)
+def _shape(
+    residence: tuple[Residence, ...],
+    kv: tuple[KvRule, ...],
+    compute: tuple[ComputeRule, ...],
+    activations: Format,
+    schedule: Schedule,
+    model: Model,
+    layout: Hashable,
+) -> PlanShape:
+    """Return the shape of plans that agree in all of these."""
+    return PlanShape(_Rules(residence, kv, compute), model.layers)
+
+
+def _layout(hardware: Hardware) -> Hashable:
+    """Return all of a machine that tasks and the homes of bytes depend on: what there is and what joins it."""
+    return (
+        tuple([(d.name, d.kind, d.memory, d.decompression_lane, d.expands) for d in hardware.devices]),
+        tuple([(m.name, m.kind, m.shares) for m in hardware.memories]),
+        tuple([(k.name, k.source_memory, k.target_memory, k.bandwidth.value) for k in hardware.links]),
+    )

@@ -83,6 +83,11 @@ class KnownRules:
         self.slices: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
         self._reaching: dict[tuple[str, int | None], dict[str, list[tuple[int, Any]]]] = {}
 
+    def share(self, other: "KnownRules") -> None:
+        """Take the rules of `other`, and remember together what is found in them."""
+        self.residence, self.kv, self.compute = other.residence, other.kv, other.compute
+        self.first_alike, self.slices, self._reaching = other.first_alike, other.slices, other._reaching
+
     def reaching(self, among: Sequence[RuleT], where: str, layer: int | None, name: str) -> Iterable[tuple[int, RuleT]]:
         """Return the rules `among` those of a list that may select `name` in a block, numbered, in order."""
         if (where, layer) not in self._reaching:

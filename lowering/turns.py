@@ -56,18 +56,32 @@ def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[TurnPart, ...
     yield waiting
 
 
+def distinct_operations(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[int | None, DividedOperation]]:
+    """Yield the operations of a pass, each with the first of the blocks that share it, None of the model's ends."""
+    seen = attending(plan.schedule.cache, iteration)
+    for first in (None, *dict.fromkeys(plan.first_alike)):
+        ops = _ends(plan, iteration) if first is None else (_block(plan, first, iteration),)
+        yield from ((first, work) for some in ops for work in divided_operations(plan, seen, some))
+
+
 def _passed(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[_Stage, int | None]]:
     """Yield the stages of a pass, each with its block; blocks that no rule tells apart share theirs."""
-    plain = Formats(activations=plan.activations)
-    for stage in _stages(plan, iteration, embedding_ops(plan.model, iteration, plain)):
+    begin, end = _ends(plan, iteration)
+    for stage in _stages(plan, iteration, begin):
         yield stage, None
     alike: dict[int, tuple[_Stage, ...]] = {}
     for layer, first in enumerate(plan.first_alike):
         if first not in alike:
             alike[first] = tuple(_stages(plan, iteration, _block(plan, first, iteration)))
         yield from ((stage, layer) for stage in alike[first])
-    for stage in _stages(plan, iteration, output_ops(plan.model, iteration, plain)):
+    for stage in _stages(plan, iteration, end):
         yield stage, None
+
+
+def _ends(plan: KnownPlan, iteration: Iteration) -> tuple[tuple[Operation, ...], tuple[Operation, ...]]:
+    """Return the operations before all blocks and after them."""
+    plain = Formats(activations=plan.activations)
+    return embedding_ops(plan.model, iteration, plain), output_ops(plan.model, iteration, plain)
 
 
 def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation, ...]:

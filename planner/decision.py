@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.disturbances import disturbed_figures
+from helmsman.planner.prediction.objective import Phases
+from helmsman.planner.prediction.predict import PlacementFigures
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
+from helmsman.schemas.plan import Certificate, Evidence, MemoryUse, Plan, Predicted, Schedule, Strategy
 from helmsman.schemas.read import digest
+from helmsman.schemas.workload import Workload
 
 if TYPE_CHECKING:
     from helmsman.schemas.explanation import Explanation
@@ -29,16 +33,88 @@ class RejectedCandidate:
         return sum(size for _, size in self.shortage)
 
 
+class PlanOutline(Protocol):
+    """What is told of a plan before all of it is written down: a Plan, or a PlanDraft."""
+
+    @property
+    def label(self) -> str:
+        """Return it in a few words."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """The machine."""
+
+    @property
+    def workload(self) -> Workload:
+        """For which tokens."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """How a pass is ordered."""
+
+    @property
+    def strategy(self) -> Strategy:
+        """Whose plan it is."""
+
+    @property
+    def predicted(self) -> "OutlinedFigures":
+        """The seconds of both phases, and what is needed in each memory."""
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The lower bound that was proved, if any was."""
+
+
+class OutlinedFigures(Phases, Protocol):
+    """The figures of a plan, as far as its seconds and memories."""
+
+    @property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """What is needed in each memory."""
+
+
+@dataclass(frozen=True)
+class PlanDraft:
+    """A placement with its figures, of which a plan is made when it is asked for."""
+
+    placement: Placement
+    label: str
+    strategy: Strategy
+    predicted: PlacementFigures
+    certificate: Certificate | None = None
+
+    @property
+    def hardware(self) -> Hardware:
+        """Return the machine."""
+        return self.placement.hardware
+
+    @property
+    def workload(self) -> Workload:
+        """Return for which tokens it is."""
+        return self.placement.workload
+
+    @property
+    def schedule(self) -> Schedule:
+        """Return how a pass is ordered."""
+        return self.placement.schedule
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the document."""
+        return plan_document(self.placement, self.label, self.strategy, self.predicted.document)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit.
 
+    `drafted`: the plan, or what it is made of when it is asked for;
     `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced;
     `explained`: why it is as fast as it is, found when asked, where the strategy can say; `warnings`: what to doubt of
     what was asked; `searched`: the search of op-split, to be drawn
     or tabulated."""
 
-    plan: Plan
+    drafted: Plan | PlanDraft
     seconds: float
     runner_ups: tuple[tuple[str, float], ...]
     rejected: tuple[RejectedCandidate, ...]
@@ -47,6 +123,16 @@ class Decision:
     explained: "Callable[[], Explanation] | None" = None
     warnings: tuple[str, ...] = ()
     searched: object = None
+
+    @property
+    def plan(self) -> Plan:
+        """Return the document."""
+        return self.drafted.plan if isinstance(self.drafted, PlanDraft) else self.drafted
+
+    @property
+    def outline(self) -> PlanOutline:
+        """Return the plan's figures, without the document where that has not been asked for."""
+        return self.drafted
 
     @property
     def nearest(self) -> RejectedCandidate | None:

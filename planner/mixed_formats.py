@@ -5,15 +5,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from helmsman.lowering.placement import batches_together
+from helmsman.lowering.placement import batches_of, shaped
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.checks.accept import accept
+from helmsman.planner.checks.accept import accept, check_memory
 from helmsman.planner.cost.model import CostModel
-from helmsman.planner.cost.plan_costs import cost_model
-from helmsman.planner.decision import Decision
+from helmsman.planner.cost.plan_costs import cost_model, costs_of
+from helmsman.planner.decision import Decision, PlanDraft
 from helmsman.planner.prediction.objective import objective_seconds
-from helmsman.planner.prediction.predict import predict
-from helmsman.planner.prediction.speed import planned, seconds
+from helmsman.planner.prediction.predict import PlacementFigures, predict
+from helmsman.planner.prediction.speed import objective_of, speed
 from helmsman.planner.registry import RECOMMENDED
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.tensor_formats import Formats, exceptions
@@ -50,16 +50,15 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
     refused: HelmError | None = None
     for fmt in format_sizes(request.model, formats):
         try:
-            decision = decide(replace(request, weights=fmt))
-            plan = with_formats(decision.plan, formats, cost_model(decision.plan))
+            decisions.append(_mixed(decide(replace(request, weights=fmt)), formats, request.objective))
         except (InfeasibleError, UsageError) as error:
             refused = error
-            continue
-        decisions.append(_mixed(decision, plan, request.objective))
     if not decisions:
         assert refused is not None
         raise refused
-    return min(decisions, key=lambda decision: seconds(planned(decision.plan), request.objective))
+    fastest = min(decisions, key=lambda decision: objective_of(speed(decision.outline), request.objective).mid)
+    accept(fastest.plan)
+    return fastest
 
 
 def _check_options(options: object) -> None:
@@ -73,12 +72,32 @@ def _check_options(options: object) -> None:
         raise UsageError(message, field="compress", value=compress, remedy=remedy)
 
 
-def _mixed(decision: Decision, plan: Plan, objective: Objective) -> Decision:
-    """The decision for a plan with all formats; candidates that were compared in one have no place beside it."""
-    if plan is decision.plan:
-        return replace(decision, explained=None)
-    took = objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
-    return replace(decision, plan=plan, seconds=took, explained=None, runner_ups=(), rejected=())
+def _mixed(decision: Decision, formats: Formats, objective: Objective) -> Decision:
+    """The decision for a plan with all formats; candidates that were compared in one have no place beside it. Raises
+    InfeasibleError where the memories do not hold it."""
+    decision = replace(decision, explained=None)
+    drafted = decision.drafted
+    if isinstance(drafted, PlanDraft):
+        drafted = _draft_with_formats(drafted, formats)
+    else:
+        drafted = with_formats(drafted, formats, cost_model(drafted))
+    if drafted is decision.drafted:
+        return decision
+    together = batches_of(drafted.workload, drafted.schedule)
+    took = objective_seconds(drafted.predicted, drafted.workload, together, objective).mid
+    return replace(decision, drafted=drafted, seconds=took, runner_ups=(), rejected=())
+
+
+def _draft_with_formats(draft: PlanDraft, formats: Formats) -> PlanDraft:
+    """The same of a plan that is not written down yet."""
+    placement = draft.placement
+    own = tuple(exceptions(shaped(placement), formats))
+    if not own:
+        return draft
+    changed = replace(placement, residence=(*own, *placement.residence))
+    check_memory(shaped(changed))  # only what fits has a bound
+    figures = PlacementFigures(shaped(changed), costs_of(placement, draft.strategy))
+    return replace(draft, placement=changed, predicted=figures)
 
 
 def format_sizes(model: Model, formats: Formats) -> dict[StoredFormat, int]:

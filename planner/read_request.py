@@ -31,15 +31,16 @@ def request_from(
     question: PlanQuestion | Mapping[str, object],
     profiles: Callable[[], Path] | None = None,
     tell: Tell = say_nothing,
+    models: Callable[[str], Model] = load_model,
 ) -> PlanRequest[Any]:
     """Return the request of a question, or of its content as JSON has it.
 
     `profiles`: gives the folder in which profiles of the machine at hand are kept, for `this`; `tell`: hears what a
-    search is doing. Raises UsageError for names that are not known, options that the strategy does not have and lengths
-    that the model has not, BadInputError for a document that is none."""
+    search is doing; `models`: reads a model that is named. Raises UsageError for names that are not known, options that
+    the strategy does not have and lengths that the model has not, BadInputError for a document that is none."""
     held: Mapping[str, object] = {} if isinstance(question, PlanQuestion) else question
     question = question if isinstance(question, PlanQuestion) else read_question(question)
-    model = _held(held, "model", Model) or load_model(question.model)
+    model = _held(held, "model", Model) or models(question.model)
     of = method(question.strategy)
     weights, formats = resolve_formats(question.format, question.model, model)
     return PlanRequest(

@@ -1,6 +1,7 @@
 """Exceptions to the rules of a placement for tensors that are kept in formats of their own."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from helmsman.lowering.placement import Placed
@@ -21,13 +22,20 @@ def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
         fmt = formats.get((tensor.tied_to or tensor.name, tensor.layer))
         for piece in homes(placed, tensor) if fmt is not None else ():
             if piece.rule.format != fmt:
-                rule = piece.rule.model_copy(update={"format": fmt, "expanded": None, "select": Select()})
-                key = tensor.name, tensor.layer is None, _part(tensor, piece), rule.model_dump_json()
+                rule, written = _kept_in(piece.rule, fmt)
+                key = tensor.name, tensor.layer is None, _part(tensor, piece), written
                 groups.setdefault(key, []).append((tensor.layer, rule))
     for (name, _, part, _), members in groups.items():
         layers = [layer for layer, _ in members if layer is not None]
         select = Select(names=name, layers=tuple(_ranges(layers)) or None, part=part)
         yield members[0][1].model_copy(update={"select": select})
+
+
+@lru_cache(maxsize=256)
+def _kept_in(rule: Residence, fmt: StoredFormat) -> tuple[Residence, str]:
+    """Return the rule for a tensor that is kept in `fmt` where `rule` says another, and its JSON."""
+    own = rule.model_copy(update={"format": fmt, "expanded": None, "select": Select()})
+    return own, own.model_dump_json()
 
 
 def _part(tensor: Tensor, piece: Slice[Residence]) -> Part | None:

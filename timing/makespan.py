@@ -29,6 +29,6 @@ def works_makespan(
     memory or link is contended."""
     clock = Clock(pools, slowed, between)
     numbers = [clock.work(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
-    clock.feed(works.by_task(numbers), works.dep_counts, works.deps)
+    clock.feed(works.order.by_task(numbers), works.order.dep_counts, works.order.deps)
     clock.run()
     return clock.makespan

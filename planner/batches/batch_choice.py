@@ -96,7 +96,7 @@ def _most_tokens(request: PlanRequest[Any], decide: Decide) -> Decision:
     if best is None:
         return decide(request.sized())
     decision = decisions[best]
-    return replace(decision, plan=decision.plan.model_copy(update={"considered": search.considered()}))
+    return replace(decision, drafted=decision.plan.model_copy(update={"considered": search.considered()}))
 
 
 def _answer(plan: Plan, proves: bool) -> DividedPlan:

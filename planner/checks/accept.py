@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of, windows
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import Placed, shaped
 from helmsman.lowering.prefix import stores
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
@@ -31,10 +32,10 @@ def accept(plan: Plan) -> Plan:
     check_rules(plan)
     check_windows(plan)
     for iteration in (passes_of(plan).prompt[-1], mean_step(plan.workload)):
-        lower(plan, iteration)
+        pass_of(shaped(plan), iteration)
     _check_exclusive(plan)
     _check_context(plan)
-    _check_memory(plan)
+    check_memory(plan)
     return plan
 
 
@@ -82,12 +83,13 @@ def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:
 
 def _check_homes(plan: Plan) -> None:
     known = {memory.name for memory in plan.hardware.memories}
-    weights = {memory for tensor in tensors(plan.model) for memory in _copies(plan, tensor)}
+    placed = shaped(plan)
+    weights = {memory for tensor in tensors(plan.model) for memory in _copies(placed, tensor)}
     caches = {
         piece.rule.memory
         for layer in range(plan.model.layers)
         for what in ("keys", "values")
-        for piece in kv_homes(plan, what, layer, plan.model.kv_heads)
+        for piece in kv_homes(placed, what, layer, plan.model.kv_heads)
     }
     caches |= {rule.memory for rule in stores(plan)} | {cache.memory for cache in windows(plan)}
     for field, used in (("residence", weights), ("kv", caches)):
@@ -100,7 +102,7 @@ def _check_homes(plan: Plan) -> None:
             )
 
 
-def _copies(plan: Plan, tensor: Tensor) -> Iterator[str]:
+def _copies(plan: Placed, tensor: Tensor) -> Iterator[str]:
     for piece in homes(plan, tensor):
         yield from (piece.rule.memory, *piece.rule.replicas)
 
@@ -126,12 +128,13 @@ def _check_context(plan: Plan) -> None:
         )
 
 
-def _check_memory(plan: Plan) -> None:
-    uses = memory_use(plan)
+def check_memory(placed: Placed) -> None:
+    """Raise InfeasibleError where a placement does not fit a memory."""
+    uses = memory_use(placed)
     for memory, missing in shortages(uses).items():
         use = next(use for use in uses if use.memory == memory)
         raise InfeasibleError(
-            f"the plan needs {format_bytes(use.used)} {memory_place(plan.hardware, memory)}, where there are "
+            f"the plan needs {format_bytes(use.used)} {memory_place(placed.hardware, memory)}, where there are "
             f"{format_bytes(use.available)}",
             field=f"hardware.memories.{memory}",
             remedy=f"move {format_bytes(missing)} elsewhere, or plan again",

@@ -1,5 +1,6 @@
 """Whether a model's matrices and caches divide into the blocks of a format, and which format would do."""
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from helmsman.lowering.tensors import Tensor, tensors
@@ -16,6 +17,7 @@ class Misfit(NamedTuple):
     remedy: StoredFormat
 
 
+@lru_cache(maxsize=256)
 def weights_misfit(model: Model, fmt: StoredFormat) -> Misfit | None:
     """The first matrix of `model` whose columns are not whole blocks of `fmt`."""
     tensor = next((tensor for tensor in tensors(model) if not fits(tensor, fmt)), None)

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
+from helmsman.lowering.placement import shaped
 from helmsman.lowering.rules import PREFIX, Slice, homes, matches, places, prefix_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.checks.format_check import Misfit, cache_misfit, matrix_misfit
@@ -100,8 +101,9 @@ def _check_replicas(field: str, rule: Residence) -> None:
 
 def _check_whole(plan: Plan) -> None:
     """Raise BadInputError where a rule divides the vector of a norm, which its device reads whole, or the head."""
+    placed = shaped(plan)
     for tensor in tensors(plan.model):
-        pieces = homes(plan, tensor) if tensor.op in _NORMS else ()
+        pieces = homes(placed, tensor) if tensor.op in _NORMS else ()
         if len(pieces) > 1:
             place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
             raise _divided(f"residence.{_index(plan.residence, pieces)}", place)
@@ -147,8 +149,9 @@ def _check_store(plan: Plan, layer: int, rule: KvRule) -> None:
 def _check_blocks(plan: Plan) -> None:
     """Columns of matrices, and rows of heads, are whole blocks of the formats that rules give them."""
     if any(block_of(rule.format) > 1 for rule in plan.residence):
+        placed = shaped(plan)
         for tensor in tensors(plan.model):
-            for piece in homes(plan, tensor):
+            for piece in homes(placed, tensor):
                 misfit = matrix_misfit(tensor, piece.rule.format)
                 if misfit is not None:
                     raise _unfit(f"residence.{plan.residence.index(piece.rule)}", piece.rule, misfit)

@@ -3,10 +3,10 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from math import exp, hypot, log, prod
+from functools import cached_property, lru_cache, partial
+from math import exp, hypot, log
 from typing import Literal
 
 from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
@@ -21,6 +21,7 @@ from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
 from helmsman.timing.pools import Pools
@@ -31,6 +32,9 @@ _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshap
 _ATTENDING = ("attention", "scores", "wv")
 """Kinds that read caches."""
 _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
+
+_MOST_PRICES = 20_000
+"""Prices that a cost model remembers, some ten megabytes; a pass has a few dozen."""
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 
@@ -103,6 +107,8 @@ class CostModel:
         What the operation table holds comes from there, the rest from rooflines."""
         key = work_of(task)
         if key not in self._priced:
+            if len(self._priced) >= _MOST_PRICES:
+                self._priced.clear()
             derived = self._derived(task)
             measured = self.table.measured(task) if self.table else None
             self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
@@ -321,15 +327,19 @@ class CostModel:
 
         Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
         What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
-        known = [rate for rate in rates if self.source(rate) != ASSUMED]
-        guessed = [rate for rate in rates if self.source(rate) == ASSUMED]
-        mid = amount / prod(rate.value for rate in rates)
-
-        def error(of: Callable[[Figure], float]) -> float:
-            return hypot(*(of(rate) for rate in known), sum(of(rate) for rate in guessed))
-
-        faster, slower = error(_faster), error(_slower)
-        low, high = mid * exp(-STRETCH * faster), mid * exp(STRETCH * slower)
+        product, known_faster, known_slower, faster, slower = 1.0, list[float](), list[float](), 0.0, 0.0
+        for rate in rates:
+            value = rate.value
+            product *= value
+            if self.source(rate) == ASSUMED:
+                faster += log(rate.p90 / value)
+                slower += log(value / rate.p10)
+            else:
+                known_faster.append(log(rate.p90 / value))
+                known_slower.append(log(value / rate.p10))
+        mid = amount / product
+        low = mid * exp(-STRETCH * hypot(*known_faster, faster))
+        high = mid * exp(STRETCH * hypot(*known_slower, slower))
         moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
         return Estimate(low, mid, high, bound, self.source(rates[-1]), moving, computing)
 
@@ -343,12 +353,11 @@ class CostModel:
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
 
 
-def _faster(rate: Figure) -> float:
-    return log(rate.p90 / rate.value)
-
-
-def _slower(rate: Figure) -> float:
-    return log(rate.value / rate.p10)
+@lru_cache(maxsize=16)
+def shared_costs(machine: Same[Hardware], options: CostOptions) -> CostModel:
+    """Return the cost model of a machine without tables of its layers, the same one every time: neighbouring questions
+    share prices."""
+    return CostModel(machine.document, options)
 
 
 def _launched(task: Task) -> int:

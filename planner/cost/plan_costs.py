@@ -1,29 +1,35 @@
 """The cost model that a plan was made with."""
 
+from helmsman.lowering.placement import Placed
 from helmsman.planner.cost.footprint import at_footprint
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import Plan, Strategy
 
 
 def cost_model(plan: Plan, file: str | None = None) -> CostModel:
     """The cost model of the plan's hardware under the options recorded in its strategy.
 
     Raises BadInputError, naming `file`, for an option that is not true or false."""
+    return costs_of(plan, plan.strategy, file)
+
+
+def costs_of(placed: Placed, strategy: Strategy, file: str | None = None) -> CostModel:
+    """The same of a plan that is not written down yet."""
+
+    def switch(name: str, default: bool) -> bool:
+        return _switch(strategy, name, default, file)
+
     return CostModel(
-        at_footprint(plan),
-        CostOptions(
-            _switch(plan, "corrections", True, file),
-            _switch(plan, "l3_blend", False, file),
-            _switch(plan, "capped", True, file),
-        ),
-        table_prices(plan) if _switch(plan, "operation_table", False, file) else None,
+        at_footprint(placed),
+        CostOptions(switch("corrections", True), switch("l3_blend", False), switch("capped", True)),
+        table_prices(placed) if switch("operation_table", False) else None,
     )
 
 
-def _switch(plan: Plan, name: str, default: bool, file: str | None) -> bool:
-    value = plan.strategy.options.get(name, default)
+def _switch(strategy: Strategy, name: str, default: bool, file: str | None) -> bool:
+    value = strategy.options.get(name, default)
     if not isinstance(value, bool):
         field, remedy = f"strategy.options.{name}", "write true or false, or plan again"
         raise BadInputError("true or false is expected", file=file, field=field, value=value, remedy=remedy)

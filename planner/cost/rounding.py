@@ -1,12 +1,14 @@
 """Chooses the precision of activations in matrix products, and the measured efficiency curves that go with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Literal
 
 from helmsman.schemas.formats import Precision
 from helmsman.schemas.hardware import NATIVE_KINDS, Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
+from helmsman.schemas.same import Same
 
 Wanted = Literal["auto"] | Precision
 
@@ -21,7 +23,13 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, and f32 was
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs; attention of prompts is as that of bf16. A precision that
-    does not apply to weights of a kind, or to attention, leaves those as `auto` has them."""
+    does not apply to weights of a kind, or to attention, leaves those as `auto` has them. One machine gives one."""
+    return _rounded(Same(hardware), wanted)
+
+
+@lru_cache(maxsize=64)
+def _rounded(same: Same[Hardware], wanted: Wanted) -> Hardware:
+    hardware = same.document
     devices = {device.name: _chosen(device, wanted) for device in hardware.devices}
     tables = tuple(table for table in hardware.tables if _as_measured(table, devices))
     return hardware.model_copy(update={"devices": tuple(devices.values()), "tables": tables})

@@ -1,6 +1,7 @@
 """Bytes of buffers in every memory of a placement: to work in, and for what is on its way."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from helmsman.lowering.buffers import (
     buffer_bytes,
@@ -9,9 +10,9 @@ from helmsman.lowering.buffers import (
     held_together,
     kept_bytes,
 )
-from helmsman.lowering.caches import passing, pieces_of
+from helmsman.lowering.caches import Passing, passing, pieces_of
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
-from helmsman.lowering.placement import Placed, batches_together, known
+from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import homes, kv_homes, places, prefix_rule
 from helmsman.lowering.stages import stage_of
@@ -21,7 +22,7 @@ from helmsman.planner.memory.alike_blocks import alike, counted_tensors
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
 from helmsman.planner.memory.devices_used import devices_used, memory_of
 from helmsman.scheduler.iteration import PHASES, Phase
-from helmsman.schemas.formats import is_plain, size_of
+from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 from helmsman.schemas.plan import Path, Residence
 from helmsman.schemas.storage import BLOCK, STORAGE
 from helmsman.schemas.workload import Workload
@@ -39,25 +40,54 @@ def staging_bytes(placed: Placed, memory: str) -> int:
 
     The streamed weights of prefetch + 1 stages, or one operation's after the other where nothing holds them together.
     And as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
-    placed, depth = known(placed), placed.schedule.prefetch + 1
-    return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
+    plan, depth = known(placed), placed.schedule.prefetch + 1
+    return depth * (_streamed_weights(plan, memory) + _streamed_kv(plan, memory))
 
 
-def buffers_by_memory(placed: Placed) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """What memories are used for, whatever the workload: `working`: those of the devices that work; `expanding`: those
+    of devices that read values only; `resting`: the others that keep weights; `divided`: whether attention is;
+    `expanded`: bytes where values of quantised weights are before they are read; `plain`: whether caches are of
+    values."""
+
+    working: tuple[str, ...]
+    expanding: frozenset[str]
+    resting: frozenset[str]
+    divided: bool
+    expanded: int
+    plain: bool
+
+
+def buffers_by_memory(placed: KnownPlan) -> dict[str, int]:
     """Bytes of buffers to work in where devices work, of what is kept as they read it, and of what is on its way."""
-    total = _stops(placed)
+    total, use = _stops(placed), placed.fact("memories in use", lambda: _use(placed))
     batches = batches_together(placed)
     paged = bool(windows(placed))
-    buffers = buffer_bytes(placed.model, _passing(placed), divided=_divided(placed), batches=batches, paged=paged)
-    used = [placed.hardware.device(name) for name in devices_used(placed)]
-    working = [device.memory for device in used]
-    for memory in working:
-        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
-    for memory in {device.memory for device in used if device.expands}:
-        total[memory] += batches * _expanded(placed) + _expanded_caches(placed)
-    for memory in _resting(placed).difference(working):
+    buffers = buffer_bytes(placed.model, _passing(placed), divided=use.divided, batches=batches, paged=paged)
+    for memory in use.working:
+        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory)
+        total[memory] += _pages(placed, memory) if paged else 0
+    for memory in use.expanding:
+        caches = 0 if use.plain else cache_expansion_bytes(placed.model, placed.workload)
+        total[memory] += batches * use.expanded + caches
+    for memory in use.resting:
         total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
+
+
+def _use(placed: KnownPlan) -> _Use:
+    used = [placed.hardware.device(name) for name in devices_used(placed)]
+    working = tuple(device.memory for device in used)
+    formats = (piece.used for layer in alike(placed) for piece in pieces_of(placed, layer))
+    return _Use(
+        working,
+        frozenset(device.memory for device in used if device.expands),
+        frozenset(_resting(placed).difference(working)),
+        _divided(placed),
+        _expanded(placed),
+        all(map(is_plain, formats)),
+    )
 
 
 def _expanded(placed: Placed) -> int:
@@ -67,13 +97,6 @@ def _expanded(placed: Placed) -> int:
         for tensor, _ in counted_tensors(placed)
         if any(not is_plain(piece.rule.used) for piece in homes(placed, tensor))
     )
-
-
-def _expanded_caches(placed: Placed) -> int:
-    """Where keys and values in 8 bits are before they are attended to, an upper bound over all stages: of one batch,
-    as attention of one begins where another's has ended."""
-    formats = (piece.used for layer in alike(placed) for piece in pieces_of(placed, layer))
-    return 0 if all(map(is_plain, formats)) else cache_expansion_bytes(placed.model, placed.workload)
 
 
 def _passing(placed: Placed) -> Workload:
@@ -103,22 +126,31 @@ def _divided(placed: Placed) -> bool:
     return any(divides_attention(placed, layer, one_pass) for layer in alike(placed) for one_pass in both)
 
 
-def _streamed_weights(placed: Placed, memory: str) -> int:
+def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
+    streamed = placed.fact(("streamed weights", memory), lambda: tuple(_streamed(placed, memory)))
+    if not streamed:
+        return 0
     work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
     together = held_together(ahead, work.batch, batches_together(placed), work.new_tokens)
     sizes: dict[tuple[str, int], int] = {}
-    for tensor, _ in counted_tensors(placed):
+    for tensor, known_bytes in streamed:
         key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
-        sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
-    return max(sizes.values(), default=0)
+        size = _streamed_bytes(placed, tensor, memory) if known_bytes is None else known_bytes
+        sizes[key] = sizes.get(key, 0) + size
+    return max(sizes.values())
+
+
+def _streamed(placed: KnownPlan, memory: str) -> Iterator[tuple[Tensor, int | None]]:
+    """Yield what may come to `memory`, or be expanded there, with its bytes; None: as many as a pass has tokens."""
+    for tensor, _ in counted_tensors(placed):
+        if not all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
+            yield tensor, None if tensor.op == "embedding" else _streamed_bytes(placed, tensor, memory)
 
 
 def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
     the rows of all tokens of a pass."""
-    if all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
-        return 0
     work, columns = placed.workload, tensor.elements // tensor.shape[0]
     looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
     most = 0
@@ -153,19 +185,28 @@ def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Itera
             yield (piece.start, piece.stop) if linear else (0, tensor.shape[0])
 
 
-def _streamed_kv(placed: Placed, memory: str) -> int:
+def _streamed_kv(placed: KnownPlan, memory: str) -> int:
     """A block's keys and values that come to `memory`, are expanded or turned there, or made there to be sent home: of
     one batch at a time."""
+    held_by_block = placed.fact(("streamed caches", memory), lambda: tuple(_held(placed, memory)))
+    if not held_by_block:
+        return 0
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
-    for layer in alike(placed):
-        held = passing(placed, layer, memory)
-        used = pieces_of(placed, layer)[0].used
+    for used, held in held_by_block:
         size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
         size += sum(piece_bytes(placed, arrival, workload, arrival.rule.format) for arrival in held.arriving)
         size += sum(piece_bytes(placed, piece, workload, piece.used) for piece in held.expanded)
         most = max(most, size)
     return most
+
+
+def _held(placed: KnownPlan, memory: str) -> Iterator[tuple[StoredFormat, Passing]]:
+    """Yield what `memory` holds of a block's cache while a pass is there, where it holds any, after its format."""
+    for layer in alike(placed):
+        held = passing(placed, layer, memory)
+        if held.whole or held.arriving or held.expanded:
+            yield pieces_of(placed, layer)[0].used, held
 
 
 def _stops(placed: Placed) -> dict[str, int]:

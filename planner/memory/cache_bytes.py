@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from helmsman.lowering.caches import CachePiece, pieces_of
 from helmsman.lowering.paging import home_tokens, window_of
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import kv_rule, prefix_rule
 from helmsman.lowering.variants import cached_elements
@@ -35,11 +35,11 @@ def page_bytes(placed: Placed, layer: int, tokens: int) -> int:
     return rows_size(rows, placed.model.head_dim, kv_rule(placed, layer).format)
 
 
-def caches_by_memory(placed: Placed) -> dict[str, int]:
+def caches_by_memory(plan: Placed) -> dict[str, int]:
     """Bytes of all keys and values, at home and in windows, of stores of known tokens and of partial keys."""
-    total: dict[str, int] = {}
-    for layer, count in alike(placed).items():
-        for piece in pieces_of(placed, layer):
+    placed, total = known(plan), dict[str, int]()
+    for count, layer, pieces in placed.fact("caches by block", lambda: tuple(_pieces(placed))):
+        for piece in pieces:
             size = piece_bytes(placed, piece, placed.workload, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
         cache = window_of(placed, layer)
@@ -50,6 +50,11 @@ def caches_by_memory(placed: Placed) -> dict[str, int]:
     for memory, size in partial_keys(placed).items():
         total[memory] = total.get(memory, 0) + size
     return total
+
+
+def _pieces(placed: KnownPlan) -> Iterator[tuple[int, int, tuple[CachePiece, ...]]]:
+    """Yield a block of each kind with its caches, after the number of blocks that are alike."""
+    yield from ((count, layer, pieces_of(placed, layer)) for layer, count in alike(placed).items())
 
 
 def _stored(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:

@@ -1,7 +1,7 @@
 """Which devices, and so which memories, run the operations of a placement."""
 
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
-from helmsman.lowering.placement import Placed, known
+from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.rules import places
 from helmsman.planner.memory.alike_blocks import alike
 from helmsman.scheduler.iteration import PHASES, Phase
@@ -9,7 +9,11 @@ from helmsman.scheduler.iteration import PHASES, Phase
 
 def devices_used(placed: Placed) -> tuple[str, ...]:
     """Devices that run at least one operation or a part of one, in the hardware's order."""
-    placed = known(placed)
+    plan = known(placed)
+    return plan.fact("devices used", lambda: _used(plan))
+
+
+def _used(placed: KnownPlan) -> tuple[str, ...]:
     ends = [(op, None) for op in ("embedding", "final_norm", "head")]
     names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
     used = set[str]()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import Cached, Slice, kv_homes
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory.alike_blocks import alike
@@ -33,7 +33,7 @@ def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int
     return workload.batches * (pinned_bytes(size) - size)
 
 
-def pinned_by_memory(placed: Placed) -> dict[str, int]:
+def pinned_by_memory(placed: KnownPlan) -> dict[str, int]:
     """Return what page-locked caches take beyond their sizes, where drivers of GPUs page-lock: every batch's keys, and
     values, of a block that another memory's devices use are an allocation of their own (PARK-53, 67, 75).
 
@@ -48,17 +48,22 @@ def pinned_by_memory(placed: Placed) -> dict[str, int]:
     total: dict[str, int] = {}
     if not page_locks(placed.hardware):
         return total
-    for layer, count in alike(placed).items():
-        for piece in _streamed_pinned(placed, layer):
-            width = (piece.stop - piece.start) * placed.model.head_dim
-            width = cached_elements(placed.model, placed.schedule.cache, width)
-            extra = pinned_extra(placed.workload, width, piece.rule.format)
-            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * extra
+    for count, piece in placed.fact("page-locked caches", lambda: tuple(_streamed_pinned(placed))):
+        width = (piece.stop - piece.start) * placed.model.head_dim
+        width = cached_elements(placed.model, placed.schedule.cache, width)
+        extra = pinned_extra(placed.workload, width, piece.rule.format)
+        total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * extra
     return total
 
 
-def _streamed_pinned(placed: Placed, layer: int) -> Iterator[Slice[KvRule]]:
-    """Page-locked keys and values of a block that come to another memory in decode steps."""
+def _streamed_pinned(placed: KnownPlan) -> Iterator[tuple[int, Slice[KvRule]]]:
+    """Page-locked keys and values that come to another memory in decode steps, each with the number of blocks that have
+    them so."""
+    for layer, count in alike(placed).items():
+        yield from ((count, piece) for piece in _of_block(placed, layer))
+
+
+def _of_block(placed: KnownPlan, layer: int) -> Iterator[Slice[KvRule]]:
     for what, op in _CACHES:
         for piece in kv_homes(placed, what, layer, placed.model.kv_heads):
             away = memories_of(placed, op, layer, "decode") - {piece.rule.memory}

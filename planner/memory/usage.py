@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from helmsman.lowering.placement import Placed, known
+from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.rules import homes, residence
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import buffers_by_memory
@@ -14,12 +14,12 @@ from helmsman.schemas.plan import MemoryUse, Residence
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
     """Return what the placement needs in each memory of its hardware, against what it may use."""
-    placed = known(placed)
+    plan = known(placed)
     weights, kv, buffers, pinned = (
-        _weights(placed),
-        caches_by_memory(placed),
-        buffers_by_memory(placed),
-        pinned_by_memory(placed),
+        plan.fact("weights by memory", lambda: _weights(plan)),
+        caches_by_memory(plan),
+        buffers_by_memory(plan),
+        pinned_by_memory(plan),
     )
     return tuple(
         MemoryUse(
@@ -30,7 +30,7 @@ def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
             available=memory.available,
             pinned=pinned.get(memory.name, 0),
         )
-        for memory in placed.hardware.memories
+        for memory in plan.hardware.memories
     )
 
 
@@ -39,7 +39,7 @@ def shortages(uses: Iterable[MemoryUse]) -> dict[str, int]:
     return {use.memory: use.used - use.available for use in uses if use.used > use.available}
 
 
-def _weights(placed: Placed) -> dict[str, int]:
+def _weights(placed: KnownPlan) -> dict[str, int]:
     rules = {tensor.name: residence(placed, tensor) for tensor, _ in counted_tensors(placed) if tensor.layer is None}
     total: dict[str, int] = {}
     for tensor, count in counted_tensors(placed):

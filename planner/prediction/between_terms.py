@@ -39,14 +39,14 @@ def _waits(works: Works, link: str) -> int:
     """Return the number of operations that wait for a transfer of a link."""
     return sum(
         any(lane_owner(lane) == link for lane in lanes)
-        for task, lanes in works.awaited_lanes.items()
-        if works.kinds[works.kind[task]].kind != "transfer"
+        for task, lanes in works.order.awaited_lanes.items()
+        if not works.order.moves[works.order.kind[task]]
     )
 
 
 def _joins(works: Works, device: str) -> int:
     """Return the number of tasks of a device that wait for other lanes."""
-    return sum(works.lanes[task] == device for task in works.awaited_lanes)
+    return sum(works.order.lanes[task] == device for task in works.order.awaited_lanes)
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placement
-from helmsman.planner.cost.model import CostModel
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import Placement, shaped
+from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.machine import Roles
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.schemas.figures import Figure
@@ -22,6 +22,7 @@ from helmsman.schemas.hardware import Device, Dispatch, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 from helmsman.schemas.workload import Workload
+from helmsman.timing.works import Works, alike
 
 _ENDS = ("value", "p10", "p90")
 
@@ -36,14 +37,17 @@ def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat
     for device in hardware.devices:
         if device.dispatch is not None:
             placed = _alone(device, roles, model, workload, weights, kv)
-            hardware = launched(hardware, device.name, device.dispatch, _work(placed, device))
+            hardware = launched(hardware, device.name, device.dispatch, model.layers, _work(placed, device))
     return roles if hardware is roles.hardware else roles.on(hardware)
 
 
-def launched(hardware: Hardware, name: str, dispatch: Dispatch, tasks: Sequence[tuple[Task, float]]) -> Hardware:
-    """`hardware` whose device `name` does `tasks`, each with its seconds, as `dispatch` launches them."""
+def launched(
+    hardware: Hardware, name: str, dispatch: Dispatch, blocks: int, tasks: Sequence[tuple[Task, float]]
+) -> Hardware:
+    """`hardware` whose device `name` does `tasks` of so many blocks, each with its seconds, as `dispatch` launches
+    them."""
     device, work = hardware.device(name), [seconds for _, seconds in tasks]
-    total, figure = launches([task for task, _ in tasks], dispatch), dispatch.seconds
+    total, figure = launches([task for task, _ in tasks], blocks, dispatch), dispatch.seconds
     if device.kind == "cpu":
         added = {end: getattr(figure, end) * total / max(1, len(work)) for end in _ENDS}
         return _with_device(hardware, _driven(device, "overhead", figure.model_copy(update=added)))
@@ -60,12 +64,11 @@ def _driven(device: Device, name: str, figure: Figure) -> Device:
     return device.model_copy(update={name: figure, "dispatch": None})
 
 
-def launches(tasks: Sequence[Task], dispatch: Dispatch) -> int:
-    """How many operations the host launches for a pass: those of a layer that are done sequence by sequence once more
+def launches(tasks: Sequence[Task], blocks: int, dispatch: Dispatch) -> int:
+    """How many operations the host launches for a pass: those of a block that are done sequence by sequence once more
     for every further one."""
-    layers = {task.layer for task in tasks if task.layer is not None}
     sequences = max((task.tokens for task in tasks), default=1)
-    return len(tasks) + dispatch.sequence * len(layers) * (sequences - 1)
+    return len(tasks) + dispatch.sequence * blocks * (sequences - 1)
 
 
 def floor(work: Sequence[float], total: float) -> float:
@@ -100,9 +103,17 @@ def ceiling(work: Sequence[float], total: float) -> float:
 def _work(placed: Placement, device: Device) -> list[tuple[Task, float]]:
     """The device's operations of the mean decode step of one batch, and their seconds but for launching."""
     bare = _with_device(placed.hardware, device.model_copy(update={"dispatch": None}))
-    costs = CostModel(bare)
-    tasks = lower(placed, mean_step(placed.workload)).tasks
-    return [(task, costs.price(task).mid) for task in tasks if task.resource == device.name]
+    works = alike(pass_of(shaped(placed), mean_step(placed.workload)), work_of)
+    return on_device(works, device.name, CostModel(bare))
+
+
+def on_device(works: Works, device: str, costs: CostModel) -> list[tuple[Task, float]]:
+    """Return the tasks of a device in a pass, in order, of each one that does the same work, and its expected
+    seconds."""
+    kinds = {
+        number: (task, costs.price(task).mid) for number, task in enumerate(works.kinds) if task.resource == device
+    }
+    return [kinds[number] for number in works.order.kind if number in kinds]
 
 
 def _alone(

@@ -5,19 +5,27 @@ from typing import Protocol
 
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval, PhasePrediction
+from helmsman.schemas.plan import Interval, PhasePrediction, Predicted
 from helmsman.schemas.workload import Workload
+
+
+class PhaseSeconds(Protocol):
+    """The prediction of a phase, as far as its seconds."""
+
+    @property
+    def seconds(self) -> Interval:
+        """Of all of its passes."""
 
 
 class Phases(Protocol):
     """The predictions of both phases, as `Predicted` has them."""
 
     @property
-    def prefill(self) -> PhasePrediction:
+    def prefill(self) -> PhaseSeconds:
         """The prompt pass."""
 
     @property
-    def decode(self) -> PhasePrediction:
+    def decode(self) -> PhaseSeconds:
         """The mean decode step."""
 
 
@@ -55,7 +63,7 @@ def weighted_interval(weights: Mapping[Phase, float], predicted: Phases) -> Inte
     """The sum of the phases as often as they count; uncertain phases add linearly, as terms do."""
 
     def total(end: Callable[[Interval], float]) -> float:
-        phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}
+        phases: Mapping[Phase, PhaseSeconds] = {"prefill": predicted.prefill, "decode": predicted.decode}
         return weighted_seconds(weights, lambda phase: end(phases[phase].seconds))
 
     return Interval(
@@ -65,7 +73,7 @@ def weighted_interval(weights: Mapping[Phase, float], predicted: Phases) -> Inte
     )
 
 
-def objective_bound(predicted: Phases, workload: Workload, together: int, objective: Objective) -> float:
+def objective_bound(predicted: Predicted, workload: Workload, together: int, objective: Objective) -> float:
     """Seconds of the objective that no plan beats whose passes advance `together` batches as well: the lower bound of
     each phase, as often as it counts."""
     phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}

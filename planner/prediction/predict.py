@@ -1,104 +1,70 @@
 """Predict by the cost model what a placement takes: seconds per phase, their terms, memory, bottleneck, gap."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
-from helmsman.hwdb.percentiles import ENDS, End
-from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph
-from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.placement import Placed, batches_together, known
-from helmsman.lowering.task_names import read_name
-from helmsman.planner.cost.model import CostModel, Estimate, work_of
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.memory.usage import memory_use
-from helmsman.planner.prediction.between_terms import between_terms
-from helmsman.planner.prediction.bound import lower_bound
 from helmsman.planner.prediction.objective import objective_seconds
+from helmsman.planner.prediction.pass_figures import LoweredPass, PassesFigures, PassFigures, PhaseFigures
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration, Phase
-from helmsman.schemas.hardware import Hardware, lane_owner
-from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
+from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
 from helmsman.schemas.workload import Workload
-from helmsman.timing.makespan import works_makespan
-from helmsman.timing.pools import Pools
-from helmsman.timing.works import Works, alike
 
-_PERCENT = 100
 
-_ROUNDING = 1e-9
-"""Relative difference that is none."""
+@dataclass(frozen=True)
+class PlacementFigures:
+    """The figures of a placement, each worked out when it is asked for."""
+
+    placed: KnownPlan
+    costs: CostModel
+
+    @cached_property
+    def prefill(self) -> PhaseFigures:
+        """Return those of the whole prompt, the sum of its passes (`planner.prediction.prompt_passes`)."""
+        looked = weighted_passes(self.placed, passes_of(self.placed))
+        passes = [(PassFigures(pass_of(self.placed, one_pass), self.costs), weight) for one_pass, weight in looked]
+        if len(passes) == 1:
+            return passes[0][0]
+        return PassesFigures(passes, self.placed.workload.prompt_tokens, self.costs)
+
+    @cached_property
+    def decode(self) -> PhaseFigures:
+        """Return those of the mean decode step."""
+        step = mean_step(self.placed.workload, batches_together(self.placed))
+        return PassFigures(pass_of(self.placed, step), self.costs)
+
+    @cached_property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """Return what is needed in each memory."""
+        return memory_use(self.placed)
+
+    @cached_property
+    def document(self) -> Predicted:
+        """Return the prediction as a plan has it."""
+        return assemble(self.placed, self.prefill.document, self.decode.document, self.memory)
 
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:
     """Predict the prompt pass and the average decode step of the placement's workload."""
-    placed, together = known(placed), batches_together(placed)
-    first = predict_prompt(placed, costs)
-    step = predict_phase(lower_runs(placed, mean_step(placed.workload, together)), costs)
-    return assemble(placed, first, step)
+    return PlacementFigures(known(placed), costs).document
 
 
-def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
-    """Seconds of the whole prompt, the sum of its passes (`planner.prediction.prompt_passes`)."""
-    looked = weighted_passes(placed, passes_of(placed))
-    predictions = [(predict_phase(lower_runs(placed, one_pass), costs), weight) for one_pass, weight in looked]
-    return (
-        predictions[0][0]
-        if len(predictions) == 1
-        else _added(predictions, placed.workload.prompt_tokens, costs.hardware)
-    )
-
-
-def _added(
-    phase_predictions: Sequence[tuple[PhasePrediction, float]], context: int, hardware: Hardware
-) -> PhasePrediction:
-    """Passes one after the other, each so many times; what makes one slower makes all slower."""
-
-    def total(values: Iterable[float]) -> float:
-        return sum(weight * value for value, (_, weight) in zip(values, phase_predictions, strict=True))
-
-    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in phase_predictions) for end in ENDS})
-    groups: dict[tuple[str, str], list[tuple[Term, float]]] = {}
-    for one, weight in phase_predictions:
-        for term in one.terms:
-            groups.setdefault((term.op, term.resource), []).append((term, weight))
-    terms = tuple(_added_term(members) for members in groups.values())
-    bound = total(one.lower_bound for one, _ in phase_predictions)
-    return PhasePrediction(
-        context=context,
-        seconds=seconds,
-        terms=terms,
-        bottleneck=bottleneck(terms, hardware, seconds.mid),
-        lower_bound=bound,
-        gap=gap(seconds.mid, bound),
-    )
-
-
-def _added_term(members: Sequence[tuple[Term, float]]) -> Term:
-    main = max(members, key=lambda member: member[0].seconds.mid)[0]
-
-    def total(name: str) -> float:
-        return sum((weight * getattr(term, name) for term, weight in members), 0.0)
-
-    ends = {end: sum(weight * getattr(term.seconds, end) for term, weight in members) for end in ENDS}
-    return main.model_copy(
-        update={
-            "tasks": max(1, round(total("tasks"))),
-            "seconds": Interval(**ends),
-            "bytes": round(total("bytes")),
-            "flops": total("flops"),
-        }
-    )
-
-
-def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> Predicted:
-    """The prediction document of the two phases."""
+def assemble(
+    placed: Placed, first: PhasePrediction, step: PhasePrediction, memory: tuple[MemoryUse, ...] | None = None
+) -> Predicted:
+    """The prediction document of the two phases; `memory`: what is needed in each, where that is known."""
     work, together = placed.workload, batches_together(placed)
     predicted = Predicted(
         prefill=first,
         decode=step,
         ttft=Seconds(seconds=first.seconds),
         tokens_per_second=_inverse(step.seconds, work.batch * together),
-        memory=memory_use(placed),
+        memory=memory_use(placed) if memory is None else memory,
     )
     request = objective_seconds(predicted, work, together, "request")
     return predicted.model_copy(update={"request": Seconds(seconds=request)})
@@ -106,10 +72,11 @@ def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> P
 
 def phase_seconds(placed: Placed, costs: CostModel, phase: Phase) -> float:
     """The expected seconds of all prompt passes, or of the mean decode step."""
+    placed = known(placed)
     if phase == "decode":
-        return pass_seconds(lower_runs(placed, mean_step(placed.workload, batches_together(placed))), costs)
+        return pass_seconds(pass_of(placed, mean_step(placed.workload, batches_together(placed))), costs)
     passes = weighted_passes(placed, passes_of(placed))
-    return sum(weight * pass_seconds(lower_runs(placed, one_pass), costs) for one_pass, weight in passes)
+    return sum(weight * pass_seconds(pass_of(placed, one_pass), costs) for one_pass, weight in passes)
 
 
 def mean_step(workload: Workload, batches: int = 1) -> Iteration:
@@ -118,132 +85,19 @@ def mean_step(workload: Workload, batches: int = 1) -> Iteration:
     return Iteration(1, "decode", workload.batch, 1, context, batches)
 
 
-def predict_phase(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> PhasePrediction:
+def predict_phase(graph: LoweredPass, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
-    works = alike(graph, work_of)
-    prices = [costs.price(task) for task in works.kinds]
-    terms = _terms(works, prices)
-    seconds = _interval(works, costs, prices)
-    mid, bound = seconds.mid, lower_bound(graph, costs.hardware, costs.options.l3_blend)
-    if costs.table is not None:  # what was measured happened, whatever the record's rates allow
-        bound = min(bound, mid)
-    return PhasePrediction(
-        context=graph.iteration.context,
-        seconds=seconds,
-        terms=(*terms, *between_terms(works, costs)),
-        bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, costs.pools)),
-        lower_bound=bound,
-        gap=gap(mid, bound),
-    )
+    return PassFigures(graph, costs).document
 
 
-def pass_interval(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> Interval:
+def pass_interval(graph: LoweredPass, costs: CostModel) -> Interval:
     """The interval of the seconds of one pass alone."""
-    works = alike(graph, work_of)
-    return _interval(works, costs, [costs.price(task) for task in works.kinds])
+    return PassFigures(graph, costs).seconds
 
 
-def _interval(works: Works, costs: CostModel, prices: Sequence[Estimate]) -> Interval:
-    """All prices at one end together: what makes one product faster or slower than expected makes all so."""
-    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(works) for end in ENDS}
-    ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
-    return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
-
-
-def pass_seconds(graph: TaskGraph | RepeatingGraph, costs: CostModel) -> float:
+def pass_seconds(graph: LoweredPass, costs: CostModel) -> float:
     """The expected seconds of one pass alone."""
-    works = alike(graph, work_of)
-    prices = [costs.price(task) for task in works.kinds]
-    return _seconds(works, costs, prices, "mid") + costs.between().begins(works)
-
-
-def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
-    times = [getattr(price, end) for price in prices]
-    return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))
-
-
-def gap(seconds: float, bound: float) -> float:
-    """How far `seconds` lie above a lower bound; 0 where rounding puts them below."""
-    assert seconds >= bound * (1 - 1e-9), f"{seconds} s lie below their lower bound {bound} s"
-    return max(0.0, seconds / bound - 1) if bound > 0 else 0.0
-
-
-def bottleneck(
-    terms: Iterable[Term], hardware: Hardware, seconds: float, drawn: Mapping[str, float] | None = None
-) -> str:
-    """Return what binds the lane that is busy longest most, and the share of the `seconds` of the pass in which it is
-    busy; or the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds). Bandwidth
-    is that of the memory or link whether one or several use it."""
-    lanes: dict[str, dict[str, float]] = {}
-    for term in terms:
-        bounds = lanes.setdefault(term.resource, {})
-        wording = _wording(term, hardware)
-        bounds[wording] = bounds.get(wording, 0.0) + term.seconds.mid
-    busy: dict[str, float] = {}
-    for bounds in lanes.values():
-        most = max(bounds, key=lambda name: bounds[name])
-        busy[most] = max(busy.get(most, 0.0), sum(bounds.values()))
-    longest = max(busy, key=lambda name: busy[name])
-    shared = {name: needed for name, needed in (drawn or {}).items() if needed > busy[longest] * (1 + _ROUNDING)}
-    binding = max(shared, key=lambda name: shared[name], default=longest)
-    return f"{binding} ({min(1.0, shared.get(binding, busy[longest]) / seconds) * _PERCENT:.0f} %)"
-
-
-def _wording(term: Term, hardware: Hardware) -> str:
-    """Return what binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
-    owner = lane_owner(term.resource)
-    if read_name(term.op).move == "decompress":
-        return f"{owner}:decompress, {_bound(term, owner, hardware)}"
-    return _bound(term, term.resource, hardware)
-
-
-def _bound(term: Term, lane: str, hardware: Hardware) -> str:
-    """`dram bandwidth`, `h2d bandwidth`, `cuda compute`."""
-    if term.bound == "link":
-        return f"{lane_owner(lane)} bandwidth"
-    device = next((d for d in hardware.devices if d.name == lane_owner(lane)), None)
-    if term.bound != "memory" or device is None:
-        return f"{lane} {term.bound}"
-    return f"{hardware.memory(device.memory).shares or device.memory} bandwidth"
-
-
-def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:
-    """Seconds that every memory and link must work for all of its users."""
-    result: dict[str, float] = {}
-    for task, count, price in zip(works.kinds, works.counts, prices, strict=True):
-        for pool, seconds in pools.draws(task, price.mid).items():
-            name = pools.called(pool)
-            result[name] = result.get(name, 0.0) + count * seconds
-    return result
-
-
-class _Priced(NamedTuple):
-    """A kind of work, the number of its tasks, and the price of one."""
-
-    task: Task
-    times: int
-    price: Estimate
-
-
-def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:
-    groups: dict[tuple[str, str], list[_Priced]] = {}
-    for task, count, price in zip(works.kinds, works.counts, prices, strict=True):
-        groups.setdefault((task.op, task.resource), []).append(_Priced(task, count, price))
-    return tuple(_term(op, resource, members) for (op, resource), members in groups.items())
-
-
-def _term(op: str, resource: str, members: Sequence[_Priced]) -> Term:
-    main = max(members, key=lambda member: member.price.mid).price
-    return Term(
-        op=op,
-        resource=resource,
-        tasks=sum([member.times for member in members]),
-        seconds=Interval(**{end: sum([m.times * getattr(m.price, end) for m in members]) for end in ENDS}),
-        bytes=sum([member.times * member.task.bytes for member in members]),
-        flops=float(sum([member.times * member.task.flops for member in members])),
-        bound=main.bound,
-        source=main.source,
-    )
+    return PassFigures(graph, costs).expected
 
 
 def _inverse(seconds: Interval, batch: int) -> Interval:

@@ -118,7 +118,7 @@ def _of_pass(graph: RepeatingGraph, costs: CostModel) -> Sensitivity:
     usual = seconds()
     most = _most_added(works, causes, [price.high - price.low for price in prices])
     telling = [cause for cause, added in most.items() if added > _NEGLIGIBLE * usual]
-    if works.overlap:
+    if works.order.overlap:
         telling += [SHARED_MEMORIES] if costs.slowed("high") is None else [OTHERS_AT_WORK, SHARED_MEMORIES]
     telling += [HANDOVERS, *(cause for cause in launches if cause not in telling)]
     moved = {cause: (seconds(cause, "low") - usual, seconds(cause, "high") - usual) for cause in telling}

@@ -1,10 +1,29 @@
 """How fast a plan does its whole workload, in the terms in which strategies are compared."""
 
-from helmsman.lowering.placement import batches_together
-from helmsman.planner.prediction.objective import objective_seconds
+from typing import Protocol
+
+from helmsman.lowering.placement import batches_of
+from helmsman.planner.prediction.objective import Phases, objective_seconds
 from helmsman.schemas.comparison import Planned, Speed
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Interval, Plan, Schedule
+from helmsman.schemas.workload import Workload
+
+
+class Timed(Protocol):
+    """A plan, or its outline: for which tokens, in which order, in how many seconds."""
+
+    @property
+    def workload(self) -> Workload:
+        """For which tokens."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """How a pass is ordered."""
+
+    @property
+    def predicted(self) -> Phases:
+        """The seconds of both phases."""
 
 
 def planned(plan: Plan) -> Planned:
@@ -12,12 +31,13 @@ def planned(plan: Plan) -> Planned:
     return Planned(label=plan.label, speed=speed(plan), memory=plan.predicted.memory)
 
 
-def speed(plan: Plan) -> Speed:
+def speed(plan: Timed) -> Speed:
     """Seconds and tokens/s of the plan's whole workload; uncertain terms add linearly, as in a plan."""
     work, predicted = plan.workload, plan.predicted
-    turns = work.batches / batches_together(plan)
-    first, step = _scaled(predicted.ttft.seconds, turns), _scaled(predicted.decode.seconds, turns)
-    request = objective_seconds(predicted, work, batches_together(plan), "request")
+    together = batches_of(work, plan.schedule)
+    turns = work.batches / together
+    first, step = _scaled(predicted.prefill.seconds, turns), _scaled(predicted.decode.seconds, turns)
+    request = objective_seconds(predicted, work, together, "request")
     sequences = work.batch * work.batches
     rates = _over(sequences, step), _over(sequences * work.output_tokens, request)
     return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])
@@ -30,7 +50,11 @@ def seconds(planned: Planned, objective: Objective) -> float:
 
 def interval(planned: Planned, objective: Objective) -> Interval:
     """Return the seconds that the objective makes least, with their spread."""
-    of = planned.speed
+    return objective_of(planned.speed, objective)
+
+
+def objective_of(of: Speed, objective: Objective) -> Interval:
+    """Return the same of a speed."""
     return {"request": of.request, "latency": of.step, "ttft": of.ttft, "throughput": of.request}[objective]
 
 

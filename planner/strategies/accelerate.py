@@ -1,12 +1,13 @@
 """`accelerate`: Hugging Face Accelerate's `device_map=auto` (HELM-69): modules in order of use, the accelerator first;
 what is left stays in host memory, and hooks copy it there and back out module by module, nothing overlapping."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
@@ -19,6 +20,8 @@ from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
 
 SHARE = 0.9
@@ -28,7 +31,10 @@ keys, values and activations."""
 
 @dataclass(frozen=True, slots=True)
 class Accelerate:
-    """Greedy placement, copies from pageable memory just before use, freed after."""
+    """Greedy placement, copies from pageable memory just before use, freed after; `kept`: modules on the accelerator,
+    None: as many as it would put there."""
+
+    kept: int | None = None
 
     @property
     def name(self) -> str:
@@ -41,17 +47,22 @@ class Accelerate:
         return EAGER
 
     def settled(self, frame: Frame) -> Self:
-        """Return the same rules."""
-        return self
+        """Return the rules with the number of modules that it puts on the accelerator."""
+        check_separate(frame.roles, self.name)
+        return replace(self, kept=self.modules(frame))
+
+    def modules(self, frame: Frame) -> int:
+        """Return how many modules are on the accelerator."""
+        return modules_kept(frame) if self.kept is None else self.kept
 
     def placement(self, frame: Frame) -> Placement:
         """The device map. Raises UsageError on a machine without a separate accelerator."""
         check_separate(frame.roles, self.name)
-        return _placed(frame, modules_kept(frame))
+        return _placed(frame, self.modules(frame))
 
     def label(self, frame: Frame) -> str:
         """`accelerate cuda(12)<-host(26)`: modules on the accelerator, and those that come when they are used."""
-        kept, count = modules_kept(frame), len(_modules(frame))
+        kept, count = self.modules(frame), len(_modules(frame.model))
         here = f"{self.name} {frame.accelerator.kind}({kept})"
         return here if kept == count else f"{here}<-{frame.roles.host.kind}({count - kept})"
 
@@ -66,14 +77,14 @@ def modules_kept(frame: Frame) -> int:
 
     None where keys, values and activations lack room of their own."""
     most, memory = _most_kept(frame), frame.accelerator.memory
-    fitting = (kept for kept in range(most, 0, -1) if memory not in shortages(memory_use(_placed(frame, kept))))
+    fitting = (kept for kept in range(most, 0, -1) if memory not in shortages(memory_use(shaped(_placed(frame, kept)))))
     return next(fitting, 0)
 
 
 def _most_kept(frame: Frame) -> int:
     """How many the budget allows: each needs room for the largest module that is still to come, which might be
     streamed."""
-    sizes = [sum(tensor.size(frame.weights) for tensor in module) for module in _modules(frame)]
+    sizes = _module_sizes(frame.model, frame.weights)
     budget = SHARE * frame.roles.hardware.memory(frame.accelerator.memory).available
     for place, filled in enumerate(accumulate(sizes)):
         if filled + max(sizes[place + 1 :], default=0) > budget:
@@ -81,10 +92,16 @@ def _most_kept(frame: Frame) -> int:
     return len(sizes)
 
 
-def _modules(frame: Frame) -> tuple[tuple[Tensor, ...], ...]:
+@lru_cache(maxsize=64)
+def _module_sizes(model: Model, weights: StoredFormat) -> tuple[int, ...]:
+    """Return bytes by module."""
+    return tuple(sum(tensor.size(weights) for tensor in module) for module in _modules(model))
+
+
+@lru_cache(maxsize=64)
+def _modules(model: Model) -> tuple[tuple[Tensor, ...], ...]:
     """Return what is never divided: tables, blocks, final norm, head; a tied head goes with its table, and takes
     nothing."""
-    model = frame.model
     *norm, head = output_tensors(model)
     tables = [(table,) for table in embedding_tensors(model)]
     blocks = [block_tensors(model, layer) for layer in range(model.layers)]

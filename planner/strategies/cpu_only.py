@@ -24,7 +24,7 @@ def _decide(request: PlanRequest[CpuOnlyOptions]) -> Decision:
     decision = split.decide(alone)
     plan = decision.plan
     named = plan.model_copy(update={"strategy": plan.strategy.model_copy(update={"name": "cpu-only"})})
-    return replace(decision, plan=named)
+    return replace(decision, drafted=named)
 
 
 def _processors(hardware: Hardware) -> Hardware:

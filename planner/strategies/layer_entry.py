@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.model import shared_costs
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.options import option
@@ -16,6 +16,7 @@ from helmsman.planner.strategies.layer_windows import Window
 from helmsman.planner.strategies.paper import PrintedLayerSplit
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.page_cache import PAGE_STEP
+from helmsman.schemas.same import Same
 
 AUTO = "auto"
 """The value of `kv_window` for all that fit."""
@@ -51,7 +52,8 @@ def split_of(request: PlanRequest[LayerSplitOptions]) -> LayerSplit:
     )
     machine = driven(roles(request.hardware), request.model, request.workload, request.weights, request.kv)
     strategy = PrintedLayerSplit if options.paper else LayerSplit
-    return strategy(request.model, machine, request.workload, question, CostModel(machine.hardware, request.prices))
+    costs = shared_costs(Same(machine.hardware), request.prices)
+    return strategy(request.model, machine, request.workload, question, costs)
 
 
 def _window(request: PlanRequest[LayerSplitOptions], options: LayerSplitOptions) -> Window | None:

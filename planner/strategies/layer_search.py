@@ -5,8 +5,9 @@ other is priced or predicted to. Without windows of caches the closed form is th
 
 from dataclasses import replace
 
-from helmsman.planner.decision import Decision, RejectedCandidate, plan_document
+from helmsman.planner.decision import Decision, PlanDraft, RejectedCandidate, plan_document
 from helmsman.planner.memory.names import room_in_words
+from helmsman.planner.prediction.predict import PlacementFigures
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window
@@ -24,8 +25,8 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> D
         raise _infeasible(split, rejected)
     (best, seconds), *after = _settled(split, ranking)
     others = tuple((split.label(k), taken) for k, taken in after)
-    plan, count = build_plan(split, best, options), 1 + len(others) + len(rejected)
-    return Decision(plan, seconds, others, rejected, split.roles.unused, count)
+    count = 1 + len(others) + len(rejected)
+    return Decision(draft_of(split, best, options), seconds, others, rejected, split.roles.unused, count)
 
 
 def _settled(split: LayerSplit, ranking: Ranking[int]) -> list[tuple[int, float]]:
@@ -40,8 +41,17 @@ def _settled(split: LayerSplit, ranking: Ranking[int]) -> list[tuple[int, float]
 
 def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:
     """The Plan document of candidate `k`."""
+    drafted = draft_of(split, k, options)
+    return drafted if isinstance(drafted, Plan) else drafted.plan
+
+
+def draft_of(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan | PlanDraft:
+    """Return the plan of candidate `k`, or what it is made of."""
     strategy = Strategy(name="layer-split", options=options)
-    return plan_document(split.placement(k), split.label(k), strategy, split.predicted(k))
+    predicted = split.predicted(k)
+    if isinstance(predicted, PlacementFigures):
+        return PlanDraft(split.placement(k), split.label(k), strategy, predicted)
+    return plan_document(split.placement(k), split.label(k), strategy, predicted)
 
 
 def _paged(split: LayerSplit) -> str:

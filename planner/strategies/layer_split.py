@@ -9,18 +9,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
-from helmsman.lowering.graph import CACHED, Task, TaskGraph
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.placement import KnownPlan, Placement, known
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import KnownPlan, Placement, shaped
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
-from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory.cache_bytes import kv_block_bytes
 from helmsman.planner.memory.page_locking import page_locks, pinned_extra
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.prediction.predict import mean_step, pass_seconds, predict
+from helmsman.planner.prediction.pass_figures import LoweredPass
+from helmsman.planner.prediction.predict import PlacementFigures, mean_step, pass_seconds
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
@@ -32,7 +34,7 @@ from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Re
 from helmsman.schemas.workload import Workload
 from helmsman.timing.interference import streaming
 from helmsman.timing.makespan import works_makespan
-from helmsman.timing.works import apart
+from helmsman.timing.works import Works, alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,8 @@ class LayerSplit:
         right = f"{accelerator.kind}({units - k})"
         return right if k == 0 else f"cpu({k})->{right}"
 
-    def predicted(self, k: int) -> Predicted:
-        """The prediction document of candidate `k`; it is made once."""
+    def predicted(self, k: int) -> Predicted | PlacementFigures:
+        """The prediction of candidate `k`; it is made once."""
         if k not in self._predicted:
             self._predicted[k] = self._predict(k)
         return self._predicted[k]
@@ -139,8 +141,8 @@ class LayerSplit:
             self._placements[k] = place(self.model, self.roles, self.workload, self._chosen, k)
         return self._placements[k]
 
-    def _predict(self, k: int) -> Predicted:
-        return predict(self.placement(k), self.costs)
+    def _predict(self, k: int) -> Predicted | PlacementFigures:
+        return PlacementFigures(shaped(self.placement(k)), self.costs)
 
     def _has_window(self, k: int) -> bool:
         return has_window(self.model, self.roles, self.options, k)
@@ -172,8 +174,8 @@ class LayerSplit:
         if key not in self._priced:
             if k not in self._small:
                 model, options = self.model.model_copy(update={"layers": 1}), replace(self.options, window=None)
-                self._small[k] = known(place(model, self.roles, self.workload, options, k))
-            self._priced[key] = _sum_by_unit(lower(self._small[k], iteration), self.costs)
+                self._small[k] = shaped(place(model, self.roles, self.workload, options, k))
+            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self.costs)
         return self._priced[key]
 
     @cached_property
@@ -194,7 +196,7 @@ class LayerSplit:
         return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property
-    def _predicted(self) -> dict[int, Predicted]:
+    def _predicted(self) -> dict[int, Predicted | PlacementFigures]:
         return {}
 
     @cached_property
@@ -345,24 +347,28 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
     return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
 
 
-def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
+def _sum_by_unit(lowered: LoweredPass, costs: CostModel) -> _UnitCosts:
     totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
-    for task in graph.tasks:
-        if task.kind == "transfer" and task.payload not in CACHED:
-            unit = "crossing"
-        elif task.layer is not None:
-            unit = "block"
-        else:
-            unit = "embedding" if task.op == "embedding" else "output"
-        totals[unit] += costs.price(task).mid
-    return _UnitCosts(**totals, between=_seconds_between(graph, costs))
+    works = alike(lowered, work_of)
+    units, prices = [_unit(task) for task in works.kinds], [costs.price(task).mid for task in works.kinds]
+    for kind in works.order.kind:
+        totals[units[kind]] += prices[kind]
+    return _UnitCosts(**totals, between=_seconds_between(works, costs))
 
 
-def _seconds_between(graph: TaskGraph, costs: CostModel) -> float:
+def _unit(task: Task) -> str:
+    """Return the unit to whose seconds a task adds."""
+    if task.kind == "transfer" and task.payload not in CACHED:
+        return "crossing"
+    if task.layer is not None:
+        return "block"
+    return "embedding" if task.op == "embedding" else "output"
+
+
+def _seconds_between(works: Works, costs: CostModel) -> float:
     """Seconds between the tasks of a pass that follow one another, and before the first."""
     between = costs.between()
     if not between.known and not between.thread.known and costs.hardware.between_passes is None:
         return 0.0
-    works = apart(graph)
     waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
     return waits + between.begins(works)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import option
@@ -77,7 +77,7 @@ class LlamaCpp:
     def _crowded(self, frame: Frame, slots: int) -> bool:
         """Whether so many slots are too much for the accelerator's memory."""
         assert frame.roles.accelerator is not None
-        return frame.roles.accelerator.memory in shortages(memory_use(self._at(frame, slots)))
+        return frame.roles.accelerator.memory in shortages(memory_use(shaped(self._at(frame, slots))))
 
     def _at(self, frame: Frame, slots: int) -> Placement:
         return place(SlotSplit(frame, slots, self.overrides, self.op_offload))

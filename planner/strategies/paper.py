@@ -13,7 +13,8 @@ from helmsman.lowering.tensors import block_tensors, output_tensors
 from helmsman.planner.cost.device_rates import blended
 from helmsman.planner.cost.model import Bound, least_seconds
 from helmsman.planner.prediction.bound import lower_bound
-from helmsman.planner.prediction.predict import assemble, bottleneck, gap, mean_step, predict
+from helmsman.planner.prediction.phase_document import bottleneck, gap
+from helmsman.planner.prediction.predict import assemble, mean_step, predict
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError

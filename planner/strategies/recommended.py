@@ -189,7 +189,7 @@ def _at_same_prices(decision: "Decision", options: "CostOptions", objective: "Ob
     strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "operation_table": True}})
     plan = plan.model_copy(update={"strategy": strategy, "predicted": predict(plan, costs)})
     took = objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
-    return replace(decision, plan=plan, seconds=took, runner_ups=(), rejected=())
+    return replace(decision, drafted=plan, seconds=took, runner_ups=(), rejected=())
 
 
 def _decision(
@@ -224,7 +224,7 @@ def _decision(
     seen = {chosen.plan.label, *(label for label, _ in chosen.runner_ups)}
     more = [(other.decision.plan.label, other.seconds.mid) for other in others if other.decision.plan.label not in seen]
     runner_ups = tuple(sorted((*chosen.runner_ups, *more), key=lambda pair: pair[1]))
-    return replace(chosen, plan=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)
+    return replace(chosen, drafted=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)
 
 
 def _proof(objective: "Objective", plan: "Plan", searched: "Plan") -> "Certificate | None":

@@ -4,11 +4,12 @@ blocks' weights in host memory, where kernels read them over the link in every p
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, floor, isfinite
 from pathlib import Path
 from typing import Self
 
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
@@ -33,6 +34,7 @@ from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
+from helmsman.schemas.same import Same
 
 GIB = 2**30
 """What vLLM's `--cpu-offload-gb` counts in."""
@@ -111,13 +113,13 @@ class Vllm:
         return frame.accelerator.memory not in self._missing(frame, offload)
 
     def _missing(self, frame: Frame, offload: int) -> dict[str, int]:
-        return shortages(memory_use(replace(self, offload=offload).placement(frame)))
+        return shortages(memory_use(shaped(replace(self, offload=offload).placement(frame))))
 
     def _within(self, frame: Frame) -> Frame:
         """The question on a machine whose accelerator's memory has the share that vLLM uses."""
         memory = frame.roles.hardware.memory(frame.accelerator.memory)
         most = min(memory.available, floor(self.utilization * memory.capacity))
-        return replace(frame, roles=roles(_limited(frame.roles.hardware, memory.name, most, self.utilization)))
+        return replace(frame, roles=roles(_limited(Same(frame.roles.hardware), memory.name, most, self.utilization)))
 
 
 def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
@@ -160,7 +162,9 @@ def _block(model: Model) -> list[tuple[Tensor, ...]]:
     return block
 
 
-def _limited(hardware: Hardware, name: str, available: int, share: float) -> Hardware:
+@lru_cache(maxsize=64)
+def _limited(same: Same[Hardware], name: str, available: int, share: float) -> Hardware:
+    hardware = same.document
     memories = tuple(
         memory.model_copy(update={"available": available, "source": "vllm-utilization"})
         if memory.name == name

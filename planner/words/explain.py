@@ -14,7 +14,7 @@ from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.memory.alike_blocks import alike, counted_tensors
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
-from helmsman.planner.prediction.predict import gap
+from helmsman.planner.prediction.phase_document import gap
 from helmsman.planner.registry import known
 from helmsman.planner.words.plan_picture import INDENT, WIDTH, Paint, picture, plain
 from helmsman.planner.words.plan_words import binding, in_words

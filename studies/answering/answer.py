@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass
 
 from helmsman import library
-from helmsman.planner.decision import Decision
+from helmsman.planner.decision import Decision, PlanOutline
 from helmsman.planner.prediction.speed import speed
+from helmsman.planner.read_request import request_from
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Interval
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
 from helmsman.studies.answering.serving import Columns, served
@@ -31,10 +32,10 @@ class Answerer:
         """Return the row of a point. What does not fit or does not apply is a row that says why."""
         try:
             hardware = self.machines.machine(point)
-            plan = self._decision(point, hardware).plan
-            values = {"status": "fits", **_planned(plan)}
+            decision = self._decision(point, hardware)
+            values = {"status": "fits", **_planned(decision.outline)}
             if self.study.serving is not None:
-                values |= served(plan, self.study.serving, point)
+                values |= served(decision.plan, self.study.serving, point)
         except InfeasibleError as error:
             values = _refused("does-not-fit", error)
         except UsageError as error:
@@ -49,7 +50,8 @@ class Answerer:
         """Return the decision on a point's plan, whoever is served with it."""
         planned = point.planned
         if self.last is None or self.last[0] != planned:
-            self.last = planned, library.plan(_question(point, hardware))
+            request = request_from(_question(point, hardware), models=self.machines.model)
+            self.last = planned, library.plan(request)
         return self.last[1]
 
 
@@ -91,7 +93,7 @@ def question_columns(point: StudyPoint) -> Columns:
     }
 
 
-def _planned(plan: Plan) -> Columns:
+def _planned(plan: PlanOutline) -> Columns:
     """Return the columns that say what a plan is, how fast, and what it takes of memories."""
     of, certificate = speed(plan), plan.certificate
     hosts = {device.memory for device in plan.hardware.devices if device.kind == "cpu"}

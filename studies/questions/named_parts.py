@@ -11,6 +11,7 @@ from helmsman import __version__, library
 from helmsman.hwdb.edits import AS_IT_IS, edited
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import ComposedMachine
 from helmsman.schemas.read import digest, read_bytes
 from helmsman.schemas.study import Study, StudyServing
@@ -23,9 +24,10 @@ _MOST_BYTES = 2**33
 
 @dataclass(frozen=True)
 class Machines:
-    """Reads machines and makes changed ones, each once."""
+    """Reads machines, and the models for them, and makes changed machines, each once."""
 
     kept: dict[tuple[Machine, str], Hardware | UsageError] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plain: Iterable[tuple[Machine, Hardware]]) -> "Machines":
@@ -41,6 +43,12 @@ class Machines:
         if isinstance(hardware, UsageError):
             raise hardware
         return hardware
+
+    def model(self, name: str) -> Model:
+        """Return a model. Raises UsageError and BadInputError for one that there is not."""
+        if name not in self.models:
+            self.models[name] = library.load_model(name)
+        return self.models[name]
 
     def plain(self, machine: Machine) -> Hardware:
         """Return a machine as it is. Raises UsageError and BadInputError for one that there is not."""

@@ -2,7 +2,7 @@
 
 from plans import make_hardware
 
-from helmsman.planner.prediction.predict import bottleneck
+from helmsman.planner.prediction.phase_document import bottleneck
 from helmsman.schemas.plan import Interval, Term
 
 

@@ -105,7 +105,7 @@ def test_without_a_proof_the_bound_is_of_the_objective_that_was_asked(strategy, 
     bound = turns * (told.prefill.lower_bound + work.decode_steps * told.decode.lower_bound)
     bound = {"latency": told.decode.lower_bound, "ttft": told.prefill.lower_bound}.get(objective, bound)
     assert 0.0 < bound <= seconds(decision, objective)
-    line = " ".join(explain(replace(decision, plan=plan)).partition("lower bound  ")[2].split())
+    line = " ".join(explain(replace(decision, drafted=plan)).partition("lower bound  ")[2].split())
     assert line.startswith(f"{format_seconds(bound)} {OF[objective]}")
     assert f"; the plan is {seconds(decision, objective) / bound - 1:.0%} above it" in line
     assert (f" in {turns} turns" in line) == (turns > 1 and objective in ("request", "throughput"))

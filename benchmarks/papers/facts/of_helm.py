@@ -292,9 +292,9 @@ def _without_kernel() -> dict[str, Answer]:
     best, seconds = ranked[0][0], ranked[0][1].value
     with_kernel = _latency(("4060", EXAMPLE))
     assert with_kernel is not None
-    stage = sum(term.seconds.mid for term in split.predicted(best).decode.terms if term.resource == "cpu")
+    stage = sum(term.seconds.mid for term in split.predicted(best).decode.document.terms if term.resource == "cpu")
     there = helm.split("4060", EXAMPLE)
-    own = sum(term.seconds.mid for term in there.predicted(best).decode.terms if term.resource == "cpu")
+    own = sum(term.seconds.mid for term in there.predicted(best).decode.document.terms if term.resource == "cpu")
     return {
         "HELM-F053": Answer(stage, doubt="E-HELM-24"),
         "HELM-F054": Answer(own / MS),

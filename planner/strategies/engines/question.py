@@ -1,17 +1,17 @@
 """An engine's plan for a question, or what would have to change for it to fit."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from helmsman.lowering.lower import lower_tasks
-from helmsman.lowering.placement import Placement
-from helmsman.planner.cost.model import CostOptions
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import Placement, shaped
+from helmsman.planner.cost.model import CostOptions, work_of
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
-from helmsman.planner.prediction.launches import launched
+from helmsman.planner.prediction.launches import launched, on_device
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.software import Software, looped, native
@@ -21,7 +21,9 @@ from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
+from helmsman.schemas.same import Same
 from helmsman.schemas.workload import Workload
+from helmsman.timing.works import alike
 
 
 class EngineRules(Protocol):
@@ -82,15 +84,15 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        return _on(self.requested, native(_with_free_memory(self.requested.roles.hardware)))
+        return _on(self.requested, _for_engines(Same(self.requested.roles.hardware)))
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""
         placed, device = self.settled.placement(bare), bare.accelerator.name
         costs = Question(bare, self.cost_options).costs(placed)
-        tasks = lower_tasks(placed, mean_step(placed.workload))
-        work = [(task, costs.price(task).mid) for task in tasks if task.resource == device]
-        driven = launched(bare.roles.hardware, device, dispatch, work)
+        works = alike(pass_of(shaped(placed), mean_step(placed.workload)), work_of)
+        work = on_device(works, device, costs)
+        driven = launched(bare.roles.hardware, device, dispatch, bare.model.layers, work)
         sources = {**driven.sources, dispatch.seconds.source: source}
         return _on(bare, driven.model_copy(update={"sources": sources}))
 
@@ -118,6 +120,12 @@ class EngineQuestion:
 
 def _on(frame: Frame, hardware: Hardware) -> Frame:
     return replace(frame, roles=roles(hardware))
+
+
+@lru_cache(maxsize=64)
+def _for_engines(same: Same[Hardware]) -> Hardware:
+    """Return a machine as engines find it: with the memory that is free, and the launch times of devices' classes."""
+    return native(_with_free_memory(same.document))
 
 
 def _with_free_memory(hardware: Hardware) -> Hardware:

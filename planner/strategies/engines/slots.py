@@ -8,11 +8,11 @@ from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.strategies.engines.overrides import FIELD, SIDES, Override, Side, side_of
-from helmsman.planner.strategies.engines.rules import home, stretches
+from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
+from helmsman.schemas.plan import ComputeRule, LayerRange, Residence
 
 OFFLOADED_TOKENS = 32
 """From so many tokens on, llama.cpp's GPU backends take products of weights in host memory (ggml's op offload)."""
@@ -55,6 +55,10 @@ class SlotSplit:
     def sides(self, tensor: Tensor) -> tuple[Side, ...]:
         """Where a block's tensor is in every block."""
         overrides, layers = self.overrides, range(self.frame.model.layers)
+        if not overrides:
+            host: tuple[Side, ...] = ("host",)
+            accelerator: tuple[Side, ...] = ("accelerator",)
+            return host * self.cut + accelerator * (layers.stop - self.cut)
         return tuple(side_of(overrides, tensor, layer) or self.base(layer) for layer in layers)
 
     def spans(self) -> Iterator[tuple[Side, LayerRange]]:
@@ -78,8 +82,7 @@ def place(split: SlotSplit) -> Placement:
         workload=frame.workload,
         residence=residence,
         kv=tuple(
-            KvRule(select=Select(layers=layers), memory=split.device(side).memory, format=frame.kv)
-            for side, layers in split.spans()
+            cached_in(split.device(side).memory, frame.kv, (span.start, span.stop)) for side, span in split.spans()
         ),
         compute=compute,
         activations=frame.roles.activations,
@@ -101,13 +104,12 @@ def _compute(split: SlotSplit) -> Iterator[ComputeRule]:
     yield from _offloaded(split)
     for tensor, layers, side in _moved(split):
         if tensor.name == f"{tensor.op}.weight":
-            chosen = None if layers is None else LayerRange(start=layers[0], stop=layers[1])
-            yield ComputeRule(select=Select(names=tensor.op, layers=chosen), device=split.device(side).name)
+            yield computed(split.device(side).name, tensor.op, layers)
     for names, side in _ends(split):
         if names != "positions":
-            yield ComputeRule(select=Select(names=names), device=split.device(side).name)
+            yield computed(split.device(side).name, names)
     for side, span in split.spans():
-        yield ComputeRule(select=Select(layers=span), device=split.device(side).name)
+        yield computed(split.device(side).name, layers=(span.start, span.stop))
 
 
 def _ends(split: SlotSplit) -> tuple[tuple[str, Side], ...]:
@@ -135,14 +137,12 @@ def _offloaded(split: SlotSplit) -> Iterator[ComputeRule]:
         return
     tokens: tuple[tuple[Literal["prefill", "decode"], int], ...]
     tokens = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
+    products = [tensor for tensor in block_tensors(split.frame.model, 0) if _multiplies(tensor)]
+    stays = [(tensor.op, tuple(stretches(side == "host" for side in split.sides(tensor)))) for tensor in products]
     for phase in (phase for phase, count in tokens if count >= OFFLOADED_TOKENS):
-        for tensor in block_tensors(split.frame.model, 0):
-            if tensor.op in LINEAR_OPS and tensor.name.endswith(".weight"):
-                yield from _taken(split, tensor, phase)
+        for op, spans in stays:
+            yield from (computed(split.frame.accelerator.name, op, span, phase) for span in spans)
 
 
-def _taken(split: SlotSplit, tensor: Tensor, phase: Literal["prefill", "decode"]) -> Iterator[ComputeRule]:
-    name = split.frame.accelerator.name
-    for start, stop in stretches(side == "host" for side in split.sides(tensor)):
-        select = Select(names=tensor.op, layers=LayerRange(start=start, stop=stop))
-        yield ComputeRule(select=select, device=name, phase=phase)
+def _multiplies(tensor: Tensor) -> bool:
+    return tensor.op in LINEAR_OPS and tensor.name.endswith(".weight")

@@ -9,7 +9,8 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed, batches_together
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.objective import weighted_seconds
-from helmsman.planner.prediction.predict import assemble, bottleneck, gap, mean_step, phase_seconds
+from helmsman.planner.prediction.phase_document import bottleneck, gap
+from helmsman.planner.prediction.predict import assemble, mean_step, phase_seconds
 from helmsman.planner.strategies.op_split.search import TIE, Split
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.scheduler.iteration import Iteration, Phase, prefill

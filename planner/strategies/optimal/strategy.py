@@ -47,7 +47,7 @@ class Optimal:
         others = [device.name for device in self.question.frame.roles.others]
         return replace(
             decision,
-            plan=decision.plan.model_copy(update={"certificate": self._certificate(best)}),
+            drafted=decision.plan.model_copy(update={"certificate": self._certificate(best)}),
             seconds=best.counted,
             runner_ups=tuple(self._runner_ups(best)),
             unused=tuple(name for name in decision.unused if name not in others),

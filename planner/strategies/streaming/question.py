@@ -3,22 +3,23 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from helmsman.lowering.placement import Placed, Placement, batches_together, known
+from helmsman.lowering.placement import Placed, Placement, batches_together, known, shaped
 from helmsman.planner.batches.largest import largest_batch
 from helmsman.planner.cost.footprint import at_footprint
-from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions, shared_costs
 from helmsman.planner.cost.table_prices import table_prices
-from helmsman.planner.decision import Decision, plan_document
+from helmsman.planner.decision import Decision, PlanDraft
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.prediction.predict import phase_seconds, predict
+from helmsman.planner.prediction.predict import PlacementFigures, phase_seconds
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
+from helmsman.schemas.same import Same
 
 Recorded = Mapping[str, str | int | float | bool]
 
@@ -37,7 +38,10 @@ class Question:
 
     def costs(self, placed: Placed) -> CostModel:
         """Prices of a candidate: of the operation table that fits it, and rooflines for the rest."""
-        return CostModel(at_footprint(placed), self.cost_options, table_prices(placed))
+        hardware, table = at_footprint(placed), table_prices(placed)
+        if table is None:
+            return shared_costs(Same(hardware), self.cost_options)
+        return CostModel(hardware, self.cost_options, table)
 
     def step_seconds(self, placed: Placement) -> float:
         """The expected seconds of a candidate's mean decode step."""
@@ -58,7 +62,7 @@ class Question:
 
     def lacks(self, placed: Placed) -> dict[str, int]:
         """Bytes that a candidate lacks, by memory."""
-        return shortages(memory_use(placed))
+        return shortages(memory_use(shaped(placed)))
 
     def of(self, batch: int | None = None, layers: int | None = None) -> "Question":
         """Return the same question for another batch, or a model of so many blocks."""
@@ -91,7 +95,7 @@ class Question:
         """The plan of `placed`."""
         costs = self.costs(placed)
         options = {**recorded, "operation_table": costs.table is not None}
-        predicted = predict(placed, costs)
-        plan = plan_document(placed, label, Strategy(name=name, options=options), predicted)
-        seconds = objective_seconds(predicted, placed.workload, batches_together(placed), self.objective).mid
-        return Decision(plan, seconds, (), (), self.frame.roles.unused, evaluated)
+        figures = PlacementFigures(shaped(placed), costs)
+        draft = PlanDraft(placed, label, Strategy(name=name, options=options), figures)
+        seconds = objective_seconds(figures, placed.workload, batches_together(placed), self.objective).mid
+        return Decision(draft, seconds, (), (), self.frame.roles.unused, evaluated)

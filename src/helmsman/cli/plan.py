@@ -180,7 +180,7 @@ def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
     disturbance = disturbance_of(decision.plan)
     if disturbance is None:
         return decision, ""
-    return replace(decision, plan=with_evidence(decision.plan, disturbance)), f"\n{disturbance_line(disturbance)}"
+    return replace(decision, drafted=with_evidence(decision.plan, disturbance)), f"\n{disturbance_line(disturbance)}"
 
 
 def _reasons(decision: "Decision") -> tuple[str, str]:

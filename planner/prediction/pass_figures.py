@@ -1,0 +1,100 @@
+"""The seconds of passes by the cost model, with the document that says where they come from, made when it is asked for.
+
+A search and a study look at seconds alone; terms, bounds and what binds are of the same works and prices."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from helmsman.hwdb.percentiles import ENDS, End
+from helmsman.lowering.graph import RepeatingGraph, TaskGraph
+from helmsman.lowering.pass_shape import SizedPass
+from helmsman.planner.cost.model import CostModel, Estimate, work_of
+from helmsman.planner.prediction.phase_document import added_document, phase_document
+from helmsman.schemas.plan import Interval, PhasePrediction
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.works import Works, alike
+
+LoweredPass = TaskGraph | RepeatingGraph | SizedPass
+"""The tasks of a pass, all or each kind once."""
+
+
+class PhaseFigures(Protocol):
+    """What is predicted of a phase."""
+
+    @property
+    def seconds(self) -> Interval:
+        """The seconds of all of its passes."""
+
+    @property
+    def document(self) -> PhasePrediction:
+        """All that a plan says of it."""
+
+
+@dataclass(frozen=True)
+class PassFigures:
+    """The figures of one pass."""
+
+    lowered: LoweredPass
+    costs: CostModel
+
+    @cached_property
+    def seconds(self) -> Interval:
+        """Return the seconds, all prices at one end together: what makes one product faster or slower than expected
+        makes all so."""
+        between = {end: self.costs.between(end).begins(self.works) for end in ENDS}
+        seconds = {end: works_seconds(self.works, self.costs, self.prices, end) + between[end] for end in ENDS}
+        ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
+        return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
+
+    @cached_property
+    def expected(self) -> float:
+        """Return the expected seconds alone."""
+        return works_seconds(self.works, self.costs, self.prices, "mid") + self.costs.between().begins(self.works)
+
+    @cached_property
+    def document(self) -> PhasePrediction:
+        """Return the prediction with the terms that the seconds are the sum of, and the gap to the lower bound."""
+        graph = self.lowered.graph if isinstance(self.lowered, SizedPass) else self.lowered
+        return phase_document(graph, self.works, self.prices, self.seconds, self.costs)
+
+    @cached_property
+    def works(self) -> Works:
+        """Return the kinds of work."""
+        return alike(self.lowered, work_of)
+
+    @cached_property
+    def prices(self) -> list[Estimate]:
+        """Return the price of one task of each."""
+        return [self.costs.price(task) for task in self.works.kinds]
+
+
+@dataclass(frozen=True)
+class PassesFigures:
+    """The figures of a prompt in several passes, each with how many it stands for; `context`: tokens of the prompt."""
+
+    passes: Sequence[tuple[PassFigures, float]]
+    context: int
+    costs: CostModel
+
+    @cached_property
+    def seconds(self) -> Interval:
+        """Return the seconds of passes one after the other; what makes one slower makes all slower."""
+
+        def total(values: Iterable[float]) -> float:
+            return sum(weight * value for value, (_, weight) in zip(values, self.passes, strict=True))
+
+        return Interval(**{end: total(getattr(one.seconds, end) for one, _ in self.passes) for end in ENDS})
+
+    @cached_property
+    def document(self) -> PhasePrediction:
+        """Return the prediction, with the terms of all passes."""
+        documents = [(one.document, weight) for one, weight in self.passes]
+        return added_document(documents, self.seconds, self.context, self.costs.hardware)
+
+
+def works_seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
+    """Return the seconds of works at one end of their prices."""
+    times = [getattr(price, end) for price in prices]
+    return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))
