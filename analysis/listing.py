@@ -6,7 +6,7 @@ from helmsman.analysis.comparison_table import cut
 from helmsman.hwdb.catalogue import read_catalogue
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
-from helmsman.lowering.tensors import parameters
+from helmsman.lowering.tensors import active_parameters, parameters
 from helmsman.planner.file_formats import MIX
 from helmsman.planner.registry import RECOMMENDED, method, names
 from helmsman.scheduler.policies import policy_names, policy_options
@@ -32,8 +32,10 @@ def listing(kind: Kind) -> Listing:
 def _models() -> Iterator[tuple[str, str]]:
     for name in catalogue_names():
         model = load_model(name)
-        size = size_of(parameters(model), "f16")
-        yield name, f"{model.layers} layers, {format_bytes(size)} in f16, context {model.max_context}"
+        count = parameters(model)
+        active = f" ({active_parameters(model) / count:.0%} active)" if model.routed else ""
+        size = format_bytes(size_of(count, "f16"))
+        yield name, f"{model.layers} layers, {size} in f16{active}, context {model.max_context}"
 
 
 def _machines() -> Iterator[tuple[str, str]]:

@@ -99,7 +99,7 @@ class Cell:
         parts = (int(part * weights) for part in (self.placement.accelerator, self.placement.host))
         accelerator, host = (part + ROOM if part else 1 for part in parts)
         if self.placement.deep:
-            token = 2 * self.model.layers * self.model.kv_heads * self.model.head_dim * 2
+            token = 2 * self.model.layers * self.model.dense.kv_width * 2
             accelerator, host = accelerator + WINDOW * token, host + (DEPTH + PAGE) * token
         return accelerator, host
 

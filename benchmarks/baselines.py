@@ -31,13 +31,13 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.measure import Measured, Request, measure, trace
 from helmsman.executor.system.machine import Machine
 from helmsman.planner.cost.plan_costs import cost_model
-from helmsman.planner.registry import OWN
+from helmsman.planner.registry import OF_DENSE
 from helmsman.schemas.check_report import CheckedTerm
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan
 
 QUESTIONS = (
-    *OWN,
+    *OF_DENSE,
     "flexgen --percent 0,60,40",
     "flexgen --percent 0,60,40 --compress weights",
     "weights-on-host --compress weights",

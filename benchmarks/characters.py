@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from helmsman.lowering.ops import Formats, operations
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import operations
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.model import Model
@@ -45,7 +46,7 @@ def characterise(
     """Yield every model with every batch and length it has positions for, weights and cache in `fmt`."""
     for model in models:
         for prompt, output in lengths:
-            if prompt + output <= model.longest_context:
+            if prompt + output <= model.max_context:
                 yield from (character(model, batch, prompt, output, fmt) for batch in batches)
 
 
@@ -54,6 +55,6 @@ def character(model: Model, batch: int, prompt: int, output: int, fmt: Format = 
     work = Workload(prompt_tokens=prompt, output_tokens=output, batch=batch, context=prompt + output)
     step = decode(work, output - 1)
     ops = operations(model, step, Formats(fmt, fmt, fmt))
-    cache = size_of(2 * batch * step.context * model.kv_width, fmt) * model.layers
+    cache = size_of(2 * batch * step.context * model.dense.kv_width, fmt) * model.layers
     weights = sum(op.weight_bytes for op in ops)
     return Character(model.name, batch, prompt, output, sum(op.flops for op in ops), weights, cache)

@@ -65,7 +65,7 @@ def layer_seconds(asked: OpSplit, layout: Layout, hardware: Hardware) -> float:
     """Simulated seconds per layer of `layout` on `hardware`."""
     ends = []
     for layers in LAYERS:
-        frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
+        frame = replace(asked.frame, model=asked.frame.model.with_layers(layers))
         graph = lower(place(frame, layout), mean_step(WORK))
         done = replay(graph, lambda task: asked.costs.price(task).mid, hardware, between=asked.costs.between())
         ends.append(done.makespan)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from benchmarks.baselines import Executed, arguments, executed_round, fitting, planned
 from benchmarks.machine import print_machine
 from helmsman.cli.isa import select_from_environment
-from helmsman.planner.registry import OWN
+from helmsman.planner.registry import OF_DENSE
 from helmsman.schemas.errors import HelmError
 
 OURS = "optimal"
@@ -66,7 +66,7 @@ def main() -> int:
     args = parser.parse_args()
     select_from_environment()
     print_machine()
-    rivals = sorted(_predicted([name for name in args.ask or OWN if name != OURS], args))
+    rivals = sorted(_predicted([name for name in args.ask or OF_DENSE if name != OURS], args))
     ours = next(fitting([OURS], args), None)
     theirs = next((each for _, name in rivals for each in fitting([name], args)), None)
     if ours is None or theirs is None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.model import Model
 
 Plant = Callable[[Any, Model], AbstractContextManager[None]]
 """Plants a fault in a loaded model, which is of the second."""
@@ -44,8 +45,9 @@ def wrong_base(theta: float) -> Plant:
     """Another base of rotary positions, without scaling."""
 
     def plant(oracle: Any, model: Model) -> AbstractContextManager[None]:
-        assert isinstance(model.position, Rope)
-        exponents = torch.arange(0, model.position.rotary_dim, 2) / model.position.rotary_dim
+        rope = model.dense.position
+        assert isinstance(rope, Rope)
+        exponents = torch.arange(0, rope.rotary_dim, 2) / rope.rotary_dim
         return replaced(oracle.model.rotary_emb, "inv_freq", 1.0 / theta**exponents)
 
     return plant
@@ -53,7 +55,7 @@ def wrong_base(theta: float) -> Plant:
 
 def swapped_heads(oracle: Any, model: Model) -> AbstractContextManager[None]:
     """Two KV heads exchanged in one block's keys and values."""
-    attention, dim = attention_of(oracle, model), model.head_dim
+    attention, dim = attention_of(oracle, model), model.dense.head_dim
     return _changed_weights(
         [attention.k_proj, attention.v_proj],
         lambda weight: torch.cat([weight[dim : 2 * dim], weight[:dim], weight[2 * dim :]]),

@@ -31,7 +31,7 @@ from helmsman.executor.measuring.host_facts import facts_here
 from helmsman.executor.system.machine import Machine
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.prediction.objective import objective_seconds
-from helmsman.planner.registry import OWN, RECOMMENDED
+from helmsman.planner.registry import OF_DENSE, RECOMMENDED
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import HelmError
 
@@ -107,7 +107,7 @@ def plans_of(number: int) -> list[Result]:
     with TemporaryDirectory() as folder:
         question = drawn(random.Random(f"{SEED} {number}"), Path(folder))
         results_of = partial(_planned, number, shlex.split(question.line("", "")), Path(folder))
-        return [result for strategy in (RECOMMENDED, *OWN) for result in results_of(strategy)]
+        return [result for strategy in (RECOMMENDED, *OF_DENSE) for result in results_of(strategy)]
 
 
 def _planned(number: int, words: list[str], folder: Path, strategy: str) -> Iterator[Result]:

@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import QUANTISED, ROTATION, Bench, Weights, fill, open_bench, timed
 from benchmarks.machine import print_machine
+from benchmarks.mixer_kernels import experts, recurrent
 from benchmarks.prompt_kernels import products, prompts, units
 from benchmarks.rows import show
 from helmsman.executor import _kernels as kernels
@@ -243,6 +244,8 @@ SERIES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "prompts": prompts,
     "units": units,
     "expansion": expansion,
+    "experts": experts,
+    "recurrent": recurrent,
 }
 
 

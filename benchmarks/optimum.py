@@ -25,9 +25,10 @@ from itertools import count
 from multiprocessing import Pool
 from typing import Any
 
+from benchmarks.dense_models import dense_names
 from benchmarks.machine import print_machine
 from helmsman.hwdb.load_hardware import load_hardware, system_names
-from helmsman.hwdb.load_model import catalogue_names, load_model
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.cost.footprint import at_footprint
@@ -36,7 +37,7 @@ from helmsman.planner.cost.table_prices import table_prices
 from helmsman.planner.decide import decide
 from helmsman.planner.options import offered
 from helmsman.planner.prediction.predict import mean_step
-from helmsman.planner.registry import OWN, method
+from helmsman.planner.registry import OF_DENSE, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.scheduler.iteration import Iteration, prefill
@@ -48,7 +49,7 @@ from helmsman.simulator.replay import replay
 from helmsman.timing.works import apart
 
 OURS = "optimal"
-RIVALS: dict[str, tuple[str, dict[str, object]]] = {name: (name, {}) for name in OWN if name != OURS} | {
+RIVALS: dict[str, tuple[str, dict[str, object]]] = {name: (name, {}) for name in OF_DENSE if name != OURS} | {
     "op-split --fused-attention": ("op-split", {"fused_attention": True}),
     "flexgen --cpu-compute": ("flexgen", {"cpu_compute": True}),
 }
@@ -195,8 +196,8 @@ def found(seed: int, few: bool, number: int) -> Case:
 
 def drawn(chosen: random.Random, few: bool = False) -> Question:
     """A question about a prompt and an output that the model has room for; `few` outputs, so that prompts count."""
-    model, machine = chosen.choice(catalogue_names()), chosen.choice(system_names())
-    longest = load_model(model).longest_context
+    model, machine = chosen.choice(dense_names()), chosen.choice(system_names())
+    longest = load_model(model).max_context
     prompt, output = chosen.choice(PROMPTS), chosen.choice(FEW if few else OUTPUTS)
     batch, objective = chosen.choice(BATCHES), chosen.choice(PROMPT_OBJECTIVES if few else OBJECTIVES)
     return Question(model, machine, min(prompt, longest - output), output, batch, objective)

@@ -9,9 +9,10 @@ from functools import cache
 from math import inf
 from pathlib import Path
 
+from benchmarks.dense_models import dense_names
 from helmsman.executor.checkpoint.gguf_write import write_outline
 from helmsman.hwdb.load_hardware import load_hardware, system_names
-from helmsman.hwdb.load_model import catalogue_names, load_model
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import cache_misfit, weights_misfit
 from helmsman.planner.machine import roles
@@ -90,7 +91,7 @@ def drawn(chance: random.Random, folder: Path, largest: float = inf, records: Se
         if cache_misfit(model, kv) is not None:
             continue
         output = chance.choice(OUTPUTS)
-        prompt = min(chance.choice(PROMPTS), model.longest_context - output)
+        prompt = min(chance.choice(PROMPTS), model.max_context - output)
         (batches, batch), objective = chance.choice(SHAPES), chance.choice(OBJECTIVES)
         machine, traits, sizes = _machine(chance, records)
         work = f"--prompt-tokens {prompt} --output-tokens {output} --batch {batch}"
@@ -137,7 +138,7 @@ def _machine(chance: random.Random, records: Sequence[Path]) -> tuple[str, set[s
 
 @cache
 def _models(largest: float) -> tuple[str, ...]:
-    return tuple(name for name in catalogue_names() if parameters(load_model(name)) <= largest)
+    return tuple(name for name in dense_names() if parameters(load_model(name)) <= largest)
 
 
 def _outline(folder: Path, name: str) -> Path | None:

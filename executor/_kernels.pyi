@@ -137,6 +137,151 @@ def linear(
     half a 32767th (int16) or half a 127th (int8) of the largest magnitude of its 32 columns; a NaN or infinity in
     x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
 
+ActivationName = Literal["silu", "relu", "gelu", "gelu_tanh", "relu2", "swiglu_oai"]
+"""What is between the matrices of a network; swiglu_oai: gate * sigmoid(1.702 gate) * (up + 1)."""
+
+GateName = Literal["none", "sigmoid", "silu"]
+"""By what a gate multiplies: nothing, 1 / (1 + exp(-z)), or z / (1 + exp(-z))."""
+
+def route(
+    pool: Pool,
+    logits: SupportsBuffer,
+    ids: SupportsBuffer,
+    weights: SupportsBuffer,
+    rows: int,
+    experts: int,
+    chosen: int,
+    score: Literal["softmax", "sigmoid", "sqrt-softplus", "none"] = "softmax",
+    weighted: Literal["scores", "softmax-of-chosen"] = "scores",
+    correction: SupportsBuffer | None = None,
+    groups: int = 0,
+    kept: int = 0,
+    best_two: bool = True,
+    normalised: bool = True,
+    eps: float = 0.0,
+    scaling: float = 1.0,
+    expert_scale: SupportsBuffer | None = None,
+) -> None:
+    """Choose of every row of f32 logits (rows, experts) `chosen` experts: ids (int32), ascending, and f32 weights.
+
+    Scores + `correction` (experts,) are compared, of which the lower index wins between equals; with `groups`, only
+    experts of the `kept` best groups. Weights are scores, or the softmax of the chosen logits, divided by their sum +
+    `eps` where `normalised`, times `scaling`, times `expert_scale` (experts,). A row with NaN or infinity has weights
+    of NaN. Raises ValueError where so many cannot be chosen."""
+
+def experts(
+    pool: Pool,
+    gate: Sequence[Buffer | None],
+    up: Sequence[Buffer | None],
+    down: Sequence[Buffer | None],
+    fmt: StoredFormat,
+    down_fmt: StoredFormat,
+    hidden: int,
+    width: int,
+    ids: SupportsBuffer,
+    weights: SupportsBuffer,
+    x: SupportsBuffer,
+    y: SupportsBuffer,
+    tokens: int,
+    chosen: int,
+    activation: ActivationName = "silu",
+    limit: float = ...,
+    biases: Sequence[SupportsBuffer | None] = ...,
+    input_scaled: bool = False,
+    activations: Precision = "int16",
+    accumulate: bool = False,
+    passes: int = 1,
+) -> list[float]:
+    """Compute f32 y[tokens][hidden] = (or +=) the sum of every token's experts, down(activation(gate x, up x)).
+
+    `gate` (empty: not gated), `up` (width, hidden) and `down` (hidden, width): packed matrices of every expert, None
+    where no row chooses it. `ids` (int32) and `weights`: [passes][tokens][chosen]; ids of a row ascend, a negative one
+    is left out. `limit`: to what gate (above only) and up are cut. `biases`: of gate, up and down, (experts, rows)
+    each. `input_scaled`: weights multiply inputs instead of outcomes. Returns the seconds of each pass."""
+
+def activate_within(
+    activation: ActivationName, limit: float, gate: SupportsBuffer | None, up: SupportsBuffer, n: int
+) -> None:
+    """up[n] = activation(gate[n]) * up[n], or activation(up[n]), of gate cut to at most `limit` and up to +-limit."""
+
+def gate(kind: GateName, x: SupportsBuffer, z: SupportsBuffer, rows: int, width: int, by_row: bool = False) -> None:
+    """Multiply f32 x (rows, width) by the gate of z: of the same shape, or one number per row."""
+
+def multiply(x: SupportsBuffer, factors: SupportsBuffer, n: int) -> None:
+    """Multiply f32 x by as many factors."""
+
+def gated_norm(
+    x: SupportsBuffer,
+    z: SupportsBuffer | None,
+    weight: SupportsBuffer | None,
+    out: SupportsBuffer,
+    groups: int,
+    width: int,
+    eps: float,
+    kind: GateName = "none",
+    gate_first: bool = False,
+    own_weights: bool = False,
+) -> None:
+    """Write rows (groups, width) over the root of their mean square + eps, times `weight` and the gate of z.
+
+    `gate_first`: what is gated is normed. `weight`: (width,) of every row, or (groups, width) where `own_weights`;
+    None: ones. out may be x."""
+
+def convolve(
+    pool: Pool,
+    x: SupportsBuffer,
+    weight: SupportsBuffer,
+    bias: SupportsBuffer | None,
+    state: SupportsBuffer,
+    tokens: int,
+    channels: int,
+    taps: int,
+    silu: bool,
+) -> None:
+    """Convolve f32 x (tokens, channels) of one sequence over time in place, each channel for itself.
+
+    `weight`: (taps, channels), the token itself last; 2 to 4 taps. `state`: (taps - 1, channels), the inputs before,
+    replaced by the last ones."""
+
+def decays(
+    raw: SupportsBuffer,
+    bias: SupportsBuffer,
+    a_log: SupportsBuffer,
+    dt: SupportsBuffer | None,
+    decay: SupportsBuffer,
+    heads: int,
+    per: int = 1,
+    longest: float = ...,
+) -> None:
+    """dt (heads, per) = softplus(raw + bias), at most `longest`, and decay = -exp(a_log[head]) * dt."""
+
+def recur(
+    pool: Pool,
+    q: SupportsBuffer,
+    k: SupportsBuffer,
+    v: SupportsBuffer,
+    decay: SupportsBuffer,
+    rate: SupportsBuffer,
+    skip: SupportsBuffer | None,
+    state: SupportsBuffer,
+    out: SupportsBuffer,
+    shape: Sequence[int],
+    sequences: int,
+    tokens: int,
+    per_dimension: bool = False,
+    corrects: bool = True,
+    normalised: bool = True,
+    query_scale: float = 1.0,
+) -> None:
+    """Run linear recurrences of value heads: a gated delta rule, or, where it does not correct, a state space.
+
+    S = exp(decay) S; S += k (rate (v - S^T k))^T, without the product where it does not correct; then out =
+    S^T (query_scale q) + skip v. `shape`: key heads, value heads, key dimensions, value dimensions; every key head
+    serves as many value heads. All f32: q and k (sequences, tokens, key heads, key dimensions), v and out (.., value
+    heads, value dimensions), decay (.., value heads), `per_dimension` (.., value heads, key dimensions), rate (..,
+    value heads), skip (value heads,), state (sequences, value heads, key dimensions, value dimensions). `normalised`: q
+    and k are divided by the root of the sum of their squares + 1e-6. More than 8 tokens pass in chunks of 64."""
+
 InputKind = Literal["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"]
 """What a product multiplies: f32 numbers, the same in blocks as tiles take them, these rounded to bf16, 16-bit numbers,
 those of no more than 8 bits, 8-bit numbers four by four, or bf16 numbers two by two."""

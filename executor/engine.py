@@ -15,10 +15,11 @@ from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.homes.storage import Storage, open_storage
 from helmsman.executor.passes.generation import Choose, Generation, OnToken, Progress, Tokens
+from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.passes.pass_times import PassTimes
 from helmsman.executor.passes.phase_pass import page_links, passes_of
 from helmsman.executor.passes.phase_program import PhaseProgram
-from helmsman.executor.passes.plan_check import check_executed, check_native, check_passes
+from helmsman.executor.passes.plan_check import check_executed, check_passes
 from helmsman.executor.programs.growing_cache import GrowingCaches, check_grows, rounded, with_context
 from helmsman.executor.programs.loading import LoadedPlan, open_store, prepare
 from helmsman.executor.programs.program import Lanes
@@ -62,8 +63,8 @@ class Engine:
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
         caches grow as tokens come (`executor.programs.growing_cache`), instead of being allocated in full. Raises
-        HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
-        plan of a kind that is not executed, no place for its files)."""
+        HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint, a model that
+        kernels do not compute), UsageError (a plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)
         check_executed(plan)
         check_context(plan)

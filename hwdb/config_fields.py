@@ -1,7 +1,7 @@
 """Reading one field of a `config.json`: type and range checked, every failure names file, field, value and remedy."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
@@ -14,15 +14,37 @@ MAX_DIMENSION = 2**24
 class Fields:
     """A JSON object of a config; `null` counts as absent, as in Hugging Face's config classes.
 
-    `within` prefixes field names in errors (`rope_scaling.`)."""
+    `within` prefixes field names in errors (`rope_scaling.`). `read`: keys whose values were read, which tells those
+    that nobody looked at; `objects`: the JSON objects within that were opened."""
 
     content: Mapping[str, Any]
     file: str
     within: str = ""
+    read: set[str] = field(default_factory=set, compare=False, repr=False)
+    objects: dict[str, "Fields"] = field(default_factory=dict, compare=False, repr=False)
 
     def has(self, key: str) -> bool:
         """Whether `key` is there and not null."""
         return self.content.get(key) is not None
+
+    def withholds(self, key: str) -> bool:
+        """Whether the config says under `_unknown` that no source states `key`, so that a stand-in may be used."""
+        unknown = self.content.get("_unknown")
+        return isinstance(unknown, list) and key in unknown and not self.has(key)
+
+    def unread(self) -> Iterator[tuple["Fields", str]]:
+        """Return keys with values that nobody read, here and in objects that were opened; those of ours (`_`) not."""
+        for key, value in self.content.items():
+            if key in self.objects:
+                yield from self.objects[key].unread()
+            elif value is not None and key not in self.read and not key.startswith("_"):
+                yield self, key
+
+    def settle(self) -> None:
+        """Count all keys as read, here and in objects that were opened."""
+        self.read.update(self.content)
+        for inner in self.objects.values():
+            inner.settle()
 
     def integer(self, key: str, default: int | None = None, low: int = 1, high: int = MAX_DIMENSION) -> int:
         """Return a whole number in [low, high]; required unless there is a default. Raises BadInputError."""
@@ -41,6 +63,10 @@ class Fields:
         if not 0 < value <= high:
             raise self.wrong(key, f"must be above 0 and at most {high:g}", "correct the value")
         return float(value)
+
+    def optional_real(self, key: str) -> float | None:
+        """Return a number as `real` does, None where it is absent. Raises BadInputError."""
+        return self.real(key) if self.has(key) else None
 
     def flag(self, key: str, default: bool) -> bool:
         """True or false. Raises BadInputError."""
@@ -65,10 +91,22 @@ class Fields:
             raise self.wrong(key, f"{length} numbers are expected, not {len(value)}", "correct the list")
         return tuple(float(item) for item in value)
 
+    def numbers(self, key: str, high: int, count: int | None = None) -> tuple[int, ...]:
+        """Return a list of whole numbers in [0, high], `count` of them unless that is None; empty when absent.
+
+        Raises BadInputError."""
+        value = self._value(key, [])
+        whole = isinstance(value, list) and all(type(item) is int and 0 <= item <= high for item in value)
+        if not whole:
+            raise self.wrong(key, f"a list of whole numbers from 0 to {high} is expected", "correct the list")
+        if count is not None and len(value) not in (0, count):
+            raise self.wrong(key, f"{count} numbers are expected, not {len(value)}", "correct the list")
+        return tuple(value)
+
     def integers(self, key: str) -> tuple[int, ...]:
         """Return one non-negative whole number or a list of them; empty when absent. Raises BadInputError."""
-        value = self.content.get(key)
-        items = value if isinstance(value, list) else [] if value is None else [value]
+        value = self._value(key, [])
+        items = value if isinstance(value, list) else [value]
         for item in items:
             if isinstance(item, bool) or not isinstance(item, int) or not 0 <= item < MAX_DIMENSION:
                 raise self.wrong(key, "token ids are expected", "write a whole number or a list of them")
@@ -78,9 +116,7 @@ class Fields:
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of strings; empty when absent. Raises BadInputError."""
-        value = self.content.get(key)
-        if value is None:
-            return ()
+        value = self._value(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(key, "a list of texts is expected", "correct the list")
         return tuple(value)
@@ -90,7 +126,9 @@ class Fields:
         value = self._value(key, None)
         if not isinstance(value, Mapping):
             raise self.wrong(key, "a JSON object is expected", "correct the value")
-        return Fields(value, self.file, f"{self.within}{key}.")
+        if key not in self.objects:
+            self.objects[key] = Fields(value, self.file, f"{self.within}{key}.")
+        return self.objects[key]
 
     def wrong(self, key: str, message: str, remedy: str) -> BadInputError:
         """Return the error that says what is wrong with `key`."""
@@ -99,6 +137,7 @@ class Fields:
         )
 
     def _value(self, key: str, default: Any) -> Any:
+        self.read.add(key)
         value = self.content.get(key)
         if value is not None:
             return value

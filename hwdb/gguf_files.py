@@ -104,7 +104,7 @@ def model_of(parts: Sequence[GgufFile]) -> Model:
         place = part.header.tensors[name]
         return part.bytes.read(place.start, place.end, name)
 
-    return model_from_gguf(joined([part.header for part in parts]), content, parts[0].path.stem)
+    return model_from_gguf(joined([part.header for part in parts]), content, parts[0].path.stem, parts[0].data)
 
 
 def joined(headers: list[Header]) -> Header:

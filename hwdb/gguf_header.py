@@ -55,6 +55,11 @@ class TensorPlace:
     start: int
     end: int
 
+    @property
+    def elements(self) -> int:
+        """Return the number of its values."""
+        return prod(self.shape)
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -228,7 +233,7 @@ def _placed(
     base = -(-cursor.at // alignment) * alignment
     tensors = {}
     for name, (info, shape, offset) in infos.items():
-        start, end = base + offset, base + offset + info.size(prod(shape))
+        start, end = base + offset, base + offset + info.size(prod(shape), prod(shape[:-1]))
         if offset % alignment:
             raise cursor.wrong(name, f"its data is not aligned to {alignment} bytes", offset)
         if end > cursor.size:

@@ -1,26 +1,27 @@
 """Rotary positions from a GGUF file: its metadata, and the factors per frequency that it keeps as tensors."""
 
 import struct
-from collections.abc import Callable
-from math import isclose, log, pi, sqrt
+from math import ceil, isclose, log, pi, sqrt
 
 from helmsman.hwdb.config_fields import Fields
+from helmsman.hwdb.gguf_configs.facts import Content
 from helmsman.hwdb.gguf_header import Header, shortest
+from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.dense_model import Family
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Rope
 
-_FACTORS = "rope_freqs.weight"
-_LONG = "rope_factors_long.weight"
-_SHORT = "rope_factors_short.weight"
-ROPE_TENSORS = (_FACTORS, _LONG, _SHORT)
+FACTORS = "rope_freqs.weight"
+LONG = "rope_factors_long.weight"
+SHORT = "rope_factors_short.weight"
+"""The tensors of factors per frequency: Llama 3's, and Phi's for long and for short contexts."""
+
+ROPE_TENSORS = (FACTORS, LONG, SHORT)
 _MAX_CONTEXT = 2**28
 _DEFAULT_THETA = 10000.0
 _LOW = 1.0
 _HIGH = 4.0  # the frequency factors of every Llama 3 that was published
 _F32_TOLERANCE = 1e-5
-
-Content = Callable[[str], bytes]
-"""The bytes of a tensor, by name."""
+_LLAMA4_CONTEXT = 8192
 
 Scaling = LinearScaling | Llama3Scaling | LongRope
 
@@ -39,10 +40,10 @@ def gguf_rope(
 def _scaling(
     header: Header, content: Content, fields: Fields, theta: float, dim: int, max_context: int
 ) -> Scaling | None:
-    if _FACTORS in header.tensors:
-        return _llama3(header, _values(header, content, _FACTORS, dim // 2), theta, dim)
-    if _LONG in header.tensors or _SHORT in header.tensors:
-        long, short = (_values(header, content, name, dim // 2) for name in (_LONG, _SHORT))
+    if FACTORS in header.tensors:
+        return llama3_parameters(header, small_tensor(header, content, FACTORS, dim // 2), theta, dim)
+    if LONG in header.tensors or SHORT in header.tensors:
+        long, short = (small_tensor(header, content, name, dim // 2) for name in (LONG, SHORT))
         return _longrope(fields, long, short, max_context)
     kind = fields.text("rope.scaling.type", "none")
     if kind == "linear":
@@ -68,7 +69,7 @@ def longrope_magnitude(scaling: LongRope, max_context: int) -> float:
     return sqrt(1 + log(max_context / original) / log(original)) if max_context > original > 1 else 1.0
 
 
-def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:
+def llama3_parameters(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:
     """Return the parameters whose factors per frequency these are: converters keep the factors alone.
 
     The largest is the scaling's own. One between it and 1 tells the original context, given the bounds that every
@@ -89,7 +90,24 @@ def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) 
         if all(isclose(a, b, rel_tol=_F32_TOLERANCE) for a, b in zip(factors, expected, strict=True)):
             return scaling
     message, remedy = "not covered: factors that are not Llama 3's", "choose another model"
-    raise BadInputError(message, file=header.file, field=_FACTORS, remedy=remedy)
+    raise BadInputError(message, file=header.file, field=FACTORS, remedy=remedy)
+
+
+def stepped_parameters(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:
+    """Return the parameters of factors that are 1 up to a frequency and the scaling's own beyond it, as Llama 4's are.
+
+    They leave the original context open between two neighbouring frequencies: 8192 tokens where that lies between.
+    Raises BadInputError for other factors."""
+    factor = max(factors)
+    if factor == 1.0:
+        return None
+    plain = sum(value == 1.0 for value in factors)
+    if factors != (1.0,) * plain + (factor,) * (len(factors) - plain):
+        message, remedy = "not covered: factors that are not Llama 4's", "choose another model"
+        raise BadInputError(message, file=header.file, field=FACTORS, remedy=remedy)
+    longest, shortest_beyond = (2 * pi * theta ** (2 * place / dim) for place in (plain - 1, plain))
+    context = _LLAMA4_CONTEXT if longest <= _LLAMA4_CONTEXT < shortest_beyond else max(ceil(longest), 1)
+    return Llama3Scaling(factor=factor, low_freq_factor=1.0, high_freq_factor=1.0, original_context=context)
 
 
 def llama3_factors(scaling: Llama3Scaling, theta: float, dim: int) -> tuple[float, ...]:
@@ -98,19 +116,19 @@ def llama3_factors(scaling: Llama3Scaling, theta: float, dim: int) -> tuple[floa
     result = []
     for place in range(0, dim, 2):
         turns = scaling.original_context * theta ** -(place / dim) / (2 * pi)
-        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        kept = min(max((turns - low) / (high - low), 0.0), 1.0) if high > low else float(turns >= low)
         result.append(1 / ((1 - kept) / scaling.factor + kept))
     return tuple(result)
 
 
-def _values(header: Header, content: Content, name: str, count: int) -> tuple[float, ...]:
-    """Return the numbers of a small f32 tensor."""
+def small_tensor(header: Header, content: Content, name: str, count: int, most: float = 1e24) -> tuple[float, ...]:
+    """Return the positive numbers, below `most`, of a small f32 tensor. Raises BadInputError."""
     place = header.tensors.get(name)
     if place is None or place.type.name != "f32" or place.shape != (count,):
         actual = None if place is None else f"{place.type.name} {list(place.shape)}"
         message, remedy = f"{count} values in f32 are expected", "choose another model"
         raise BadInputError(message, file=header.file, field=name, value=actual, remedy=remedy)
     values = tuple(map(shortest, struct.unpack(f"<{count}f", content(name))))
-    if not all(0 < value < 1e24 for value in values):
+    if not all(0 < value < most for value in values):
         raise BadInputError("positive factors are expected", file=header.file, field=name, remedy="choose another file")
     return values

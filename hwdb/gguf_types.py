@@ -7,20 +7,22 @@ from helmsman.schemas.formats import BLOCKS, FORMATS
 
 @dataclass(frozen=True, slots=True)
 class BlockType:
-    """`values` of a row are stored together in `bytes`; `name` as Helm's formats are called."""
+    """`values` of a row are stored together in `bytes`; `name` as Helm's formats are called; `row`: bytes of a scale
+    before every row."""
 
     name: str
     values: int
     bytes: int
+    row: int = 0
 
-    def size(self, elements: int) -> int:
-        """Return bytes of `elements` values, which are whole blocks."""
-        return elements // self.values * self.bytes
+    def size(self, elements: int, rows: int = 1) -> int:
+        """Return bytes of `elements` values, which are whole blocks, in so many rows."""
+        return elements // self.values * self.bytes + rows * self.row
 
 
 BLOCK_TYPES: dict[int, BlockType] = {
-    number: BlockType(name, values, size)
-    for number, name, values, size in (
+    number: BlockType(name, values, size, *row)
+    for number, name, values, size, *row in (
         (0, "f32", 1, 4),
         (1, "f16", 1, 2),
         (2, "q4_0", 32, 18),
@@ -54,9 +56,27 @@ BLOCK_TYPES: dict[int, BlockType] = {
         (35, "tq2_0", 256, 66),
         (39, "mxfp4", 32, 17),
         (40, "nvfp4", 64, 36),
+        (41, "q1_0", 128, 18),
+        (133, "q6_0", 32, 26),
+        (137, "iq2_k", 256, 76),
+        (138, "iq3_k", 256, 110),
+        (139, "iq4_k", 256, 144),
+        (140, "iq5_k", 256, 176),
+        (141, "iq6_k", 256, 212),
+        (144, "iq4_ks", 256, 136, 4),
+        (145, "iq2_ks", 256, 70, 2),
+        (146, "iq4_kss", 256, 128, 4),
+        (152, "iq5_ks", 256, 168, 4),
+        (153, "iq2_kt", 256, 68, 4),
+        (154, "iq3_kt", 256, 100, 4),
+        (155, "iq4_kt", 256, 128, 4),
+        (156, "iq3_ks", 256, 102, 2),
+        (157, "iq2_kl", 256, 86, 2),
+        (158, "iq1_kt", 256, 56, 4),
     )
 }
-"""By the number that files use (ggml's `ggml_type`); numbers that are missing were withdrawn."""
+"""By the number that files use (ggml's `ggml_type`); numbers that are missing were withdrawn; from 133 on
+they are those of ik_llama.cpp."""
 
 READ = (*FORMATS, *BLOCKS)
 """Types whose matrices can be used."""

@@ -16,7 +16,11 @@ from helmsman.schemas.read import CONFIG_LIMIT, check_regular, parse_document, p
 
 _CATALOGUE = Path(__file__).parent / "models"
 _UNCOVERED = _CATALOGUE / "uncovered"
-_BLOCK = re.compile(r"(?:model\.)?(?:decoder\.)?layers\.([0-9]{1,9})\..*")
+_BLOCK = re.compile(r"(?:model\.|language_model\.|decoder\.|backbone\.)*layers\.([0-9]{1,9})\..*")
+_DOCUMENTS = "a config.json, a helm.model/2 or a helm.plan/1 document"
+_MAY_BE_ENDLESS = frozenset({"time_step_limit"})
+"""Keys of a config.json under which released files have an infinity."""
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
 
 
@@ -49,20 +53,13 @@ def catalogue_names() -> list[str]:
 
 
 def check_context(model: Model, context: int) -> None:
-    """Raises UsageError beyond the model's context, BadInputError beyond an enabled sliding window."""
+    """Raise UsageError beyond the model's context. A sliding window bounds what its layers keep, not the context."""
     if context > model.max_context:
         raise UsageError(
             f"beyond the {model.max_context} tokens of {model.name}",
             field="context",
             value=context,
             remedy=f"ask for at most {model.max_context} tokens of prompt and output together",
-        )
-    if model.sliding_window is not None and context > model.sliding_window:
-        raise BadInputError(
-            f"{model.name} attends over a sliding window of {model.sliding_window} tokens, "
-            f"which is not covered for a context of {context}",
-            field="sliding_window",
-            remedy=f"ask for a context of at most {model.sliding_window} tokens",
         )
 
 
@@ -103,12 +100,11 @@ def _exists(path: Path) -> bool:
 
 def _from_path(path: Path) -> Model:
     data = read_bytes(path, Plan.byte_limit)
-    content = parse_json(data, str(path))
+    content = parse_json(data, str(path), _MAY_BE_ENDLESS)
     if not isinstance(content, dict):
-        remedy = "give a config.json, a helm.model/1 or a helm.plan/1 document"
-        raise BadInputError("a JSON object is expected", file=str(path), value=content, remedy=remedy)
+        raise BadInputError("a JSON object is expected", file=str(path), value=content, remedy=f"give {_DOCUMENTS}")
     match content.get("schema"):
-        case "helm.model/1":
+        case "helm.model/1" | "helm.model/2":
             return parse_document(Model, data, str(path))
         case "helm.plan/1":
             return _embedded(content, str(path))
@@ -119,7 +115,7 @@ def _from_path(path: Path) -> Model:
         file=str(path),
         field="schema",
         value=content["schema"],
-        remedy="give a config.json, a helm.model/1 or a helm.plan/1 document",
+        remedy=f"give {_DOCUMENTS}",
     )
 
 
@@ -147,10 +143,12 @@ def _read_config(content: dict[str, Any], size: int, path: Path) -> Model:
 
 
 def _check_blocks(path: Path, model: Model) -> None:
-    """That weights beside `config.json` have no more blocks than it says: with fewer it would be another model."""
+    """Raise BadInputError where weights beside `config.json` have more blocks than it says, those of draft heads
+    included: with fewer it would be another model."""
+    blocks = model.layers + sum(draft.count for draft in model.drafts)
     for name in names_in(path.parent):
         block = _BLOCK.fullmatch(name)
-        if block is not None and int(block[1]) >= model.layers:
+        if block is not None and int(block[1]) >= blocks:
             message = f"the weights beside it have a tensor of block {int(block[1])}, {name}"
             remedy = "use the config.json and the files of one model"
             raise BadInputError(message, file=str(path), field="num_hidden_layers", value=model.layers, remedy=remedy)

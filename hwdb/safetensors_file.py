@@ -81,6 +81,22 @@ def names_in(folder: Path) -> tuple[str, ...]:
     return tuple(file.entries)
 
 
+def checkpoint_entries(folder: Path) -> dict[str, TensorEntry]:
+    """Return all tensors of the checkpoint in a directory, in one file or several; none where it has no weights.
+
+    Raises BadInputError for a file that is missing, damaged or inconsistent."""
+    if (folder / INDEX).exists():
+        names = sorted(set(shards_of(folder / INDEX).values()))
+    else:
+        names = [SINGLE] if (folder / SINGLE).exists() else []
+    entries: dict[str, TensorEntry] = {}
+    for name in names:
+        file = SafetensorsFile(folder / name)
+        file.close()
+        entries |= file.entries
+    return entries
+
+
 def _is_file_name(shard: object) -> bool:
     return isinstance(shard, str) and shard not in ("", ".", "..") and not {"/", "\\", "\0"} & set(shard)
 

@@ -1,15 +1,20 @@
 """Buffers of a device: what an executor needs beside weights and KV."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from helmsman.lowering.ops import PANEL
-from helmsman.lowering.tensors import Tensor, block_tensors
-from helmsman.schemas.model import LearnedPositions, Model
+from helmsman.lowering.layer_cache import cache_of
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.row_values import row_values
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors
+from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
+from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 128
-"""Rows (sequences x tokens) that pass through a stage at a time; csrc/stage/stage.h's kChunkRows."""
+"""Rows (sequences x tokens) that pass through a stage at a time; csrc/stage/layout.h's kChunkRows."""
 
 EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of
@@ -17,6 +22,9 @@ GPUs hold them."""
 
 GATHERED_VALUES = 1 << 24
 """Keys that are gathered from blocks at a time, or scores of them, where attention reads no blocks by itself."""
+
+_ATTENDING = Attention, LatentAttention, CompressedAttention
+"""Mixers that have heads of queries, and may rotate them."""
 
 _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
@@ -37,7 +45,7 @@ def expanded_values(rows: int, columns: int) -> int:
 def expansion_bytes(matrices: Iterable[Tensor]) -> int:
     """Return bytes where the f32 values of quantised weights are before they are read, as one operation's take the
     place of another's."""
-    return 4 * max((expanded_values(*tensor.shape) for tensor in matrices if tensor.quantised), default=0)
+    return 4 * max((expanded_values(*tensor.shape[-2:]) for tensor in matrices if tensor.quantised), default=0)
 
 
 def expanded_positions(values: int) -> int:
@@ -47,7 +55,7 @@ def expanded_positions(values: int) -> int:
 
 def cache_expansion_bytes(model: Model, workload: Workload) -> int:
     """Return bytes where the f32 keys and values of a part of a cache in 8 bits are while it is attended to."""
-    values = workload.batch * model.kv_width
+    values = workload.batch * max(_key_widths(model), default=1)
     return 2 * 4 * values * min(workload.context, expanded_positions(values))
 
 
@@ -60,7 +68,8 @@ def gathered_positions(sequences: int, rows: int, values: int) -> int:
 def gathering_bytes(model: Model, context: int, sequences: int) -> int:
     """Return bytes where gathered keys and values are while they are attended to, and scores with what is made of
     them."""
-    most = context * max(sequences * max(model.heads, model.kv_width), CHUNK_ROWS * model.heads)
+    heads, width = _query_heads(model), max(_key_widths(model), default=1)
+    most = context * max(sequences * max(heads, width), CHUNK_ROWS * heads)
     return 5 * 4 * min(GATHERED_VALUES, most)
 
 
@@ -94,14 +103,19 @@ def _kept(model: Model, workload: Workload) -> int:
 
 
 def _table_values(model: Model, context: int) -> int:
-    if isinstance(model.position, LearnedPositions):
-        return context * model.hidden
-    return context * model.position.rotary_dim
+    learned = model.hidden if model.embedding.positions is not None else 0
+    bodies = (body.op for layout in model.layouts for body in layout.bodies)
+    ropes = dict.fromkeys(op.rope for op in bodies if isinstance(op, _ATTENDING))
+    return context * (learned + sum(rope.rotary_dim for rope in ropes if rope is not None))
 
 
 @lru_cache(maxsize=64)
 def _vector_values(model: Model) -> int:
-    return model.layers * sum(tensor.elements for tensor in block_tensors(model, 0) if len(tensor.shape) == 1)
+    total = 0
+    for letter, count in Counter(model.pattern).items():
+        tensors = block_tensors(model, model.pattern.index(letter))
+        total += count * sum(tensor.elements for tensor in tensors if len(tensor.shape) == 1)
+    return total
 
 
 def workspace_bytes(
@@ -113,22 +127,29 @@ def workspace_bytes(
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
     model can have); attention to pages keeps two values of every head, `paged`."""
-    rows, width = batch * min(tokens, chunk_tokens(batch)), _row_values(model)
+    rows, width = batch * min(tokens, chunk_tokens(batch)), row_values(model)
     positions = model.max_context if capacity is None else capacity
-    scores = model.heads * -(-positions // 16) * 16 if divided else 0
-    running = 2 * model.heads if paged else 0
+    heads = _query_heads(model)
+    scores = heads * -(-positions // 16) * 16 if divided else 0
+    running = 2 * heads if paged else 0
     return 4 * (rows * (width + scores + running) + batch * model.vocab) + _SMALL_BUFFERS
 
 
 def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
     """Return the same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
     logits."""
-    return 4 * (rows * _row_values(model) + outputs * model.vocab) + _SMALL_BUFFERS
+    return 4 * (rows * row_values(model) + outputs * model.vocab) + _SMALL_BUFFERS
 
 
-def _row_values(model: Model) -> int:
-    """Of a token's activations: hidden states, normed ones or attention's output, q, k, v or both sides of the FFN, and
-    a packed copy of a layer's input."""
-    wide = max(model.hidden, model.q_width)
-    inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
-    return model.hidden + wide + inner + max(wide, model.ffn)
+def _query_heads(model: Model) -> int:
+    """Return query heads of the layer that has most."""
+    bodies = (body.op for layout in model.layouts for body in layout.bodies)
+    return max((op.heads for op in bodies if isinstance(op, _ATTENDING)), default=1)
+
+
+def _key_widths(model: Model) -> Iterator[int]:
+    """Yield values of a token's keys in every layer that keeps any."""
+    for letter in dict.fromkeys(model.pattern):
+        cache = cache_of(model, model.pattern.index(letter))
+        if cache is not None:
+            yield cache.heads * cache.key_dim

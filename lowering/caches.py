@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from helmsman.lowering.ops import op_extent
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import Cached, kv_homes, places
 from helmsman.lowering.variants import cached_elements
@@ -59,28 +59,34 @@ class Passing:
 
 
 def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
-    """Return the keys, then the values of a block, in order of heads."""
+    """Return the keys, then the values that a block keeps, in order of heads."""
     if isinstance(placed, KnownPlan):
         return placed.fact(("cache pieces", placed.first_alike[layer]), lambda: _pieces_of(placed, layer))
     return _pieces_of(placed, layer)
 
 
 def _pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
-    heads = placed.model.kv_heads
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return ()
     return tuple(
         CachePiece(what, piece.start, piece.stop, piece.rule)
         for what in BOTH
-        for piece in kv_homes(placed, what, layer, heads)
+        if cache.width(what)
+        for piece in kv_homes(placed, what, layer, cache.heads)
     )
 
 
 def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, KeptFormat], int]:
     """By memory and format, bytes of what `tokens` tokens of all sequences add to a block's cache."""
     sizes: dict[tuple[str, KeptFormat], int] = {}
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return {}
     for piece in pieces_of(placed, layer):
         rows = cached_elements(placed.model, placed.schedule.cache, tokens * piece.heads)
         key = piece.appended, piece.rule.format
-        sizes[key] = sizes.get(key, 0) + rows_size(rows, placed.model.head_dim, piece.rule.format)
+        sizes[key] = sizes.get(key, 0) + rows_size(rows, cache.width(piece.what), piece.rule.format)
     return sizes
 
 
@@ -107,10 +113,13 @@ def passing(placed: Placed, layer: int, memory: str) -> Passing:
 def _used(placed: Placed, layer: int, memory: str) -> Iterator[tuple[Cached, int]]:
     """Yield the (keys or values, head) that operations in `memory` read or write."""
     memory_of = {device.name: device.memory for device in placed.hardware.devices}
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return
     for phase in PHASES:
         for op, cached in (("append", BOTH), ("scores", CACHED["scores"]), ("wv", CACHED["wv"])):
-            axis, extent = op_extent(placed.model, op)
-            for piece in places(placed, op, layer, phase, extent, axis):
+            parts = places(placed, op, layer, phase, 1, "rows") if op == "append" else ()
+            for piece in parts or places(placed, op, layer, phase, cache.heads, "heads"):
                 if memory_of.get(piece.rule.device) == memory:
-                    heads = range(placed.model.kv_heads) if op == "append" else range(piece.start, piece.stop)
+                    heads = range(cache.heads) if op == "append" else range(piece.start, piece.stop)
                     yield from ((what, head) for what in cached for head in heads)

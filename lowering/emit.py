@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.cargo import Cargo, rows_word, transfer_word
 from helmsman.lowering.graph import MoveKind, Task, TaskRun
-from helmsman.lowering.ops import Operation
+from helmsman.lowering.operation import Operation
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.streams import Hop
 from helmsman.scheduler.iteration import Iteration

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from helmsman.lowering.ops import Kind
+from helmsman.lowering.operation import Kind
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Path

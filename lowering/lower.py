@@ -6,11 +6,12 @@ from typing import NamedTuple, Self, TypeVar
 
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.arrivals import FetchedData, Fetches
+from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.caches import CACHED
 from helmsman.lowering.cargo import cargo
-from helmsman.lowering.dataflow import NEW_KV
 from helmsman.lowering.emit import Emitter, repeated
 from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph, TaskRun
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.outlook import Outlook, RememberedValue
 from helmsman.lowering.page_moves import PageMoves
 from helmsman.lowering.parts import DividedOperation, OperationPart
@@ -216,7 +217,8 @@ class TaskBuilder:
 
     def _add_op(self, step: Step) -> None:
         self.now, work = step.unit, step.work
-        made = [(part.memory, self._part(step, part), part.share) for part in work.parts]
+        whole = work.op.adds_up
+        made = [(part.memory, self._part(step, part), 1.0 if whole else part.share) for part in work.parts]
         value = Value(work.op.out_bytes, made)
         for name in work.names:
             self.values[self.out.batch, name] = value
@@ -299,7 +301,8 @@ class TaskBuilder:
 
     def _read_elsewhere(self, layer: int | None, memory: str) -> bool:
         """Whether attention reads new keys and values in another memory than that in which they are made."""
-        heads, phase = self.plan.model.kv_heads, self.iteration.phase
+        cache, phase = cache_of(self.plan.model, layer or 0), self.iteration.phase
+        heads = 1 if cache is None else cache.heads
         pieces = (place for name in ("scores", "wv") for place in places(self.plan, name, layer, phase, heads, "heads"))
         return any(self.memory_of[place.rule.device] != memory for place in pieces)
 

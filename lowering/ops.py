@@ -1,78 +1,39 @@
-"""Every operation of a pass: exact weight, KV and activation bytes, and FLOPs (HELM-10..16, 30..33).
+"""Lists every operation of a pass: exact weight, KV and activation bytes, and FLOPs (HELM-10..16, 30..33)."""
 
-Bytes count what the operation must move from or to memory once; activations are hidden states in and out."""
-
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
+from helmsman.lowering.bodies import attention
+from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
+from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS
+from helmsman.lowering.bodies.registry import body_operations
+from helmsman.lowering.operation import Axis, Formats, Half, Operation
+from helmsman.lowering.residuals import NormedBody, NormedResidual, normed_residuals
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import (
+    LAYER_PROJECTION,
+    LAYER_TABLE,
+    block_tensors,
+    embedding_tensors,
+    output_tensors,
+)
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import Format, KvFormat, StoredFormat, size_of
-from helmsman.schemas.model import Model, Rope
-
-Axis = Literal["rows", "heads"]
-Kind = Literal["lookup", "norm", "linear", "append", "attention", "scores", "softmax", "wv"]
-
-DIVIDED = ("scores", "softmax", "wv")
-"""The operations that attention is made of, when its parts have places of their own (Fig 2a of Park & Egger)."""
+from helmsman.schemas.blocks.block import Mixer
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.model import Model
 
 LINEAR_OPS = ("q", "k", "v", "o", "gate", "up", "down")
-"""The linear layers of a block; `gate` only where the model has one."""
+"""The linear layers of a dense block; `gate` only where the model has one."""
 
 FFN_OPS = ("norm2", "gate", "up", "down")
-"""The second half of a block."""
-
-PANEL = 16
-"""Rows of a linear layer are kept and computed sixteen at a time: a part of it begins at a multiple."""
+"""The second half of a dense block."""
 
 BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate", "up", "down")
+"""The operations of a dense block."""
 
-
-@dataclass(frozen=True, slots=True)
-class Formats:
-    """How weights, KV and activations are stored. Norms and biases follow weights that are not quantised."""
-
-    weights: StoredFormat = "f16"
-    kv: KvFormat = "f16"
-    activations: Format = "f16"
-
-
-class Operation(NamedTuple):
-    """One operation of one pass.
-
-    `unit`: partition unit (0 embedding, 1..L blocks, L+1 output). `tokens`: rows of activations, all sequences.
-    `weight_bytes`: weight bytes read (a lookup reads only its rows); `kv_read`, `kv_write`: cache bytes;
-    `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read. `extent`: into how
-    many rows (linear layers) or KV heads (scores, wv) it may be divided; 1: not at all. `sequences`: how many caches
-    attention reads, whose tokens see nothing of each other. `columns`: how many values of a token a product takes."""
-
-    name: str
-    kind: Kind
-    unit: int
-    layer: int | None
-    tensors: tuple[Tensor, ...]
-    tokens: int
-    weight_bytes: int
-    kv_read: int
-    kv_write: int
-    activation_bytes: int
-    out_bytes: int
-    flops: int
-    extent: int = 1
-    sequences: int = 1
-    columns: int = 0
-
-    @property
-    def axis(self) -> Axis:
-        """Return the axis that `extent` counts."""
-        return "heads" if self.kind in DIVIDED else "rows"
-
-    @property
-    def memory_bytes(self) -> int:
-        """Return bytes that stream from memory: weights and KV."""
-        return self.weight_bytes + self.kv_read
+INPUT = "input"
+"""The name under which what goes into a block, or follows the last, is read."""
 
 
 def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
@@ -85,151 +46,197 @@ def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Op
     )
 
 
+class _End(NamedTuple):
+    """An end of the model in a pass: `unit`, and `tokens` that go through it."""
+
+    unit: int
+    tokens: int
+    formats: Formats
+
+    def activations(self, values: int) -> int:
+        return size_of(values, self.formats.activations)
+
+    def bytes_of(self, weights: tuple[Tensor, ...]) -> int:
+        return sum(tensor.size(self.formats.weights) for tensor in weights)
+
+    def lookup(self, name: str, tables: tuple[Tensor, ...], inputs: tuple[str, ...] = ()) -> Operation:
+        """Return what reads a row of every table for every token, and adds them up."""
+        values = self.tokens * tables[0].shape[1]
+        rows = sum(size_of(self.tokens * table.shape[1], table.kept_in(self.formats.weights)) for table in tables)
+        out, place = self.activations(values), (self.unit, None, tables, self.tokens, rows, 0, 0)
+        return Operation(name, "lookup", *place, out, out, values * (len(tables) - 1), inputs=inputs)
+
+    def norm(self, name: str, weights: tuple[Tensor, ...], width: int, inputs: tuple[str, ...]) -> Operation:
+        out, size = self.activations(self.tokens * width), self.bytes_of(weights)
+        place = self.unit, None, weights, self.tokens, size, 0, 0
+        return Operation(name, "norm", *place, 2 * out, out, 4 * self.tokens * width, inputs=inputs)
+
+    def linear(self, name: str, weights: tuple[Tensor, ...], inputs: tuple[str, ...]) -> Operation:
+        rows, columns = next(tensor.shape for tensor in weights if len(tensor.shape) > 1)
+        moved, out = self.activations(self.tokens * (rows + columns)), self.activations(self.tokens * rows)
+        flops = 2 * self.tokens * rows * columns + rows * self.tokens * (len(weights) - 1)
+        place = self.unit, None, weights, self.tokens, self.bytes_of(weights), 0, 0
+        return Operation(name, "linear", *place, moved, out, flops, rows, columns=columns, inputs=inputs)
+
+
 def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """Return the token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
-    tables = embedding_tensors(model)
-    tokens = iteration.batch * iteration.tokens
-    rows = sum(size_of(tokens * model.hidden, table.kept_in(formats.weights)) for table in tables)
-    out = size_of(tokens * model.hidden, formats.activations)
-    flops = tokens * model.hidden * (len(tables) - 1)
-    return (Operation("embedding", "lookup", 0, None, tables, tokens, rows, 0, 0, out, out, flops),)
+    """Return the token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05); and what follows
+    before the first block."""
+    of = _by_op(embedding_tensors(model))
+    end = _End(0, iteration.batch * iteration.tokens, formats)
+    made = [end.lookup("embedding", of["embedding"])]
+    if "embedding_out" in of:
+        made.append(end.linear("embedding_out", of["embedding_out"], ("embedding",)))
+    if model.embedding.norm is not None:
+        made.append(end.norm("embedding_norm", of.get("embedding_norm", ()), model.hidden, (made[-1].name,)))
+    made[-1] = made[-1]._replace(also=INPUT)
+    if LAYER_TABLE in of:
+        made.append(end.lookup(LAYER_TABLE, of[LAYER_TABLE]))
+        made.append(end.linear(LAYER_PROJECTION, of[LAYER_PROJECTION], (INPUT,)))
+        wide = of[LAYER_TABLE][0].shape[1]
+        inputs = LAYER_TABLE, LAYER_PROJECTION
+        norm = end.norm("layer_projection_norm", of.get("layer_projection_norm", ()), wide, inputs)
+        made.append(norm._replace(also=LAYER_INPUTS))
+    return tuple(made)
 
 
 def output_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """Final norm and head, on the last position of every sequence only (HELM-04)."""
-    unit = model.layers + 1
-    *norm, head = output_tensors(model)
-    return (
-        _norm_op(model, "final_norm", unit, None, tuple(norm), iteration.batch, formats),
-        _linear_op(model, "head", unit, None, (head,), iteration.batch, formats),
-    )
+    """Return final norm and head, on the last position of every sequence only (HELM-04)."""
+    of, end = _by_op(output_tensors(model)), _End(model.layers + 1, iteration.batch, formats)
+    made, source = list[Operation](), INPUT
+    if model.streams is not None:
+        made.append(end.linear("merge", of["merge"], (source,)))
+        source = "merge"
+    if model.final is not None:
+        made.append(end.norm("final_norm", of.get("final_norm", ()), model.hidden, (source,)))
+        source = "final_norm"
+    if model.head.width is not None:
+        made.append(end.linear("head_in", of["head_in"], (source,)))
+        source = "head_in"
+    return (*made, end.linear("head", of["head"], (source,)))
+
+
+def _by_op(tensors: tuple[Tensor, ...]) -> dict[str, tuple[Tensor, ...]]:
+    of: dict[str, list[Tensor]] = {}
+    for tensor in tensors:
+        of.setdefault(tensor.op, []).append(tensor)
+    return {op: tuple(members) for op, members in of.items()}
 
 
 def block_ops(
     model: Model, layer: int, iteration: Iteration, formats: Formats, divided: bool = False
 ) -> tuple[Operation, ...]:
     """Return the operations of one block, in order; `divided`: attention as scores, softmax and weighted values."""
-    of: dict[str, list[Tensor]] = {}
-    for tensor in block_tensors(model, layer):
-        of.setdefault(tensor.op, []).append(tensor)
-    tokens, unit = iteration.batch * iteration.tokens, layer + 1
-
-    def norm(name: str) -> Operation:
-        return _norm_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
-
-    def linear(name: str) -> Operation:
-        return _linear_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
-
-    append = _append_op(model, unit, layer, tuple(of.get("append", ())), tokens, formats)
-    attend = _divided_ops if divided else _attention_op
-    attention = attend(model, unit, layer, iteration, formats)
-    ffn = [linear(name) for name, *_ in linears(model)[4:]]
-    qkv = [linear(name) for name in ("q", "k", "v")]
-    return (norm("norm1"), *qkv, append, *attention, linear("o"), norm("norm2"), *ffn)
+    of = _by_op(block_tensors(model, layer))
+    block = BlockPass(model, layer, iteration, formats, of, divided)
+    made, source = list[Operation](), INPUT
+    for residual in normed_residuals(model.blocks[layer]):
+        half: Half = 0 if isinstance(residual.bodies[0].body.op, Mixer) else 1
+        made += _residual(block._replace(half=half), residual, source)
+        source = made[-1].name
+    made += _mixings(block, made)
+    return (*made[:-1], made[-1]._replace(also=INPUT))
 
 
-def _norm_op(
-    model: Model,
-    name: str,
-    unit: int,
-    layer: int | None,
-    weights: tuple[Tensor, ...],
-    tokens: int,
-    fmt: Formats,
-) -> Operation:
-    values = tokens * model.hidden
-    out = size_of(values, fmt.activations)
-    size = _size(weights, fmt)
-    return Operation(name, "norm", unit, layer, weights, tokens, size, 0, 0, 2 * out, out, 4 * values)
+def _residual(block: BlockPass, residual: NormedResidual, source: str) -> Iterator[Operation]:
+    """Yield the operations of a residual that adds to the output `source`; the last one gives the sum."""
+    entry = source
+    if residual.pre is not None:
+        yield block.norm(residual.pre.name, (source,))
+        entry = residual.pre.name
+    outcomes = list[str]()
+    *first, last = residual.bodies
+    for body in first:
+        made = tuple(_body(block, body, entry))
+        yield from made
+        outcomes.append(made[-1].name)
+    *before, closing = _body(block, last, entry)
+    yield from before
+    added = (*outcomes, source)
+    if residual.post is not None:
+        yield closing
+        closing = block.norm(residual.post.name, (closing.name,))
+    if residual.after is not None:
+        yield closing._replace(inputs=(*closing.inputs, *added))
+        closing = block.norm(residual.after.name, (closing.name,))
+        added = ()
+    yield closing._replace(inputs=(*closing.inputs, *added))
 
 
-def _linear_op(
-    model: Model,
-    name: str,
-    unit: int,
-    layer: int | None,
-    weights: tuple[Tensor, ...],
-    tokens: int,
-    fmt: Formats,
-) -> Operation:
-    rows, columns = weights[0].shape
-    bias = rows * tokens * (len(weights) - 1)
-    moved = size_of(tokens * (rows + columns), fmt.activations)
-    out = size_of(tokens * rows, fmt.activations)
-    flops = 2 * tokens * rows * columns + bias
-    size = _size(weights, fmt)
-    sizes = (size, 0, 0, moved, out, flops)
-    return Operation(name, "linear", unit, layer, weights, tokens, *sizes, rows, columns=columns)
+def _body(block: BlockPass, body: NormedBody, source: str) -> Iterator[Operation]:
+    if body.pre is not None:
+        yield block.norm(body.pre.name, (source,))
+        source = body.pre.name
+    made = tuple(body_operations(body.body, block, source))
+    yield from made
+    if body.post is not None:
+        yield block.norm(body.post.name, (made[-1].name,))
 
 
-def _append_op(
-    model: Model, unit: int, layer: int, weights: tuple[Tensor, ...], tokens: int, fmt: Formats
-) -> Operation:
-    """QK norm, rotation, and the new keys and values written to the cache."""
-    rotated = tokens * (model.q_width + model.kv_width)
-    written = size_of(2 * tokens * model.kv_width, fmt.kv)
-    moved = size_of(2 * rotated + 2 * tokens * model.kv_width, fmt.activations)
-    turned = tokens * (model.heads + model.kv_heads) * _rotary_dim(model)
-    flops = 4 * rotated * bool(weights) + 3 * turned
-    out = size_of(tokens * model.q_width, fmt.activations)
-    size = _size(weights, fmt)
-    return Operation("append", "append", unit, layer, weights, tokens, size, 0, written, moved, out, flops)
-
-
-def _rotary_dim(model: Model) -> int:
-    return model.position.rotary_dim if isinstance(model.position, Rope) else 0
-
-
-def _attention_op(model: Model, unit: int, layer: int, iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
-    tokens, pairs = iteration.batch * iteration.tokens, iteration.batch * sum_of_contexts(iteration)
-    return (attention_op(model, layer, tokens, pairs, iteration.batch * iteration.context, iteration.batch, fmt),)
+def _mixings(block: BlockPass, made: list[Operation]) -> Iterator[Operation]:
+    """Yield the mixing of streams around every body, where a model has several; they follow the block's work."""
+    if block.model.streams is None:
+        return
+    streams, source = block.model.streams, made[-1].name
+    for number in range(1, len(block.model.blocks[block.layer].bodies) + 1):
+        mixing = block.linear(f"mix{number}", (source,))
+        wide = block.activations(2 * block.tokens * streams.streams * block.model.hidden)
+        yield mixing._replace(activation_bytes=wide, out_bytes=wide // 2, extent=1)
+        source = mixing.name
 
 
 def attention_op(
-    model: Model, layer: int, tokens: int, pairs: int, cached: int, sequences: int, fmt: Formats
+    model: Model, layer: int, tokens: int, pairs: int, cached: int, sequences: int, formats: Formats
 ) -> Operation:
-    """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12).
-
-    `tokens` of all `sequences`, which attend to `pairs` positions in all and read the keys and values of `cached`."""
-    flops = 4 * model.heads * model.head_dim * pairs
-    read = size_of(2 * cached * model.kv_width, fmt.kv)
-    out = size_of(tokens * model.q_width, fmt.activations)
-    seen = (read, 0, 2 * out, out, flops, 1, sequences)
-    return Operation("attention", "attention", layer + 1, layer, (), tokens, 0, *seen)
-
-
-def _divided_ops(model: Model, unit: int, layer: int, iteration: Iteration, fmt: Formats) -> tuple[Operation, ...]:
-    """Scores = Q K^T, softmax, weighted values = P V; keys and values are each read once."""
-    tokens, heads = iteration.batch * iteration.tokens, model.kv_heads
-    pairs = iteration.batch * sum_of_contexts(iteration) * model.heads
-    read = size_of(iteration.batch * iteration.context * model.kv_width, fmt.kv)
-    query, weights = size_of(tokens * model.q_width, fmt.activations), size_of(pairs, fmt.activations)
-    flops, moved = 2 * model.head_dim * pairs, query + weights
-    place = (unit, layer, (), tokens, 0)
-    return (
-        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads, iteration.batch),
-        Operation("softmax", "softmax", *place, 0, 0, 2 * weights, weights, 4 * pairs),
-        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads, iteration.batch),
-    )
+    """Return undivided attention of a layer: `tokens` of all `sequences` attend to `pairs` positions in all and read
+    the keys and values of `cached`."""
+    body = model.attention(layer)
+    assert body is not None, "a layer without attention attends to nothing"
+    one = Iteration(0, "decode", 1, 1, 1)
+    block = BlockPass(model, layer, one, formats, _by_op(block_tensors(model, layer)))
+    return attention.whole(body, block, tokens, pairs, cached, sequences)
 
 
-def op_extent(model: Model, op: str) -> tuple[Axis, int]:
-    """(axis, parts) into which an operation may be divided."""
-    if op in DIVIDED:
-        return "heads", 1 if op == "softmax" else model.kv_heads
-    return "rows", _row_counts(model).get(op, 1)
+class OperationFacts(NamedTuple):
+    """The facts of an operation that no pass changes."""
+
+    axis: Axis
+    extent: int
+    half: Half
+    inputs: tuple[str, ...]
+
+
+ONE_TOKEN = Iteration(0, "decode", 1, 1, 2)
+"""The pass from which facts that no pass changes are read."""
+
+
+def block_index(model: Model, layer: int) -> Mapping[str, OperationFacts]:
+    """Return the facts of all operations of a block by name, divided or not."""
+    return _index_of(model, model.pattern.index(model.pattern[layer]))
+
+
+@lru_cache(maxsize=512)
+def _index_of(model: Model, layer: int) -> Mapping[str, OperationFacts]:
+    made = [op for divided in (True, False) for op in block_ops(model, layer, ONE_TOKEN, Formats(), divided)]
+    return {op.name: OperationFacts(op.axis, op.extent, op.half, op.inputs) for op in made}
 
 
 @lru_cache(maxsize=64)
-def _row_counts(model: Model) -> Mapping[str, int]:
-    """Rows of the linear layers, by operation."""
-    return {"head": model.vocab, **{name: rows for name, rows, *_ in linears(model)}}
+def end_index(model: Model) -> Mapping[str, OperationFacts]:
+    """Return the facts of all operations outside blocks by name."""
+    made = (*embedding_ops(model, ONE_TOKEN, Formats()), *output_ops(model, ONE_TOKEN, Formats()))
+    return {op.name: OperationFacts(op.axis, op.extent, op.half, op.inputs) for op in made}
+
+
+def op_extent(model: Model, op: str, layer: int | None = 0) -> tuple[Axis, int]:
+    """Return (axis, parts) into which an operation of a block may be divided; `layer` None: of an end of the model.
+
+    By default of the first block, for what works on equal blocks."""
+    facts = (block_index(model, layer) if layer is not None else end_index(model)).get(op)
+    facts = facts or end_index(model).get(op)
+    return ("rows", 1) if facts is None else (facts.axis, facts.extent)
 
 
 def sum_of_contexts(iteration: Iteration) -> int:
     """Return positions that the pass's tokens of one sequence attend to, added up."""
-    return iteration.tokens * iteration.past + iteration.tokens * (iteration.tokens + 1) // 2
-
-
-def _size(weights: tuple[Tensor, ...], fmt: Formats) -> int:
-    return sum(tensor.size(fmt.weights) for tensor in weights)
+    return seen_by(iteration).pairs

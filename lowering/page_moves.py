@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.cargo import Cargo, cargo
 from helmsman.lowering.emit import Emitter
-from helmsman.lowering.ops import Operation, sum_of_contexts
+from helmsman.lowering.layer_cache import cache_of
+from helmsman.lowering.operation import Operation
+from helmsman.lowering.ops import sum_of_contexts
 from helmsman.lowering.paging import paging_of
 from helmsman.lowering.parts import OperationPart
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.lowering.streams import Hop, MemoryRoutes
-from helmsman.schemas.formats import rows_size
 from helmsman.schemas.page_cache import PageCache
 
 
@@ -69,9 +70,10 @@ class PageMoves:
 
     def _page_bytes(self, layer: int, window: PageCache) -> int:
         """Keys and values of a page of every sequence."""
-        model, rule = self.plan.model, kv_rule(self.plan, layer)
-        rows = 2 * self.out.iteration.batch * window.page_tokens * model.kv_heads
-        return rows_size(rows, model.head_dim, rule.format)
+        cache, rule = cache_of(self.plan.model, layer), kv_rule(self.plan, layer)
+        if cache is None:
+            return 0
+        return cache.size(self.out.iteration.batch * window.page_tokens * cache.heads, rule.format)
 
 
 def page_cargo(number: int) -> Cargo:

@@ -5,18 +5,20 @@ from typing import NamedTuple
 
 from helmsman.lowering.caches import CACHED, appended_sizes
 from helmsman.lowering.cargo import Cargo, cargo, rows_word
-from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.graph import Payload, Rows
-from helmsman.lowering.ops import Operation
+from helmsman.lowering.layer_cache import owner
+from helmsman.lowering.operation import Operation
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule, places
 from helmsman.lowering.streams import Resident, cached_of, grouped, weights_of
-from helmsman.lowering.variants import reorders
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.page_cache import PageCache
+
+_ALL_HEADS = 1 << 30
+"""More heads than a cache has."""
 
 
 class Coming(NamedTuple):
@@ -76,27 +78,13 @@ def divided_operations(
     return tuple(_divided(plan, iteration, op) for op in ops)
 
 
-class _Division(NamedTuple):
-    """What is the same of a divided operation in all passes of a phase; `parts`: without what a pass makes of them,
-    `size` of weights alone, and no cache that comes."""
-
-    parts: tuple[OperationPart, ...]
-    inputs: tuple[str, ...]
-    names: tuple[str, ...]
-
-
 def _divided(plan: KnownPlan, iteration: Iteration, op: Operation) -> DividedOperation:
     first = None if op.layer is None else plan.first_alike[op.layer]
     about = "division", op.name, first, iteration.phase, op.extent
-    division = plan.fact(about, lambda: _division(plan, iteration, op))
-    parts = tuple([_part(plan, iteration, op, part) for part in division.parts])
+    places = plan.fact(about, lambda: tuple(_places(plan, iteration, op)))
+    parts = tuple([_part(plan, iteration, op, part) for part in places])
     appended = tuple(_appended(plan, op)) if op.kind == "append" else ()
-    return DividedOperation(op, parts, division.inputs, division.names, appended)
-
-
-def _division(plan: KnownPlan, iteration: Iteration, op: Operation) -> _Division:
-    reordered = op.layer is not None and reorders(plan.schedule.cache, iteration)
-    return _Division(tuple(_places(plan, iteration, op)), inputs_of(op.name, reordered), names_of(op.name))
+    return DividedOperation(op, parts, op.inputs, op.names, appended)
 
 
 def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[Cargo, str, StoredFormat, int]]:
@@ -141,19 +129,21 @@ def _place(
 
 def _part(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
     share, size = place.share, place.size
-    if op.kind == "lookup":
-        place, size = _looked_up(plan, iteration, op, place)
+    if op.kind in ("lookup", "experts"):
+        place, size = _chosen(plan, iteration, op, place)
     elif not place.at_home and iteration.past > 0 and op.name in CACHED:
         place = _with_cache(plan, iteration, op, place)
     size, moved, flops = size + round(op.kv_read * share), round(op.activation_bytes * share), round(op.flops * share)
     return place._replace(size=size, activation_bytes=moved, flops=flops)
 
 
-def _looked_up(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:
-    """Return a lookup with what comes for it, and the bytes of the rows that it reads."""
+def _chosen(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:
+    """Return an operation that reads what its tokens choose, rows of tables or experts, with what comes for it, and the
+    bytes that it reads."""
     weights = _weights(plan, op, place.start, place.stop)
-    coming = _coming(op.name, "weights", place.rows, _of_all_batches(weights, iteration.batches), place.memory)
-    return place._replace(weights=coming), sum(weight.used for weight in weights)
+    coming = _of_all_batches(weights, iteration.batches) if op.kind == "lookup" else weights
+    arriving = _coming(op.name, "weights", place.rows, coming, place.memory)
+    return place._replace(weights=arriving), sum(weight.used for weight in weights)
 
 
 def _with_cache(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
@@ -167,7 +157,7 @@ def _with_cache(plan: KnownPlan, iteration: Iteration, op: Operation, place: Ope
 def _weights(plan: KnownPlan, op: Operation, start: int, stop: int) -> list[Resident]:
     rows = op.tokens if op.kind == "lookup" else 0
     first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
-    return weights_of(plan, op.tensors, first, last, rows)
+    return weights_of(plan, op.tensors, first, last, rows, op.weight_share)
 
 
 def _of_all_batches(weights: list[Resident], batches: int) -> list[Resident]:
@@ -179,7 +169,7 @@ def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, st
     """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
     if op.name not in CACHED:
         return []
-    part = (0, plan.model.kv_heads) if op.name == "attention" else (start, stop)
+    part = (0, _ALL_HEADS) if op.name == "attention" else (start, stop)
     return cached_of(plan, iteration, CACHED[op.name], op.layer or 0, *part)
 
 
@@ -192,7 +182,9 @@ def _coming(
 
 
 def _format(plan: KnownPlan, op: Operation, weights: list[Resident]) -> StoredFormat:
-    """The format of most bytes that the operation reads."""
-    if op.name in CACHED:
-        return kv_rule(plan, op.layer or 0).used
+    """Return the format of most bytes that the operation reads."""
+    if op.name in CACHED or op.kind == "index":
+        return kv_rule(plan, owner(plan.model, op.layer or 0)).used
+    if op.kind in ("recurrence", "convolution"):
+        return "f32"
     return max(weights, key=lambda weight: weight.used).used_as if weights else plan.activations

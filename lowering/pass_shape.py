@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
+from helmsman.lowering.bodies.latent_attention import pass_form
 from helmsman.lowering.graph import PLACE, RepeatingGraph, Task, TaskRun
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import windows
@@ -79,7 +80,8 @@ def pass_of(plan: KnownPlan, iteration: Iteration) -> SizedPass | RepeatingGraph
     Raises what `lower` raises."""
     if not plan.shared or plan.workload.prefix_tokens or windows(plan):
         return lower_runs(plan, iteration)
-    about = "pass", iteration.index, iteration.phase, iteration.batches, iteration.past > 0
+    form = pass_form(plan.model, iteration)
+    about = "pass", iteration.index, iteration.phase, iteration.batches, iteration.past > 0, form
     shape = plan.fact(about, lambda: PassShape(plan, lower_runs(plan, iteration)))
     if shape.graph.iteration == iteration:
         return SizedPass(iteration, shape, shape.kinds)

@@ -72,8 +72,8 @@ class PlanShape(KnownRules):
 
     `facts`: what was worked out of such a plan, by what it is about."""
 
-    def __init__(self, rules: Rules, layers: int) -> None:
-        super().__init__(rules, layers)
+    def __init__(self, rules: Rules, pattern: str) -> None:
+        super().__init__(rules, pattern)
         self.facts: dict[Hashable, Any] = {}
 
 
@@ -81,7 +81,7 @@ class KnownPlan(KnownRules):
     """A placement whose rules remember what was found in them; `shape`: where that and other facts are kept."""
 
     def __init__(self, plan: Placed, shape: PlanShape | None = None) -> None:
-        self.shape = PlanShape(plan, plan.model.layers) if shape is None else shape
+        self.shape = PlanShape(plan, plan.model.pattern) if shape is None else shape
         self.share(self.shape)
         self.shared = shape is not None
         self.model, self.hardware, self.workload = plan.model, plan.hardware, plan.workload
@@ -130,7 +130,7 @@ def _shape(
     layout: Hashable,
 ) -> PlanShape:
     """Return the shape of plans that agree in all of these."""
-    return PlanShape(_Rules(residence, kv, compute), model.layers)
+    return PlanShape(_Rules(residence, kv, compute), model.pattern)
 
 
 def _layout(hardware: Hardware) -> Hashable:

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from helmsman.lowering.dataflow import NEW_KV
+from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.graph import Task, TaskRun
 from helmsman.lowering.parts import DividedOperation
 from helmsman.lowering.turns import TurnPart

@@ -6,8 +6,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from helmsman.lowering.ops import Axis
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.operation import Axis
+from helmsman.lowering.tensor import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
@@ -60,12 +60,15 @@ class Slice(NamedTuple, Generic[RuleT]):
     stop: int
 
 
-def first_alike(rules: Rules, layers: int) -> tuple[int, ...]:
-    """By block, the first one that no rule tells from it."""
+def first_alike(rules: Rules, pattern: str) -> tuple[int, ...]:
+    """Return by block the first one of its layout that no rule tells from it; `pattern`: the layouts of the blocks."""
     selects = (rule.select for group in (rules.residence, rules.kv, rules.compute) for rule in group)
     told = dict.fromkeys(select.ranges for select in selects if select.layers is not None)
-    first: dict[tuple[bool, ...], int] = {}
-    return tuple(first.setdefault(tuple(_among(ranges, layer) for ranges in told), layer) for layer in range(layers))
+    first: dict[tuple[str, tuple[bool, ...]], int] = {}
+    return tuple(
+        first.setdefault((layout, tuple(_among(ranges, layer) for ranges in told)), layer)
+        for layer, layout in enumerate(pattern)
+    )
 
 
 def _among(ranges: tuple[LayerRange, ...], layer: int) -> bool:
@@ -77,9 +80,9 @@ class KnownRules:
 
     `first_alike`: by block, the first of those."""
 
-    def __init__(self, rules: Rules, layers: int) -> None:
+    def __init__(self, rules: Rules, pattern: str) -> None:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
-        self.first_alike = first_alike(rules, layers)
+        self.first_alike = first_alike(rules, pattern)
         self.slices: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
         self._reaching: dict[tuple[str, int | None], dict[str, list[tuple[int, Any]]]] = {}
 
@@ -131,7 +134,7 @@ def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
 
 
 def _homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
-    result = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+    result = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], tensor.axis)
     if tensor.quantised and tensor.op != "embedding":
         return result
     return tuple(_as_read(piece, tensor) for piece in result)

@@ -4,21 +4,33 @@ A stage is the embedding, a block (or its attention and its FFN, where `schedule
 GUPTA-13) or the output."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby
 
-from helmsman.lowering.ops import FFN_OPS, Operation
+from helmsman.lowering.operation import Formats, Half, Operation
+from helmsman.lowering.ops import ONE_TOKEN, block_index, embedding_ops
 from helmsman.lowering.placement import Placed
-
-FIRST_OPS = frozenset({"embedding", "positions"})
-"""The operations before all blocks."""
+from helmsman.schemas.model import Model
 
 
 def stage_of(plan: Placed, op: str, layer: int | None) -> int:
     """Return the number of the stage of an operation, and of what is brought for it."""
     halves = 2 if plan.schedule.stage == "half" else 1
     if layer is not None:
-        return 1 + halves * layer + (halves - 1) * (op in FFN_OPS)
-    return 0 if op in FIRST_OPS else 1 + halves * plan.model.layers
+        return 1 + halves * layer + (half_of(plan.model, layer, op) if halves == 2 else 0)
+    return 0 if op in first_ops(plan.model) else 1 + halves * plan.model.layers
+
+
+def half_of(model: Model, layer: int, op: str) -> Half:
+    """Return the half of a block to which an operation, or what is brought for it, belongs."""
+    facts = block_index(model, layer).get(op)
+    return 0 if facts is None else facts.half
+
+
+@lru_cache(maxsize=64)
+def first_ops(model: Model) -> frozenset[str]:
+    """Return the operations before all blocks."""
+    return frozenset({"positions", *(op.name for op in embedding_ops(model, ONE_TOKEN, Formats()))})
 
 
 def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:

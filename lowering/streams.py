@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from helmsman.lowering.caches import pieces_of
+from helmsman.lowering.layer_cache import owner, read_cache
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Cached, homes, places, residence
-from helmsman.lowering.tensors import Tensor, embedding_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import embedding_tensors
 from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.errors import BadInputError
@@ -66,8 +68,11 @@ class Hop(NamedTuple):
     path: Path
 
 
-def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, lookup_rows: int = 0) -> list[Resident]:
-    """Return what an operation's rows start <= r < stop read; `lookup_rows`: so many rows of a table instead."""
+def weights_of(
+    plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, lookup_rows: int = 0, share: float = 1.0
+) -> list[Resident]:
+    """Return what an operation's rows (or experts) start <= r < stop read, `share` of them; `lookup_rows`: so many rows
+    of a table instead."""
     weights = []
     for tensor in tensors:
         columns = tensor.elements // tensor.shape[0]
@@ -78,20 +83,26 @@ def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, l
                 rows, rule = lookup_rows or last - first, piece.rule
                 shares = rule.stripes or (1.0,)
                 copies = tuple(zip((rule.memory, *rule.replicas), shares, strict=False))
-                weights.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, rule.used))
+                weights.append(
+                    Resident(copies, rule.replicas, rule.format, rule.path, round(share * rows * columns), rule.used)
+                )
     return weights
 
 
 def cached_of(
     plan: Placed, iteration: Iteration, cached: Iterable[Cached], layer: int, start: int, stop: int
 ) -> list[Resident]:
-    """Return the past keys or values of a block's heads start <= h < stop."""
-    width = plan.model.head_dim
+    """Return the past keys or values of heads start <= h < stop that a block reads, its own or an earlier one's."""
+    cache, home = read_cache(plan.model, layer), owner(plan.model, layer)
+    if cache is None:
+        return []
     result = []
-    for piece in pieces_of(plan, layer):
+    for piece in pieces_of(plan, home):
         count = min(stop, piece.stop) - max(start, piece.start)
         if piece.what in cached and count > 0:
-            elements = count * iteration.batch * iteration.past * width
+            width = cache.width(piece.what)
+            past = iteration.past if cache.reach is None else min(iteration.past, cache.reach - 1)
+            elements = count * iteration.batch * past * width
             elements, rule = cached_elements(plan.model, plan.schedule.cache, elements), piece.rule
             copies = ((rule.memory, 1.0),)
             result.append(Resident(copies, (), rule.format, rule.path, elements, piece.used, width))

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 from helmsman.lowering.activations import TOKEN_BYTES
-from helmsman.lowering.dataflow import HIDDEN, NEW_KV, TOKEN
+from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.dataflow import HIDDEN, TOKEN
 from helmsman.lowering.graph import Task
+from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.parts import Coming, DividedOperation, OperationPart
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.turns import distinct_operations
@@ -70,13 +72,15 @@ class TaskSizes:
         if task.operation == TOKEN:
             return TOKEN_BYTES * self.iteration.batch
         work, size = self._maker(task)
-        share = 1.0 if task.piece is None and len(work.parts) == 1 else work.parts[task.piece or 0].share
+        whole = work.op.adds_up or (task.piece is None and len(work.parts) == 1)
+        share = 1.0 if whole else work.parts[task.piece or 0].share
         return round(size * share)
 
     def _maker(self, task: Task) -> tuple[DividedOperation, int]:
         """Return the operation that made an output, and the bytes of all of it."""
         if task.operation == NEW_KV:
-            append = self._works[self._first(task.layer), "append"]
+            home = None if task.layer is None else owner(self.plan.model, task.layer)
+            append = self._works[self._first(home), "append"]
             return append, append.op.kv_write
         if task.operation != HIDDEN:
             work = self._makers[self._first(task.layer), task.operation]

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
+from helmsman.lowering.layer_cache import owner
+from helmsman.lowering.operation import DIVIDED, Formats, Operation
+from helmsman.lowering.ops import embedding_ops, output_ops
 from helmsman.lowering.parts import DividedOperation, divided_operations
 from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import kv_rule, places
@@ -30,9 +32,12 @@ class _Stage(NamedTuple):
 
 def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
     """Whether scores, softmax and weighted values have places of their own."""
+    attention = plan.model.attention(layer)
+    if attention is None:
+        return False
     if plan.schedule.attention == "divided":
         return True
-    heads = plan.model.kv_heads
+    heads = attention.kv_heads
     pieces_of_ops = [
         places(plan, op, layer, iteration.phase, heads if op != "softmax" else 1, "heads") for op in DIVIDED
     ]
@@ -85,7 +90,7 @@ def _ends(plan: KnownPlan, iteration: Iteration) -> tuple[tuple[Operation, ...],
 
 
 def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation, ...]:
-    formats = Formats(kv=kv_rule(plan, layer).used, activations=plan.activations)
+    formats = Formats(kv=kv_rule(plan, owner(plan.model, layer)).used, activations=plan.activations)
     divided = divides_attention(plan, layer, iteration)
     return varied_ops(plan.model, layer, iteration, formats, divided, plan.schedule.cache)
 

@@ -13,12 +13,14 @@ keys and values of past tokens are never formed, which would cost head_dim times
 from dataclasses import replace
 from math import ceil
 
-from helmsman.lowering.ops import Formats, Operation, block_ops
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import block_ops
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.blocks.positions import LearnedPositions
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.model import LearnedPositions, Model
+from helmsman.schemas.model import Model
 
 REORDERED: dict[str, tuple[str, ...]] = {
     "k": ("q",),
@@ -39,7 +41,7 @@ def attending(use: CacheUse, iteration: Iteration) -> Iteration:
 
 def cached_elements(model: Model, use: CacheUse, elements: int) -> int:
     """Elements that a cache keeps where keys and values would be `elements`."""
-    return elements if use.holds == "kv" else round(elements * model.hidden / (2 * model.kv_width))
+    return elements if use.holds == "kv" else round(elements * model.hidden / (2 * model.dense.kv_width))
 
 
 def reorders(use: CacheUse, iteration: Iteration) -> bool:
@@ -52,11 +54,11 @@ def check_cache_use(model: Model, use: CacheUse) -> None:
     if use.holds == "kv":
         return
     remedy = "leave it out: keys and values are cached"
-    if not isinstance(model.position, LearnedPositions) or model.qk_norm:
+    if not isinstance(model.dense.position, LearnedPositions) or model.dense.qk_norm:
         message = "keys are rotated or normed after their projection: they do not follow from cached activations"
         raise UsageError(message, field="activation_cache", remedy=remedy)
-    if model.hidden >= 2 * model.kv_width:
-        message = f"activations ({model.hidden} values) are not smaller than K and V ({2 * model.kv_width})"
+    if model.hidden >= 2 * model.dense.kv_width:
+        message = f"activations ({model.hidden} values) are not smaller than K and V ({2 * model.dense.kv_width})"
         raise UsageError(message, field="activation_cache", remedy=remedy)
 
 
@@ -89,9 +91,9 @@ def _reordered(model: Model, ops: tuple[Operation, ...], iteration: Iteration, f
     if "attention" not in of:
         raise BadInputError("cached activations are read by undivided attention", field="compute")
     tokens = iteration.batch * iteration.tokens
-    narrow = size_of(tokens * model.q_width, fmt.activations)
-    wide = size_of(tokens * model.heads * model.hidden, fmt.activations)
-    flops = 2 * tokens * model.q_width * model.hidden
+    narrow = size_of(tokens * model.dense.q_width, fmt.activations)
+    wide = size_of(tokens * model.dense.heads * model.hidden, fmt.activations)
+    flops = 2 * tokens * model.dense.q_width * model.hidden
     attended = iteration.batch * iteration.tokens * iteration.context
     changed = {
         "k": of["k"]._replace(activation_bytes=narrow + wide, out_bytes=wide, flops=flops, extent=1),
@@ -99,13 +101,14 @@ def _reordered(model: Model, ops: tuple[Operation, ...], iteration: Iteration, f
             kv_read=size_of(iteration.batch * iteration.context * model.hidden, fmt.kv),
             activation_bytes=2 * wide,
             out_bytes=wide,
-            flops=4 * model.heads * model.hidden * attended,
+            flops=4 * model.dense.heads * model.hidden * attended,
         ),
         "v": of["v"]._replace(activation_bytes=narrow + wide, out_bytes=narrow, flops=flops, extent=1),
     }
     last = [op.name for op in ops if op.name not in ("norm1", "q", "k", "v", "append", "attention")]
     order = ("norm1", "q", "k", "append", "attention", "v", *last)
-    return tuple(changed.get(name, of[name]) for name in order)
+    made = (changed.get(name, of[name]) for name in order)
+    return tuple(op._replace(inputs=REORDERED.get(op.name, op.inputs)) for op in made)
 
 
 def _choosing(
@@ -118,7 +121,7 @@ def _choosing(
     read = whole.kv_read // (2 if both and use.holds == "kv" else 1)
     scoring = whole.flops // (2 if both else 1)
     share = use.select * iteration.past / iteration.context
-    partial = 2 * size_of(iteration.batch * model.heads * iteration.past, fmt.activations)
+    partial = 2 * size_of(iteration.batch * model.dense.heads * iteration.past, fmt.activations)
     return op._replace(
         kv_read=op.kv_read + round(share * read),
         flops=op.flops + round(share * scoring),

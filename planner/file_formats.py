@@ -1,4 +1,4 @@
-"""The formats that a model's file has: every tensor of a GGUF file as it is kept there."""
+"""The formats that a model's files have: every tensor as it is kept there."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from helmsman.lowering.named_mixes import q4_k_m
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.formats import STORED_FORMATS, StoredFormat, block_of
+from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, block_of, is_plain
 from helmsman.schemas.model import Model
 
 NATIVE = "native"
@@ -21,52 +21,123 @@ DEFAULT: StoredFormat = "f16"
 
 
 def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) -> tuple[StoredFormat, Formats]:
-    """Return the format of most weights, and what each tensor is kept in where a GGUF file is to be planned as it is,
-    else nothing; `wanted`: a format, `native`, `q4_k_m`, or None; `name`: how the model was named.
+    """Return the format of most weights, and what each tensor is kept in where files are to be planned as they are,
+    else nothing; `wanted`: a format, `native`, `q4_k_m`, or None, which is native for GGUF files and for checkpoints of
+    quantised weights; `name`: how the model was named.
 
-    Raises UsageError for native formats of anything but GGUF files, BadInputError for types that are not read."""
-    chosen = next((fmt for fmt in STORED_FORMATS if fmt == wanted), None)
+    Raises UsageError for native formats of what has no files, BadInputError for types that are not known."""
+    chosen = next((fmt for fmt in FORMAT_FACTS if fmt == wanted), None)
     if chosen is not None:
         return chosen, {}
     if wanted == MIX:
         return "q4_k", _mixed(model)
-    if not is_gguf(Path(name)):
-        if wanted == NATIVE:
-            raise UsageError("only GGUF files say it", field="format", value=NATIVE, remedy="name a format")
-        return DEFAULT, {}
+    formats = _of_files(Path(name), model, wanted == NATIVE)
+    return _told_apart(model, formats) if formats else (DEFAULT, {})
+
+
+def _of_files(path: Path, model: Model, native: bool) -> Formats:
+    """Return the formats of the files at `path`, nothing where another format is meant."""
+    if is_gguf(path):
+        return file_formats(path, model)
+    has_weights = _is_directory(path)
+    if native and not has_weights:
+        message = "only GGUF files and directories of checkpoints say it"
+        raise UsageError(message, field="format", value=NATIVE, remedy="name a format")
+    if not has_weights or not (native or model.native_quantisation):
+        return {}
+    from helmsman.lowering.checkpoint_formats import checkpoint_formats
+
+    formats = checkpoint_formats(path, model)
+    if native and not formats:
+        message, remedy = "no weights are here", "download them, or name a `format`"
+        raise BadInputError(message, file=str(path), remedy=remedy)
+    return formats
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # a name that no file system takes
+        return False
+
+
+def _told_apart(model: Model, formats: Formats) -> tuple[StoredFormat, Formats]:
+    """Return the format of most values, and those of all tensors where they differ from what that means for them."""
     from helmsman.planner.mixed_formats import format_sizes
 
-    formats = file_formats(Path(name), model)
-    most = next(iter(format_sizes(model, formats)))
-    return most, formats if len(set(formats.values())) > 1 else {}
+    meant = {(tensor.name, tensor.layer): tensor for tensor in tensors(model)}
+    quantised = {key: fmt for key, fmt in formats.items() if meant[key].quantised}
+    most = next(iter(format_sizes(model, quantised)))
+    exact = {key: fmt for key, fmt in formats.items() if key not in quantised}
+    others = {key: fmt for key, fmt in exact.items() if is_plain(fmt) and fmt != meant[key].kept_in(most)}
+    mixed = len(set(quantised.values())) > 1 or others
+    return most, {**quantised, **others} if mixed else {}
 
 
 def _mixed(model: Model) -> Formats:
     """The formats of the matrices of a model in `q4_k_m`. Raises UsageError where rows are no whole blocks."""
     formats = dict[tuple[str, int | None], StoredFormat]()
     for tensor in tensors(model):
-        if len(tensor.shape) == 2 and tensor.tied_to is None:
+        if tensor.quantised and tensor.tied_to is None:
             fmt = q4_k_m(model, tensor)
-            if tensor.shape[1] % block_of(fmt):
-                message = f"rows of {tensor.name} have {tensor.shape[1]} values, and blocks have {block_of(fmt)}"
+            columns = tensor.shape[-1]
+            if columns % block_of(fmt):
+                message = f"rows of {tensor.name} have {columns} values, and blocks have {block_of(fmt)}"
                 raise UsageError(message, field="format", value=MIX, remedy="use `format` f16")
             formats[tensor.name, tensor.layer] = fmt
     return formats
 
 
 def file_formats(path: Path, model: Model) -> Formats:
-    """Return the formats of the matrices of a GGUF file."""
+    """Return the formats of the matrices of a GGUF file: of one whose parts the file has in several types, that which
+    takes most bytes. Raises BadInputError for types that are not known, and for tensors of another model."""
     from helmsman.hwdb.gguf_files import gguf_places
-    from helmsman.lowering.stored_names import gguf_name
+    from helmsman.lowering.stored_names import gguf_name, possible_names, stored_tensors
 
-    places, formats = gguf_places(path), dict[tuple[str, int | None], StoredFormat]()
-    for tensor in tensors(model):
-        if len(tensor.shape) == 2 and tensor.tied_to is None:
-            name = gguf_name(model.family, tensor)
-            kept = places[name].type.name if name in places else None
-            fmt = next((known for known in STORED_FORMATS if known == kept), None)
-            if fmt is None:
-                remedy = "quantise the model again, or name a `format` that it is to become"
-                raise BadInputError("a type that is not read", file=str(path), field=name, value=kept, remedy=remedy)
-            formats[tensor.name, tensor.layer] = fmt
+    places = gguf_places(path)
+    known = possible_names(model, gguf_name)
+    for name in places:
+        if name not in known and not _left_out(name, model):
+            message, remedy = "the model does not have this tensor", "use the files of one model"
+            raise BadInputError(message, file=str(path), field=name, remedy=remedy)
+    formats = dict[tuple[str, int | None], StoredFormat]()
+    for stored in stored_tensors(model, gguf_name, frozenset(places)):
+        place = places.get(stored.name)
+        if place is None or place.elements != stored.elements:
+            message = f"a tensor of {stored.elements} values is expected"
+            got, remedy = None if place is None else list(place.shape), "use the files of one model"
+            raise BadInputError(message, file=str(path), field=stored.name, value=got, remedy=remedy)
+        for part in stored.parts:
+            if len(part.shape) > 1:
+                key = part.name, part.layer
+                formats[key] = _wider(formats.get(key), _known(place.type.name, path, stored.name))
     return formats
+
+
+def _left_out(name: str, model: Model) -> bool:
+    """Whether a plan leaves out a tensor of a file: of rotations, of draft blocks, keys and values of a layer that
+    reads another's cache, or a scale of a whole matrix."""
+    from helmsman.hwdb.gguf_configs.facts import block_number
+    from helmsman.hwdb.gguf_rope import ROPE_TENSORS
+
+    if name in ROPE_TENSORS or name.endswith((".scale", ".input_scale")):
+        return True
+    layer = block_number(name)
+    if layer is None or layer >= model.layers:
+        return layer is not None
+    attention = model.attention(layer)
+    reads_another = attention is not None and attention.cache_of is not None
+    return reads_another and name.removeprefix(f"blk.{layer}.").startswith(("attn_k", "attn_v"))
+
+
+def _known(kept: str, path: Path, name: str) -> StoredFormat:
+    fmt = next((known for known in FORMAT_FACTS if known == kept), None)
+    if fmt is None:
+        remedy = "quantise the model again, or name a `format` that it is to become"
+        raise BadInputError("a type that is not read", file=str(path), field=name, value=kept, remedy=remedy)
+    return fmt
+
+
+def _wider(one: StoredFormat | None, other: StoredFormat) -> StoredFormat:
+    """Return the format whose values take more bytes."""
+    return other if one is None else max(one, other, key=lambda fmt: FORMAT_FACTS[fmt].size / FORMAT_FACTS[fmt].values)

@@ -54,4 +54,4 @@ def longest_context(
         known = min(work.prefix_tokens, prompt - 1)
         return fits(request.sized(context=context, prompt_tokens=prompt, output_tokens=1, prefix_tokens=known))
 
-    return most(limit or request.model.longest_context, holds)
+    return most(limit or request.model.max_context, holds)

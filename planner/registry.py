@@ -26,6 +26,7 @@ _FILES = {
     "optimal": f"{_HERE}.optimal.entry",
     "layer-split": f"{_HERE}.layer_entry",
     "op-split": f"{_HERE}.op_split.entry",
+    "expert-split": f"{_HERE}.expert_split.strategy",
     "flexgen": f"{_HERE}.flexgen",
     "flexgen-lp": f"{_HERE}.flexgen_lp",
     "layerwise-map": f"{_HERE}.layerwise_map",
@@ -45,6 +46,12 @@ FORMER = {"all-cpu": "weights-on-host"}
 
 OWN = tuple(_FILES)
 """Names of Helm's own methods."""
+
+OF_EXPERTS = frozenset({"expert-split"})
+"""Strategies that are for models with routed experts alone."""
+
+OF_DENSE = tuple(name for name in OWN if name not in OF_EXPERTS)
+"""Names of Helm's own methods that plan models of equal dense blocks."""
 
 RECOMMENDED = "best"
 """The strategy that chooses among others' plans."""

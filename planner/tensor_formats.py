@@ -6,7 +6,8 @@ from itertools import groupby
 
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import LayerRange, Part, Residence, Select
 
@@ -40,7 +41,7 @@ def _kept_in(rule: Residence, fmt: StoredFormat) -> tuple[Residence, str]:
 
 def _part(tensor: Tensor, piece: Slice[Residence]) -> Part | None:
     whole = (piece.start, piece.stop) == (0, tensor.shape[0])
-    return None if whole else Part(axis="rows", start=piece.start, stop=piece.stop)
+    return None if whole else Part(axis=tensor.axis, start=piece.start, stop=piece.stop)
 
 
 def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:

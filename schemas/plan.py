@@ -42,9 +42,9 @@ Layers = Annotated[
 
 
 class Part(Frozen):
-    """Rows (of a linear layer's output) or heads (KV heads of attention and caches) start <= i < stop."""
+    """Rows (of a linear layer's output), heads (KV heads of attention and caches) or experts start <= i < stop."""
 
-    axis: Literal["rows", "heads"]
+    axis: Literal["rows", "heads", "experts"]
     start: Index
     stop: Index
 

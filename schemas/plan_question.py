@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, version
-from helmsman.schemas.formats import KvFormat, Precision, StoredFormat, format_named
+from helmsman.schemas.formats import KvFormat, MultipliedFormat, Precision, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
@@ -76,4 +76,4 @@ class PlanQuestion(PlanningQuestion):
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
     hardware: Place | ComposedMachine
-    format: Annotated[Literal[StoredFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None
+    format: Annotated[Literal[MultipliedFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from helmsman.schemas.base import Frozen, Name, Words, version
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import MultipliedFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import FORMAT_NAMES, ComposedMachine, PlanningQuestion, Value
@@ -80,5 +80,5 @@ class PlannerQuestion(PlanningQuestion):
     schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")
     model: ModelChoice
     hardware: MachineChoice
-    format: Annotated[Literal[StoredFormat, "q4_k_m"] | None, FORMAT_NAMES] = None
+    format: Annotated[Literal[MultipliedFormat, "q4_k_m"] | None, FORMAT_NAMES] = None
     options: Annotated[dict[Name, Value], Field(max_length=64)] = Field(default_factory=dict)

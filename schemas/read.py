@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from math import isfinite
+from math import isfinite, isinf
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,8 @@ from helmsman.schemas.repeated_names import first_repeated
 JSON_LIMIT = Document.byte_limit
 CONFIG_LIMIT = 2**20
 MAX_DEPTH = 64
+EARLIER_MODEL = b'"helm.model/1"'
+"""Text without which a document has nothing of an earlier version."""
 _SHOWN = 200
 """Characters of a key that an error shows."""
 
@@ -30,11 +32,21 @@ def read_document(cls: type[DocumentT], path: Path) -> DocumentT:
 
 
 def parse_document(cls: type[DocumentT], data: bytes, file: str) -> DocumentT:
-    """Validate `data` as a `cls`; `file` names it in errors."""
+    """Validate `data` as a `cls`, after what it has of earlier versions is brought up to date; `file` names it in
+    errors."""
     content = parse_json(data, file)
     if not isinstance(content, dict):
         remedy = "write one object in braces"
         raise BadInputError("a JSON object is expected", file=file, value=content, remedy=remedy)
+    if EARLIER_MODEL in data:
+        from helmsman.schemas.upgrade import upgraded
+
+        data = json.dumps(upgraded(content, file)).encode()
+    return validated(cls, data, file)
+
+
+def validated(cls: type[DocumentT], data: bytes, file: str) -> DocumentT:
+    """Validate JSON of this version as a `cls`; `file` names it in errors."""
     try:
         return cls.model_validate_json(data, strict=True)
     except ValidationError as error:
@@ -79,8 +91,8 @@ def check_regular(path: Path, remedy: str = "check the path and its permissions"
         raise BadInputError("cannot be read: it is not a file", file=str(path), remedy=remedy)
 
 
-def parse_json(data: bytes, file: str) -> Any:
-    """JSON text to Python values; refuses NaN, infinities, duplicate keys and deep nesting."""
+def parse_json(data: bytes, file: str, endless_keys: frozenset[str] = frozenset()) -> Any:
+    """JSON text to Python values; refuses NaN, duplicate keys, deep nesting, infinities but under `endless_keys`."""
     endless: list[str] = []
 
     def number(text: str) -> float:
@@ -95,8 +107,8 @@ def parse_json(data: bytes, file: str) -> Any:
         remedy = "correct the file, or write it again with the command that made it"
         raise BadInputError(f"not valid JSON: {error}", file=file, remedy=remedy) from None
     _check_depth(content, file)
-    if endless:
-        field = next(_not_finite(content), None)
+    field = next(_not_finite(content, endless_keys), None) if endless else None
+    if endless and (field is not None or not endless_keys):
         message = f"{endless[0]} is not a number that can be used"
         raise BadInputError(message, file=file, field=field, value=endless[0], remedy="write a finite number")
     return content
@@ -121,13 +133,15 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _not_finite(content: Any, place: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the places of NaN and infinities in a document, in order, as in `rows.3.host.value`."""
-    if isinstance(content, float) and not isfinite(content):
+def _not_finite(content: Any, endless_keys: frozenset[str], place: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the places of NaN and infinities in a document, in order, as in `rows.3.host.value`; infinities under
+    `endless_keys` not."""
+    allowed = isinf(content) and not endless_keys.isdisjoint(place) if isinstance(content, float) else True
+    if isinstance(content, float) and not isfinite(content) and not allowed:
         yield ".".join(place)
     pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, child in pairs:
-        yield from _not_finite(child, (*place, str(key)))
+        yield from _not_finite(child, endless_keys, (*place, str(key)))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Literal
 from helmsman.lowering.graph import CACHED
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.stages import stage_of
+from helmsman.lowering.stages import half_of, stage_of
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
@@ -97,7 +97,7 @@ def _kind(plan: Plan, op: str, layer: int | None) -> LayerKind:
         return "embedding" if stage_of(plan, op, layer) == 0 else "output"
     if plan.schedule.stage == "block":
         return "block"
-    return "ffn" if stage_of(plan, op, layer) == stage_of(plan, "norm2", layer) else "attention"
+    return "ffn" if half_of(plan.model, layer, op) == 1 else "attention"
 
 
 def _overlaps(layers: Sequence[LayerTimes]) -> Iterator[Overlap]:

@@ -5,8 +5,9 @@ Rows (Park & Egger Fig 5-8): CPU, PCIe (weights), PCIe (cache), storage by link,
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.caches import CACHE_OF
-from helmsman.lowering.dataflow import NEW_KV, TOKEN
+from helmsman.lowering.dataflow import TOKEN
 from helmsman.lowering.graph import CACHED, Payload
 from helmsman.lowering.task_names import TaskName, read_name
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES

@@ -7,7 +7,8 @@ from itertools import groupby
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, linears, output_tensors
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence
@@ -81,7 +82,7 @@ def _strip(plan: Placed, phase: Phase) -> Strip:
 def _neighbours(plan: Placed) -> Iterator[tuple[int, int]]:
     """Neighbouring blocks that no rule tells apart, from the first on: each time the first, and the one behind them."""
     start = 0
-    for _, alike in groupby(first_alike(plan, plan.model.layers)):
+    for _, alike in groupby(first_alike(plan, plan.model.pattern)):
         stop = start + len(list(alike))
         yield start, stop
         start = stop
@@ -114,7 +115,7 @@ def _weights(plan: Placed, tensor: Tensor, phase: Phase) -> tuple[UnitPart, ...]
 
 
 def _cache(plan: Placed, what: Cached, op: str, layer: int, phase: Phase) -> tuple[UnitPart, ...]:
-    heads = plan.model.kv_heads
+    heads = plan.model.dense.kv_heads
     where = places(plan, op, layer, phase, heads, "heads")
     return tuple(_parts(plan, kv_homes(plan, what, layer, heads), where, heads))
 

@@ -50,7 +50,7 @@ def study() -> Study:
     """The models of the paper's family and of ours."""
     rows: list[Row] = []
     for name, layers in MODELS:
-        model = load_model(name).model_copy(update={"layers": layers})
+        model = load_model(name).with_layers(layers)
         loss = measured(model)
         changed = loss.bf16 / loss.f16 - 1
         head: Row = {"model": name, "layers": layers, "perplexity f16": loss.f16, "perplexity bf16": loss.bf16}

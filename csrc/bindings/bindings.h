@@ -25,6 +25,8 @@ void register_isa(py::module_& module);
 void register_memory(py::module_& module);
 void register_linear(py::module_& module);
 void register_probe(py::module_& module);
+void register_experts(py::module_& module);
+void register_mixers(py::module_& module);
 void register_stage(py::module_& module);
 void register_copy_engine(py::module_& module);
 void register_queue(py::module_& module);
@@ -49,6 +51,7 @@ Format stored_format_of(const std::string& name);
 
 // Throws ValueError for an unknown name.
 Activations activations_of(const std::string& name);
+Activation activation_of(const std::string& name);
 bool attention_in_bf16(const std::string& name);  // whether attention of prompts rounds what it multiplies
 
 // Throws ValueError when rows of `columns` values cannot be stored in `format`.

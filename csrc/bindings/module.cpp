@@ -12,6 +12,8 @@ PYBIND11_MODULE(_kernels, module) {
   helm::register_memory(module);
   helm::register_linear(module);
   helm::register_probe(module);
+  helm::register_experts(module);
+  helm::register_mixers(module);
   helm::register_stage(module);
   helm::register_queue(module);
   helm::register_copy_engine(module);

@@ -65,8 +65,8 @@ void run_attend_ragged(BoundQueue& queue, const py::object& stage, const std::sh
                        const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done,
                        std::optional<long long> rank) {
   const std::shared_ptr<Stage> own = stage_of(stage);
-  if (count_of("layer", layer, 0) >= own->spec().blocks.size()) throw py::value_error("the stage has no such layer");
-  const size_t first = own->find(Op::append, layer), last = own->find(Op::o, layer);
+  if (count_of("layer", layer, 0) >= own->spec().blocks) throw py::value_error("the stage has no such layer");
+  const size_t first = own->find("append", layer), last = own->find("o", layer);
   own->check_ragged(*rows, rows->rows(), false, first, last);
   const auto work = [own, rows, first, last] {
     std::vector<double> stamps(last - first + 1);

@@ -74,9 +74,9 @@ class BoundCohort {
  public:
   BoundCohort(const py::object& stage, const py::object& host, const Buffer& kept, long long rows, int rise)
       : stage_(stage_of(stage)), host_(stage_of(host)) {
-    expect_size("kept", kept, Cohort::size(stage_->spec(), count_of("rows", rows)));
+    expect_size("kept", kept, Cohort::size(*stage_, count_of("rows", rows)));
     rows_ = static_cast<size_t>(rows);
-    cohort_ = std::make_shared<Cohort>(Seat(*host_, workspace_of(host)), kept, stage_->spec(), rise);
+    cohort_ = std::make_shared<Cohort>(Seat(*host_, workspace_of(host)), kept, *stage_, rise);
   }
   ~BoundCohort() {
     const py::gil_scoped_release release;
@@ -201,7 +201,7 @@ class BoundPass {
     for (const size_t place : places)
       if (place >= bound->rows()) throw py::value_error("a cohort has no row " + std::to_string(place));
     const Stage& host = bound->host();
-    host.check_ragged(*apart, apart->rows(), false, host.find(Op::append), host.find(Op::o));
+    host.check_ragged(*apart, apart->rows(), false, host.find("append", 0), host.find("o", 0));
     // Places among layers; the embedding's is 0.
     const auto before = [](size_t at) { return at + 1; };
     if (!it.joining.empty() && before(layer) < before(it.joining.back()->at) + (stays ? 0 : 1))
@@ -252,7 +252,7 @@ void register_serving(py::module_& module) {
       .def_static(
           "size",
           [](const py::object& stage, long long rows) {
-            return Cohort::size(stage_of(stage)->spec(), count_of("rows", rows));
+            return Cohort::size(*stage_of(stage), count_of("rows", rows));
           },
           py::arg("stage"), py::arg("rows"))
       .def_property_readonly("layer", &BoundCohort::layer)

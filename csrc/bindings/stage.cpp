@@ -16,7 +16,7 @@ class BoundStage {
   BoundStage(std::shared_ptr<Pool> pool, ParsedSpec parsed, const Buffer& workspace, size_t first_layer)
       : pool_(std::move(pool)), parsed_(std::move(parsed)), workspace_(workspace) {
     expect_size("workspace", workspace_, Stage::workspace_size(parsed_.spec));
-    stage_ = std::make_unique<Stage>(*pool_, parsed_.spec, workspace_.data, first_layer);
+    stage_ = std::make_unique<Stage>(*pool_, std::move(parsed_.spec), workspace_.data, first_layer);
   }
 
   const std::vector<std::string>& ops() const { return stage_->ops(); }
@@ -46,7 +46,7 @@ class BoundStage {
     const Buffer from = source == nullptr ? Buffer{nullptr, nullptr, 0} : *source;
     const Buffer to = target == nullptr ? Buffer{nullptr, nullptr, 0} : *target;
     return [this, from, to, count, before, own, begin = begin, end = end, times] {
-      if (stage_->embeds(begin)) check_ids(reinterpret_cast<const int32_t*>(from.data), parsed_.spec.batch * count);
+      if (stage_->embeds(begin)) check_ids(reinterpret_cast<const int32_t*>(from.data), stage_->spec().batch * count);
       stage_->run(from.data, to.data, count, before, own, begin, end, static_cast<double*>(times->data()));
     };
   }
@@ -73,18 +73,21 @@ class BoundStage {
   std::function<void()> attention(long long block, const std::vector<SpanArgs>& spans, bool first, bool last,
                                   long long tokens, long long past) {
     const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
-    const StageSpec& s = parsed_.spec;
-    if (count_of("block", block, 0) >= s.blocks.size())
-      throw py::value_error("there is no block " + std::to_string(block) + " among " + std::to_string(s.blocks.size()));
-    stage_->check_attend(count, before);
-    const auto found = std::make_shared<BoundSpans>(s.attention, s.batch, spans);
-    return [this, found, first, last, count, before] { stage_->attend(found->spans(), first, last, count, before); };
+    const StageSpec& s = stage_->spec();
+    const size_t which = count_of("block", block, 0);
+    if (which >= s.blocks)
+      throw py::value_error("there is no block " + std::to_string(block) + " among " + std::to_string(s.blocks));
+    stage_->check_attend(which, count, before);
+    const auto found = std::make_shared<BoundSpans>(*s.attention(which).attention(), s.batch, spans);
+    return [this, which, found, first, last, count, before] {
+      stage_->attend(which, found->spans(), first, last, count, before);
+    };
   }
 
   // (data, rows, columns) of the logits.
   py::buffer_info logits() {
-    const StageSpec& s = parsed_.spec;
-    if (!s.head) throw py::value_error("a stage without a head has no logits");
+    const StageSpec& s = stage_->spec();
+    if (!stage_->chooses(stage_->ops().size())) throw py::value_error("a stage without a head has no logits");
     const auto batch = static_cast<py::ssize_t>(s.sequences > 0 ? s.sequences : s.batch);
     const auto vocab = static_cast<py::ssize_t>(s.vocab);
     const auto width = static_cast<py::ssize_t>(sizeof(float));
@@ -101,7 +104,7 @@ class BoundStage {
   }
 
   void check_ends(const Buffer* source, const Buffer* target, size_t tokens, size_t first, size_t last) const {
-    const StageSpec& s = parsed_.spec;
+    const StageSpec& s = stage_->spec();
     const size_t hidden = product({s.batch, tokens, s.hidden, sizeof(float)});
     const bool embeds = stage_->embeds(first);
     if (source != nullptr) expect_size("source", *source, embeds ? s.batch * tokens * sizeof(int32_t) : hidden);
@@ -109,7 +112,7 @@ class BoundStage {
   }
 
   void check_positions(size_t tokens, size_t past, size_t limit) const {
-    const StageSpec& s = parsed_.spec;
+    const StageSpec& s = stage_->spec();
     if (tokens > s.max_tokens)
       throw py::value_error("tokens (" + std::to_string(tokens) + ") exceed max_tokens (" +
                             std::to_string(s.max_tokens) + ")");
@@ -120,9 +123,9 @@ class BoundStage {
 
   void check_ids(const int32_t* ids, size_t count) const {
     for (size_t i = 0; i < count; ++i)
-      if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= parsed_.spec.vocab)
+      if (ids[i] < 0 || static_cast<size_t>(ids[i]) >= stage_->spec().vocab)
         throw py::value_error("token id " + std::to_string(ids[i]) + " is outside the vocabulary of " +
-                              std::to_string(parsed_.spec.vocab));
+                              std::to_string(stage_->spec().vocab));
   }
 
   std::shared_ptr<Pool> pool_;

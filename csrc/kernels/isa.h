@@ -8,11 +8,14 @@
 namespace helm {
 
 const Kernels& portable_kernels();
+const MixerKernels& portable_mixers();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const MixerKernels& avx2_mixers();
 const Kernels& avxvnni_kernels();
 const Kernels& avxvnni_emulated_kernels();  // for AVX2: what AVX-VNNI does, by other instructions
 const Kernels& avx512_kernels();
+const MixerKernels& avx512_mixers();
 const Kernels& avx512vnni_kernels();
 const Kernels& avx512bf16_kernels();
 const Kernels& avx512bf16_emulated_kernels();  // for AVX-512: what BF16 units do, by other instructions
@@ -20,6 +23,7 @@ const Kernels& amx_kernels();
 const Kernels& amx_emulated_kernels();  // for AVX2: what tiles do, in plain C++
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
+const MixerKernels& neon_mixers();
 const Kernels& neondot_kernels();
 const Kernels& neoni8mm_kernels();
 const Kernels& neonbf16_kernels();

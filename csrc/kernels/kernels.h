@@ -21,7 +21,10 @@
 namespace helm {
 
 enum class NormKind { rms, layer };
-enum class Activation { silu, relu, gelu, gelu_tanh };
+// swiglu_oai: gate * sigmoid(1.702 gate) * (up + 1).
+enum class Activation { silu, relu, gelu, gelu_tanh, relu2, swiglu_oai };
+
+struct MixerKernels;  // see mixers.h
 
 // y[tokens][stride] = (or +=) x W^T for panels [first_panel, last_panel) of packed weights.
 struct LinearArgs {
@@ -244,6 +247,7 @@ struct Kernels {
   size_t (*argmax)(const float* x, size_t n);                  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
   Peak peak_floats, peak_words, peak_bytes, peak_pairs;        // of f32, of numbers of 16 and 8 bits, and of bf16
+  const MixerKernels& (*mixers)();                             // of routers and recurrent mixers
 };
 
 // Tokens cut into blocks of at most `limit`, even to one token, the longer ones first. A division takes as long as the

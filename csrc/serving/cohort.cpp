@@ -9,20 +9,22 @@
 namespace helm {
 namespace {
 
-size_t widths(const StageSpec& s) { return s.hidden + 2 * s.attention.q_width() + 2 * s.attention.kv_width(); }
+// Bytes of a row's hidden state, queries, keys, values and what attention gives.
+size_t row_bytes(const Seat& seat) {
+  return seat.hidden.row_bytes + seat.q.row_bytes + seat.k.row_bytes + seat.v.row_bytes + seat.attended.row_bytes;
+}
 
 }  // namespace
 
-size_t Cohort::size(const StageSpec& spec, size_t rows) { return product({rows, widths(spec), sizeof(float)}); }
+size_t Cohort::size(Stage& stage, size_t rows) {
+  return product({rows, row_bytes(Seat(stage, {nullptr, nullptr, 0}))});
+}
 
-Cohort::Cohort(Seat host, Buffer kept, const StageSpec& spec, int rise)
-    : host_(std::move(host)),
-      kept_(std::move(kept)),
-      hidden_(spec.hidden * sizeof(float)),
-      q_(spec.attention.q_width() * sizeof(float)),
-      kv_(spec.attention.kv_width() * sizeof(float)),
-      bytes_(widths(spec) * sizeof(float)),
-      rise_(rise) {}
+Cohort::Cohort(Seat host, Buffer kept, Stage& stage, int rise)
+    : host_(std::move(host)), kept_(std::move(kept)), rise_(rise) {
+  const Seat seat(stage, {nullptr, nullptr, 0});
+  hidden_ = seat.hidden.row_bytes, q_ = seat.q.row_bytes, kv_ = seat.k.row_bytes, bytes_ = row_bytes(seat);
+}
 
 void Cohort::reset() {
   if (!landed()) throw std::invalid_argument("a cohort's attention is under way");
@@ -64,7 +66,7 @@ void Joining::leave(const std::shared_ptr<Joining>& self, const Seat& seat, cons
   back.wait = {attended}, back.done = {task, &task->landed};
   lanes.queries->submit(sent);
   lanes.host->submit({[self, host, layer, task] {
-                        const size_t begin = host.stage->find(Op::append, layer), end = host.stage->find(Op::o, layer);
+                        const size_t begin = host.stage->find("append", layer), end = host.stage->find("o", layer);
                         std::vector<double> stamps(end - begin + 1);
                         const Ragged& rows = *self->apart;
                         host.stage->run_ragged(rows, rows.rows(), nullptr, nullptr, begin, end, stamps.data());

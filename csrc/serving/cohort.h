@@ -24,11 +24,11 @@ class Cohort {
   static constexpr size_t kNone = SIZE_MAX;
 
   // Bytes of `kept` for up to `rows` rows.
-  static size_t size(const StageSpec& spec, size_t rows);
+  static size_t size(Stage& stage, size_t rows);
 
-  // `kept`: in the accelerator's memory, what is needed between iterations; `host`: a seat of its own. `rise`: 1 where
-  // the host attends to first layers first, -1 to last ones, 0 as they come.
-  Cohort(Seat host, Buffer kept, const StageSpec& spec, int rise);
+  // `kept`: in the accelerator's memory, what is needed between iterations; `host`: a seat of its own; `stage`: the
+  // accelerator's. `rise`: 1 where the host attends to first layers first, -1 to last ones, 0 as they come.
+  Cohort(Seat host, Buffer kept, Stage& stage, int rise);
 
   // The layer whose attention is under way, or kNone: then its rows join at the embedding.
   size_t layer() const { return layer_; }

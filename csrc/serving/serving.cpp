@@ -7,6 +7,7 @@
 namespace helm {
 
 Seat::Seat(Stage& seated, Buffer memory) : stage(&seated), workspace(std::move(memory)) {
+  if (!seated.uniform()) throw std::invalid_argument("rows are only served by stages whose blocks are laid out alike");
   const std::pair<const char*, Region*> places[] = {
       {"hidden", &hidden}, {"q", &q}, {"k", &k}, {"v", &v}, {"attended", &attended}};
   for (const auto& [name, region] : seated.regions())
@@ -74,26 +75,26 @@ class Submitter {
   // Up to what `append` leaves.
   void begin(size_t b, size_t layer, Events moved) {
     Stage& s = stage(b);
-    const size_t norm = s.find(Op::norm1, layer), first = layer == 0 ? 0 : s.find(Op::o, layer - 1);
+    const size_t norm = s.find("norm1", layer), first = layer == 0 ? 0 : s.find("o", layer - 1);
     const size_t before = layer > 0 ? layer - 1 : Cohort::kNone;
     const Who who = after(b, before);
     if (layer > 0) enter(b, before);
     if (layer > 0) add(b, first, norm, who, std::move(back_[b]));
     back_[b].clear();
     if (b == 0 && stored_[layer % 2] != nullptr) moved.push_back(stored_[layer % 2]);
-    add(b, layer == 0 ? 0 : norm, s.find(Op::attention, layer), who, std::move(moved));
+    add(b, layer == 0 ? 0 : norm, s.find("attention", layer), who, std::move(moved));
     leave(b, before, layer);
   }
 
   void end(size_t b) {
     enter(b, it_.layers - 1);
     const Who who = after(b, it_.layers - 1);
-    add(b, stage(b).find(Op::o, it_.layers - 1), stage(b).find(Op::final_norm), who, std::move(back_[b]));
+    add(b, stage(b).find("o", it_.layers - 1), stage(b).find("final_norm"), who, std::move(back_[b]));
   }
 
   // The final norm and the head, of both sub-batches together: the head's weights are read once.
   void finish() {
-    const size_t norm = stage(0).find(Op::final_norm);
+    const size_t norm = stage(0).find("final_norm");
     if (it_.batches.size() == 1) {
       add(0, norm, operations(0), after(0, it_.layers - 1), {});
       for (const auto& each : run_->entering(0, it_.layers - 1))
@@ -127,7 +128,7 @@ class Submitter {
   std::shared_ptr<Event> attend_on_host(const Seat& host, const SharedRows& apart, size_t layer, Events wait) {
     auto done = std::make_shared<Event>();
     lanes_.host->submit({[run = run_, &s = *host.stage, apart, layer] {
-                           const size_t first = s.find(Op::append, layer), last = s.find(Op::o, layer);
+                           const size_t first = s.find("append", layer), last = s.find("o", layer);
                            std::vector<double> stamps(last - first + 1);
                            s.run_ragged(*apart, apart->rows(), nullptr, nullptr, first, last, stamps.data());
                            run->seconds.cpu_attention += stamps.back() - stamps.front();
@@ -147,7 +148,7 @@ class Submitter {
     }
     const Joining* joint = there(b, layer);
     const Who who = joint != nullptr ? Who{Whose::joint, joint} : Who{};
-    add(b, s.find(Op::attention, layer), s.find(Op::o, layer), who, std::move(wait));
+    add(b, s.find("attention", layer), s.find("o", layer), who, std::move(wait));
     if (b > 0 || it_.store.pieces.empty()) return;
     Events before = moved;
     before.push_back(mark());
@@ -202,7 +203,7 @@ class Submitter {
 
   // Operations whose weights come begin when these have, one by one.
   void add(size_t b, size_t first, size_t last, Who who, Events wait) {
-    const bool ends = who.whose == Whose::ends || first == stage(b).find(Op::final_norm);
+    const bool ends = who.whose == Whose::ends || first == stage(b).find("final_norm");
     const bool computes = ends ? run_->yields() : run_->computes(b);
     if (!weights_ || !computes) return extend(b, first, last, who, std::move(wait), {});
     for (size_t op = first; op < last; ++op) {

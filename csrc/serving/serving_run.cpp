@@ -5,12 +5,14 @@
 #include <stdexcept>
 #include <string>
 
+#include "stage/embedding_operation.h"
+
 namespace helm {
 namespace {
 
 // What `append` and attention of the host can run.
 void check_apart(const Seat& seat, const Ragged& rows) {
-  seat.stage->check_ragged(rows, rows.rows(), false, seat.stage->find(Op::append), seat.stage->find(Op::o));
+  seat.stage->check_ragged(rows, rows.rows(), false, seat.stage->find("append", 0), seat.stage->find("o", 0));
 }
 
 }  // namespace
@@ -57,11 +59,11 @@ bool ServingRun::computes(size_t b) const {
 }
 
 void ServingRun::check_weights() const {
-  const StageSpec& spec = it.batches[0].seat.stage->spec();
+  const EmbeddingOperation* embedding = it.batches[0].seat.stage->embedding();
   const LookedUp* from = it.weights != nullptr && it.weights->table ? &*it.weights->table : nullptr;
-  bool fits = spec.looked_up == (from != nullptr);
+  bool fits = (embedding != nullptr && embedding->looked_up) == (from != nullptr);
   for (size_t b = 0; fits && from != nullptr && b < it.batches.size(); ++b)
-    fits = from->columns == spec.hidden && from->format == spec.embedding->format &&
+    fits = from->columns == embedding->leaves[0].width && from->format == embedding->table.format &&
            from->targets[b].size / row_size(from->format, from->columns) >= embedded_rows(b);
   if (!fits) throw std::invalid_argument("rows of a table come where an embedding has them looked up, all of a pass");
   if (it.weights == nullptr) return;
@@ -81,10 +83,10 @@ std::vector<size_t> ServingRun::order() const {
     for (size_t op = first; op < last; ++op) ops.push_back(op);
   };
   const Stage& s = *it.batches[0].seat.stage;
-  const size_t norm = s.find(Op::final_norm);
+  const size_t norm = s.find("final_norm");
   for (size_t turn = 0; turn <= it.layers; ++turn)
     for (size_t b = 0; b < it.batches.size(); ++b)
-      if (computes(b)) add(turn == 0 ? 0 : s.find(Op::o, turn - 1), turn == it.layers ? norm : s.find(Op::o, turn));
+      if (computes(b)) add(turn == 0 ? 0 : s.find("o", turn - 1), turn == it.layers ? norm : s.find("o", turn));
   if (yields()) add(norm, s.ops().size());
   return ops;
 }
@@ -99,7 +101,7 @@ void ServingRun::prepare() {
   ends =
       std::make_shared<Ragged>(std::move(positions), std::vector<RaggedSequence>{}, std::vector<CacheRun>{}, outputs);
   const Stage& stage = *it.batches[0].seat.stage;
-  stage.check_ragged(*ends, ends->rows(), false, stage.find(Op::final_norm), stage.ops().size());
+  stage.check_ragged(*ends, ends->rows(), false, stage.find("final_norm"), stage.ops().size());
 }
 
 void ServingRun::gather() const {
@@ -123,15 +125,15 @@ void ServingRun::perform(const ServingRange& range) {
   const auto [whose, joining] = range.who;
   const bool joint = whose == Whose::joint || (whose == Whose::perhaps && joining->joined);
   const Ragged& rows = whose == Whose::ends ? *ends : joint ? *joining->joint : *batch.rows;
-  const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
+  const size_t norm = s.find("final_norm"), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
   if (rows.rows() == 0 || range.first >= last) return;
   std::vector<double> stamps(last - range.first + 1);
   double waiting = waited(range);
   chosen.resize(rows.outputs.size());
   s.run_ragged(rows, rows.rows(), it.ids[range.batch].data(), chosen.data(), range.first, last, stamps.data());
   for (size_t op = range.first; op < last; ++op) {
-    const bool end = s.is(op, Op::embedding) || op >= norm;
-    double& part = end ? seconds.ends : s.is(op, Op::attention) ? seconds.gpu_attention : seconds.linear[range.batch];
+    const bool end = s.is(op, "embedding") || op >= norm;
+    double& part = end ? seconds.ends : s.is(op, "attention") ? seconds.gpu_attention : seconds.linear[range.batch];
     part += stamps[op - range.first + 1] - stamps[op - range.first] + std::exchange(waiting, 0);
   }
   ended = stamps.back();

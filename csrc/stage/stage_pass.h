@@ -1,6 +1,8 @@
 // StagePass: one thread's walk through a stage's operations.
 #pragma once
+#include "kernels/isa.h"
 #include "runtime/clock.h"
+#include "stage/norm_operation.h"
 #include "stage/stage.h"
 
 namespace helm {
@@ -14,8 +16,7 @@ struct StageIo {
 };
 
 // Barriers stand where data crosses threads: after the values of a layer are written and before they are read.
-// With one row, a norm is cheaper to repeat on every thread than a barrier. Thread 0 stamps each operation after
-// its own share, and after the barrier where one follows at once.
+// Thread 0 stamps each operation after its own share, and after the barrier where one follows at once.
 class StagePass {
  public:
   StagePass(Stage& stage, const StageIo& io, size_t thread);
@@ -24,29 +25,51 @@ class StagePass {
   // Tokens [first, first + count) of every sequence through the operations.
   void chunk(size_t first, size_t count);
 
+  const StageIo& io() const { return io_; }
+  const Kernels& k() const { return k_; }
+  Pool& pool() const { return pool_; }
+  size_t thread() const { return thread_; }
+  size_t threads() const { return threads_; }
+  float* scratch() const { return scratch_; }
+  std::vector<KvSpan>& spans() const { return stage_.spans_[thread_]; }
+
+  size_t first() const { return first_; }
+  size_t count() const { return count_; }
+  size_t rows() const { return rows_; }
+  size_t batch() const { return spec_.batch; }
+  size_t sequence(size_t row) const { return row / count_; }
+  // The index of a row among those of all tokens of the pass, and its position.
+  size_t token(size_t row) const { return row / count_ * io_.tokens + first_ + row % count_; }
+  size_t position(size_t row) const {
+    return io_.ragged != nullptr ? io_.ragged->positions[row] : io_.past + first_ + row % count_;
+  }
+  size_t outputs() const { return io_.ragged != nullptr ? io_.ragged->outputs.size() : spec_.batch; }
+  Range mine(size_t items) const { return share_of(items, thread_, threads_); }
+  Range rows_of_matrix(const Matrix& m) const { return rows_of(m, thread_, threads_); }
+
+  // Norm of the hidden states of all rows to `out`, or of those whose logits are wanted; visible to this thread, and
+  // where it is `kept` to all of them after the next barrier.
+  void norm(const NormWeights& weights, float* out, bool of_outputs, bool kept);
+  // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part. What a norm has left, be it in an
+  // earlier range, is packed once for all products that follow each other.
+  void linear(const Matrix& m, const Value& x, float* y, size_t width, size_t rows, bool accumulate);
+  // Products read what a norm has left in the workspace from now on: its copy, or what is packed, will be written over.
+  void forget_input() { input_ = {}; }
+  float* space() const { return space_; }
+  // Greedy, where chosen tokens are wanted.
+  void choose(const Matrix& head, const float* logits);
+
+  void barrier() { pool_.barrier(); }
+  void done();         // stamps the current operation
+  void done_by_all();  // a barrier, then the stamp
+
  private:
   void load();
-  void step(const Step& step);
-  void embed();
-  void attend(const BlockSpec& b);
-  void attend_each(const BlockSpec& b);
-  void divided(const Step& step);
-  void gate(const BlockSpec& b);
-  void up(const BlockSpec& b);
-  void down(const BlockSpec& b);
-  void append(const BlockSpec& b);
-  void append_heads(const BlockSpec& b, size_t row, size_t kv_head);
-  void append_transposed(const HeadCache& keys, size_t row, const float* key);
-  // A new key and value to the row of caches that is theirs.
-  void write(const BlockSpec& b, size_t row, size_t kv_head, const float* key, const float* value);
-  // A new row to where it is kept beside its cache.
-  void keep(const KeptHeads& kept, size_t row, size_t kv_head, const float* values);
-  void rotate(float* head, size_t position);
-  void final_norm();
-  void head();
-  void choose();
   void store();
   Range columns_read() const;
+  size_t output_row(size_t index) const {
+    return io_.ragged != nullptr ? io_.ragged->outputs[index] : index * count_ + count_ - 1;
+  }
 
   // What linear layers multiply, rows[columns] of f32, and how it has been packed for the last of them.
   struct Input {
@@ -55,34 +78,16 @@ class StagePass {
     InputKind kind = InputKind::floats;
   };
 
-  // norm of the hidden states of all rows, or of those whose logits are wanted; visible to this thread.
-  Input normed(const NormWeights& weights, bool of_outputs);
-  size_t output_row(size_t index) const {
-    return io_.ragged != nullptr ? io_.ragged->outputs[index] : index * count_ + count_ - 1;
-  }
   // `input` as a matrix of that kind wants it; visible to this thread.
   const void* packed(Input& input, InputKind kind, size_t rows, size_t columns);
-  // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part; x is what the last norm left, be
-  // it in an earlier range, or given.
-  void linear(const Matrix& m, float* y, size_t width, size_t rows, bool accumulate);
-  void linear_from(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate);
-  void multiply(const Matrix& m, Input& input, float* y, size_t width, size_t rows, bool accumulate);
-  void done();         // stamps the current operation
-  void done_by_all();  // a barrier, then the stamp
-  size_t position(size_t row) const {
-    return io_.ragged != nullptr ? io_.ragged->positions[row] : io_.past + first_ + row % count_;
-  }
-  size_t outputs() const { return io_.ragged != nullptr ? io_.ragged->outputs.size() : spec_.batch; }
-  Range mine(size_t items) const { return share_of(items, thread_, threads_); }
 
   Stage& stage_;
   const StageSpec& spec_;
-  const Workspace& work_;
   Pool& pool_;
   const Kernels& k_;
   const StageIo& io_;
   size_t thread_, threads_;
-  float* scratch_;
+  float *scratch_, *hidden_, *packed_, *space_;
   Input input_;  // what the last norm of this range left
   size_t first_ = 0, count_ = 0, rows_ = 0;
   size_t op_ = 0;

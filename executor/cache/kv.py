@@ -8,6 +8,7 @@ from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.homes.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
+from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.errors import UsageError
@@ -40,7 +41,7 @@ Part = tuple[Heads, ...]
 
 
 @dataclass(frozen=True)
-class LayerCache:
+class PlacedCache:
     """A block's keys and values in one memory.
 
     `read`: as attention reads them; `kept`: rows, at home or on their way; `plain`: rows that are expanded before they
@@ -61,14 +62,14 @@ class Caches:
 
     transposed: bool
     by_tokens: bool
-    by_layer: dict[tuple[str, int, int], LayerCache] = field(default_factory=dict)
+    by_layer: dict[tuple[str, int, int], PlacedCache] = field(default_factory=dict)
     paged: Mapping[str, PagedCaches] = field(default_factory=dict)
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""
         return (memory, layer, batch) in self.by_layer
 
-    def at(self, memory: str, layer: int, batch: int) -> LayerCache:
+    def at(self, memory: str, layer: int, batch: int) -> PlacedCache:
         """Where they are in `memory`."""
         return self.by_layer[memory, layer, batch]
 
@@ -94,7 +95,7 @@ def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: b
 
 def _add_windows(plan: Plan, caches: Caches) -> None:
     """Add the caches that stages read and append to in windows: caches as large as a window."""
-    heads = range(plan.model.kv_heads)
+    heads = range(common_attention(plan.model).kv_heads)
     for memory, paged in caches.paged.items():
         for layer, block in paged.blocks.items():
             fmt, ring = kv_format(plan, [layer]), block.ring
@@ -103,7 +104,7 @@ def _add_windows(plan: Plan, caches: Caches) -> None:
                 "values": (Heads(0, len(heads), ring.values, fmt, False, heads),),
             }
             nothing: dict[Cached, Part] = {"keys": (), "values": ()}
-            caches.by_layer[memory, layer, 0] = LayerCache(memory, sides, nothing, nothing)
+            caches.by_layer[memory, layer, 0] = PlacedCache(memory, sides, nothing, nothing)
 
 
 def kv_format(plan: Plan, layers: Sequence[int]) -> KvFormat:
@@ -139,14 +140,15 @@ def _check(plan: Plan, transposed: bool) -> None:
                 )
 
 
-def _rows(plan: Plan, heads: int) -> int:
-    """Rows of so many heads of one batch."""
-    return plan.workload.batch * plan.workload.context * heads
+def _bytes(plan: Plan, heads: int, fmt: KeptFormat) -> int:
+    """Return the size of keys, or values, of so many heads of one batch."""
+    rows = plan.workload.batch * plan.workload.context * heads
+    return rows_size(rows, common_attention(plan.model).head_dim, fmt)
 
 
 def _at_home(plan: Plan, memories: dict[str, DeviceMemory], layer: int, piece: CachePiece) -> Heads:
     rule = piece.rule
-    size = rows_size(_rows(plan, piece.heads), plan.model.head_dim, rule.format)
+    size = _bytes(plan, piece.heads, rule.format)
     buffer = memories[rule.memory].alloc(size, f"{piece.what} of block {layer}")
     return _heads(piece, buffer, rule.format, turned(plan, piece))
 
@@ -194,23 +196,23 @@ class _Sets:
                 places = arriving if kind == "arriving" else plain
                 places[key] = _heads(key, part, fmt, turned=True)
             else:
-                heads = range(self._plan.model.kv_heads)
+                heads = range(common_attention(self._plan.model).kv_heads)
                 whole[key] = Heads(0, len(heads), part, fmt, False, heads)
         return _BlockRoom(whole, arriving, plain, number)
 
     def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, KeptFormat, int]]:
         plan = self._plan
         if held.whole:
-            fmt, rows = kv_format(plan, [layer]), _rows(plan, plan.model.kv_heads)
+            fmt = kv_format(plan, [layer])
             for what in BOTH:
-                yield "whole", what, fmt, rows_size(rows, plan.model.head_dim, fmt)
+                yield "whole", what, fmt, _bytes(plan, common_attention(plan.model).kv_heads, fmt)
         for kind, pieces in (("arriving", held.arriving), ("plain", held.expanded)):
             for piece in pieces:
                 stored: KeptFormat = piece.rule.format if kind == "arriving" else piece.used
-                yield kind, piece, stored, rows_size(_rows(plan, piece.heads), plan.model.head_dim, stored)
+                yield kind, piece, stored, _bytes(plan, piece.heads, stored)
 
 
-def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _BlockRoom | None) -> LayerCache:
+def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _BlockRoom | None) -> PlacedCache:
     """Return the part of a block's cache that is in `memory`: what lives there, and what passes by."""
     read: dict[Cached, list[Heads]] = {"keys": [], "values": []}
     kept: dict[Cached, list[Heads]] = {"keys": [], "values": []}
@@ -229,7 +231,7 @@ def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _Blo
         if room is not None and piece in room.plain:
             plain[piece.what].append(room.plain[piece])
     first, second, third = ({what: tuple(heads) for what, heads in by_kind.items()} for by_kind in (read, kept, plain))
-    return LayerCache(memory, first, second, third, None if room is None else (memory, room.number))
+    return PlacedCache(memory, first, second, third, None if room is None else (memory, room.number))
 
 
 def _aligned(size: int) -> int:

@@ -2,16 +2,23 @@
 
 from typing import Any
 
+from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_fields
+from helmsman.lowering.common_attention import common_attention
+from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.formats import Format
-from helmsman.schemas.model import LinearScaling, Llama3Scaling, Model, Rope
+from helmsman.schemas.model import Model
 
 _CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
     "opt": "OPTForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
 }
 _DTYPES: dict[Format, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
@@ -27,14 +34,17 @@ def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
         "vocab_size": model.vocab,
         "hidden_size": model.hidden,
         "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
+        "num_attention_heads": common_attention(model).heads,
         "max_position_embeddings": model.max_context,
-        "tie_word_embeddings": model.tied_embeddings,
+        "tie_word_embeddings": model.head.tied,
         "torch_dtype": _DTYPES[fmt],
         "use_cache": True,
         **token_ids(model),
     }
-    return {**common, **(_opt(model) if model.family == "opt" else _llama_like(model))}
+    if model.family in EXPERT_FAMILIES:
+        return {**common, **expert_fields(model)}
+    shape = model.dense
+    return {**common, **(_opt(shape) if shape.family == "opt" else _llama_like(shape))}
 
 
 def token_ids(model: Model) -> dict[str, Any]:
@@ -44,54 +54,56 @@ def token_ids(model: Model) -> dict[str, Any]:
     return {"bos_token_id": None, "eos_token_id": end, "pad_token_id": None}
 
 
-def _opt(model: Model) -> dict[str, Any]:
+def _opt(shape: DenseModel) -> dict[str, Any]:
     return {
-        "activation_function": _ACTIVATIONS[model.activation],
-        "ffn_dim": model.ffn,
-        "word_embed_proj_dim": model.hidden,
+        "activation_function": _ACTIVATIONS[shape.activation],
+        "ffn_dim": shape.ffn,
+        "word_embed_proj_dim": shape.hidden,
         "do_layer_norm_before": True,
         "layer_norm_elementwise_affine": True,
-        "enable_bias": model.qkv_bias,
+        "enable_bias": shape.qkv_bias,
         "dropout": 0.0,
         "attention_dropout": 0.0,
         "layerdrop": 0.0,
     }
 
 
-def _llama_like(model: Model) -> dict[str, Any]:
+def _llama_like(shape: DenseModel) -> dict[str, Any]:
     fields = {
-        "hidden_act": _ACTIVATIONS[model.activation],
-        "intermediate_size": model.ffn,
-        "num_key_value_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "rms_norm_eps": model.norm_eps,
+        "hidden_act": _ACTIVATIONS[shape.activation],
+        "intermediate_size": shape.ffn,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "rms_norm_eps": shape.norm_eps,
         "attention_dropout": 0.0,
-        "attention_bias": model.out_bias,
-        **_window(model),
-        **(_rope(model, model.position) if isinstance(model.position, Rope) else {}),
+        "attention_bias": shape.out_bias,
+        **_window(shape),
+        **(_rope(shape, shape.position) if isinstance(shape.position, Rope) else {}),
     }
-    return {**fields, "mlp_bias": model.ffn_bias} if model.family == "llama" else fields
+    return {**fields, "mlp_bias": shape.ffn_bias} if shape.family == "llama" else fields
 
 
-def _window(model: Model) -> dict[str, Any]:
-    if model.family in ("qwen2", "qwen3"):
-        used = model.sliding_window is not None
-        return {"sliding_window": model.sliding_window, "use_sliding_window": used}
-    return {} if model.family == "llama" else {"sliding_window": model.sliding_window}
+def _window(shape: DenseModel) -> dict[str, Any]:
+    if shape.family in ("qwen2", "qwen3"):
+        used = shape.sliding_window is not None
+        return {"sliding_window": shape.sliding_window, "use_sliding_window": used}
+    return {} if shape.family == "llama" else {"sliding_window": shape.sliding_window}
 
 
-def _rope(model: Model, rope: Rope) -> dict[str, Any]:
+def _rope(shape: DenseModel, rope: Rope) -> dict[str, Any]:
     fields: dict[str, Any] = {"rope_theta": rope.theta, "rope_scaling": None}
-    if rope.rotary_dim != model.head_dim:
-        fields["partial_rotary_factor"] = rope.rotary_dim / model.head_dim
+    if rope.rotary_dim != shape.head_dim:
+        fields["partial_rotary_factor"] = rope.rotary_dim / shape.head_dim
     scaling = rope.scaling
     if scaling is None:
         return fields
     if isinstance(scaling, LinearScaling):
         return fields | {"rope_scaling": {"rope_type": "linear", "factor": scaling.factor}}
-    original = {"original_max_position_embeddings": scaling.original_context}
     if isinstance(scaling, Llama3Scaling):
         values = scaling.model_dump(exclude={"kind", "original_context"})
+        original = {"original_max_position_embeddings": scaling.original_context}
         return fields | {"rope_scaling": {"rope_type": "llama3", **values, **original}}
+    assert isinstance(scaling, LongRope), "check_native refuses others"
     factors = {"short_factor": list(scaling.short_factor), "long_factor": list(scaling.long_factor)}
+    original = {"original_max_position_embeddings": scaling.original_context}
     return fields | original | {"rope_scaling": {"type": "longrope", **factors}}

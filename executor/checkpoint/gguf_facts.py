@@ -4,11 +4,13 @@ from typing import Any
 
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
 from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
+from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMAT_FACTS, FileFormat
-from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Model, Rope
+from helmsman.schemas.model import Model
 
-ARCHITECTURES: dict[Family, str] = {
+ARCHITECTURES: dict[str, str] = {
     "llama": "llama",
     "mistral": "llama",
     "phi3": "phi3",
@@ -35,14 +37,14 @@ def facts(model: Model, fmt: FileFormat) -> dict[str, Any]:
     """Keys and values in order: int (u32), float (f32), bool, str, and lists of str or int (i32)."""
     name = architecture(model)
     general = {"general.architecture": name, "general.name": model.name, "general.file_type": _file_type(fmt)}
-    own = {f"{name}.{key}": value for key, value in {**_dimensions(model), **_rope(model)}.items()}
+    own = {f"{name}.{key}": value for key, value in {**_dimensions(model.dense), **_rope(model.dense)}.items()}
     return {**general, **own, **_tokenizer(model)}
 
 
 def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
     """The factors per frequency that files keep as f32 tensors, by name."""
-    assert isinstance(model.position, Rope)
-    rope = model.position
+    rope = model.dense.position
+    assert isinstance(rope, Rope)
     if isinstance(rope.scaling, Llama3Scaling):
         return {"rope_freqs.weight": llama3_factors(rope.scaling, rope.theta, rope.rotary_dim)}
     if isinstance(rope.scaling, LongRope):
@@ -56,36 +58,36 @@ def _file_type(fmt: FileFormat) -> int | None:
     return _FILE_TYPE_OF_MIX if fmt == "q4_k_m" else FORMAT_FACTS[fmt].gguf_file
 
 
-def _dimensions(model: Model) -> dict[str, Any]:
-    window = {} if model.sliding_window is None else {"attention.sliding_window": model.sliding_window}
+def _dimensions(shape: DenseModel) -> dict[str, Any]:
+    window = {} if shape.sliding_window is None else {"attention.sliding_window": shape.sliding_window}
     return {
-        "context_length": model.max_context,
-        "embedding_length": model.hidden,
-        "block_count": model.layers,
-        "feed_forward_length": model.ffn,
-        "attention.head_count": model.heads,
-        "attention.head_count_kv": model.kv_heads,
-        "attention.key_length": model.head_dim,
-        "attention.value_length": model.head_dim,
-        "attention.layer_norm_rms_epsilon": model.norm_eps,
-        "vocab_size": model.vocab,
-        **({"attention.sliding_window": 0} if model.family == "phi3" else {}),
+        "context_length": shape.max_context,
+        "embedding_length": shape.hidden,
+        "block_count": shape.layers,
+        "feed_forward_length": shape.ffn,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": shape.norm_eps,
+        "vocab_size": shape.vocab,
+        **({"attention.sliding_window": 0} if shape.family == "phi3" else {}),
         **window,
     }
 
 
-def _rope(model: Model) -> dict[str, Any]:
-    assert isinstance(model.position, Rope)
+def _rope(shape: DenseModel) -> dict[str, Any]:
+    assert isinstance(shape.position, Rope)
     rope: dict[str, Any] = {
-        "rope.freq_base": model.position.theta,
-        "rope.dimension_count": model.position.rotary_dim,
+        "rope.freq_base": shape.position.theta,
+        "rope.dimension_count": shape.position.rotary_dim,
     }
-    scaling = model.position.scaling
+    scaling = shape.position.scaling
     if isinstance(scaling, LinearScaling):
         rope |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
     if isinstance(scaling, LongRope):
         rope |= {"rope.scaling.original_context_length": scaling.original_context}
-        rope |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, model.max_context)}
+        rope |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, shape.max_context)}
     return rope
 
 

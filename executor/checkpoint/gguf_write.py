@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from helmsman.executor.checkpoint.blocks import formats_of, quantise
-from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_tensors
+from helmsman.executor.checkpoint.gguf_facts import ARCHITECTURES, architecture, facts, rope_tensors
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import WrittenCheckpoint, stream_name
+from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain
 from helmsman.schemas.model import Model
@@ -38,8 +39,9 @@ def write_gguf(
 
     The values depend on seed and tensor, as in `write_checkpoint`; quantised ones are rounded from f32. At most one
     tensor is in memory. The file appears when it is complete. Raises UsageError when `path` is not writable or
-    exists, the family has no GGUF form or a matrix no whole blocks; HardwareUnavailableError on a full disk."""
-    architecture(model)
+    exists, the family has no GGUF form or a matrix no whole blocks; BadInputError for a model that kernels do not
+    compute; HardwareUnavailableError on a full disk."""
+    _check(model)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
     header = _header(model, stored, formats, fmt)
@@ -58,7 +60,7 @@ def write_gguf(
 def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
     """Write a file with the header and the size of `write_gguf`'s, whose values were never written (a sparse file, of
     zeros): enough to plan with. Raises what `write_gguf` raises of families and formats."""
-    architecture(model)
+    _check(model)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
     with path.open("wb") as stream:
@@ -66,6 +68,11 @@ def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
         for values in rope_tensors(model).values():
             _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
         stream.truncate(stream.tell() + sum(_aligned(_size(item.shape, formats[item.name])) for item in stored))
+
+
+def _check(model: Model) -> None:
+    check_native(model, f"choose a model of the families {', '.join(ARCHITECTURES)}")
+    architecture(model)
 
 
 def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
@@ -107,7 +114,7 @@ def _stored_bytes(
     for part in item.parts:
         chunks = _part_rows(model, part, fmt, seed)
         if architecture(model) in INTERLEAVED and part.op in ("q", "k"):
-            chunks = iter([_interleaved(list(chunks), model.head_dim)])
+            chunks = iter([_interleaved(list(chunks), model.dense.head_dim)])
         yield from chunks
 
 

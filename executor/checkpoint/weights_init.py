@@ -12,7 +12,9 @@ from math import sqrt
 
 from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.tensor import Tensor
+from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.model import Model
 
 STANDOUT = 4.0  # of printable tokens' rows over the others', in embedding and head
@@ -22,6 +24,10 @@ NATURAL_QK = 0.5  # queries and keys before their norm, where they have one: far
 POSITIONS = 2.0  # learned positions, over an ordinary token's embedding
 MIXED = 0.5  # attention output for values of one: an average of a few of them
 ACTIVATED = {"silu": 0.6, "gelu": 0.65, "gelu_tanh": 0.65, "relu": 0.7}  # of f(x), x of one; gated: times one
+CHOICE = 2.0  # standard deviation of a router's logits: choices are spread over experts, and decided
+CHOSEN = 0.6  # the weighted sum of the chosen experts, over one of them
+ENTRANCES = ("v", "gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale")
+"""Matrices that read norms, beside queries, keys and routers."""
 OUTLIER_ROWS = 6.0  # of the residual channels that stand out, in `o` and `down`
 OUTLIER_NORM = 0.4  # their gains
 LOUD_NORM = 3.0  # gains of other channels
@@ -49,14 +55,33 @@ def _table(model: Model, op: str) -> Recipe:
 
 def _linear(model: Model, op: str) -> Recipe:
     if op in ("q", "k"):
-        return Recipe((NATURAL_QK if model.qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
-    if op in ("v", "gate", "up"):
+        return Recipe((NATURAL_QK if common_attention(model).qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
+    if op == "router":
+        return Recipe(CHOICE / sqrt(model.hidden))
+    if op in ENTRANCES:
         return Recipe(1.0 / sqrt(model.hidden))
-    columns, source = (model.q_width, MIXED) if op == "o" else (model.ffn, ACTIVATED[model.activation])
+    columns, source, gated = common_attention(model).q_width, MIXED, True
+    if op != "o":
+        network = _network(model, op)
+        columns, source, gated = network.width, ACTIVATED[network.activation], network.gated
+        source *= CHOSEN if isinstance(network, Experts) else 1.0
     outliers = tuple((row, OUTLIER_ROWS) for row in _outliers(model))
     # Ungated activations have a mean, which would add the same vector at every position and drown the rest.
-    balanced = op == "down" and not model.gated
+    balanced = op == "down" and not gated
     return Recipe(_branch(model) / source / sqrt(columns), balanced=balanced, row_factors=outliers)
+
+
+def _network(model: Model, op: str) -> FeedForward | Experts:
+    """Return the network whose last matrix an operation is."""
+    bodies = (body.op for layout in model.layouts for body in layout.bodies)
+    for body in bodies:
+        if isinstance(body, FeedForward) and op == "down":
+            return body
+        if isinstance(body, Experts) and op == "experts_down":
+            return body
+        if isinstance(body, Experts) and body.shared is not None and op == "shared_down":
+            return body.shared
+    raise AssertionError(f"no network of {model.name} has {op}")
 
 
 def _bias(model: Model, op: str) -> Recipe:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import IO
 
@@ -11,9 +12,9 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.passes.plan_check import NATIVE, check_native
+from helmsman.executor.passes.model_check import NATIVE, check_native
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 from helmsman.schemas.write import new_file, whole_folder
@@ -43,8 +44,8 @@ def write_checkpoint(
 
     The values depend on seed, tensor and format only. At most a few rows are in memory; `progress` is told the
     bytes of each.
-    Raises UsageError for a family without kernels and when `directory` is not empty or not writable,
-    HardwareUnavailableError on a full disk."""
+    Raises UsageError for a family without kernels and when `directory` is not empty or not writable, BadInputError for
+    a model that kernels do not compute, HardwareUnavailableError on a full disk."""
     check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
     fmt = fmt or model.native_format
     shards = divide(stored_tensors(model), fmt, shard_size)
@@ -56,7 +57,7 @@ def write_checkpoint(
                 stream.write(f"{text}\n".encode())
         for shard in shards:
             _write_shard(place / shard.name, shard, model, fmt, seed, progress or (lambda size: None))
-    parameters = sum(part.elements for shard in shards for item in shard.stored for part in item.parts)
+    parameters = sum(prod(item.shape) for shard in shards for item in shard.stored)
     files = (*texts, *(shard.name for shard in shards))
     return WrittenCheckpoint(directory, tuple(sorted(files)), weight_bytes, parameters)
 
@@ -86,12 +87,13 @@ def _write_tensor(
     stream: IO[bytes], stored: StoredTensor, model: Model, fmt: Format, seed: int, progress: Callable[[int], None]
 ) -> None:
     for part in stored.parts:
-        rows, columns = (*part.shape, 1)[:2]
-        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part)):
+        rows, columns = (*part.shape, 1)[:2] if stored.expert is None else part.shape[1:]
+        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, stored.expert)):
             stream.write(chunk.data)
             progress(chunk.nbytes)
 
 
-def stream_name(tensor: Tensor) -> str:
-    """Return the name that selects a tensor's random values, beside the seed."""
-    return tensor.name if tensor.layer is None else f"{tensor.layer}.{tensor.name}"
+def stream_name(tensor: Tensor, expert: int | None = None) -> str:
+    """Return the name that selects a tensor's random values, or those of one of its experts, beside the seed."""
+    name = tensor.name if tensor.layer is None else f"{tensor.layer}.{tensor.name}"
+    return name if expert is None else f"{name}.{expert}"

@@ -13,7 +13,7 @@ from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.system.machine import beyond_caches
 from helmsman.executor.system.rates import per_second
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.trace import PROBED
 

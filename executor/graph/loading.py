@@ -89,8 +89,8 @@ class _Preparing:
 
     def pass_of(self, phase_pass: PhasePass, tokens: int) -> PreparedPass:
         """Capture and build the pass of a phase for `tokens` per sequence."""
-        model, load = self._plan.model, self._plan.workload
-        sizes = load.batch, tokens, load.context, model.kv_heads, model.head_dim
+        model, shape, load = self._plan.model, self._plan.model.dense, self._plan.workload
+        sizes = load.batch, tokens, load.context, shape.kv_heads, shape.head_dim
         captured = capture(self._decoder, Shape(*sizes, self._layout.kv, whole=phase_pass.phase == "prefill"))
         timeline = Timeline(phase_pass, annotate(captured), operations_of(model), self._open, self._decoder.file)
         for stage, name in zip(cut(captured, self._layout.bounds), self._layout.stages, strict=True):

@@ -7,14 +7,14 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
-from helmsman.executor.homes.store import WeightLoader, place_of
+from helmsman.executor.homes.store import WeightLoader, place_of, rows_each
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, computing
 from helmsman.lowering.buffers import held_together
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.stages import stage_of
-from helmsman.lowering.tensors import POSITIONS, Tensor
+from helmsman.lowering.tensor import POSITIONS, Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan, Residence
@@ -157,6 +157,13 @@ def _need(
     pieces = [home for home in homes(plan, tensor) if home.start < rows.stop and rows.start < home.stop]
     if all(_used_in_place(piece.rule, memory) for piece in pieces):
         return None
+    if tensor.stacked:
+        raise UsageError(
+            f"experts of block {tensor.layer} would come to {memory} in every pass, which is planned and not executed",
+            field="residence",
+            value=pieces[0].rule.memory,
+            remedy="keep experts in the memory of the device that computes them",
+        )
     which, owner = _set(plan, task, together, turn)
     if len(tensor.shape) == 1:
         return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
@@ -165,8 +172,9 @@ def _need(
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
     expands = any(piece.rule.expands and not _lives_in(piece.rule, memory) for piece in pieces)
-    arrival = packed_size("q4", len(rows), tensor.shape[1]) if expands else 0
-    return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
+    count, columns = len(rows) * rows_each(tensor), tensor.shape[-1]
+    arrival = packed_size("q4", count, columns) if expands else 0
+    return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, count, columns), arrival)
 
 
 def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], tokens: int) -> tuple[StoredFormat, int]:

@@ -1,13 +1,15 @@
 """Memories that are files: weights written once when they are loaded, and read whenever a pass needs them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 
 from helmsman.executor._kernels import Buffer, DiskFile, packed_size
 from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.storage import STORAGE, in_blocks
@@ -99,4 +101,4 @@ def _size(tensor: Tensor, piece: Slice[Residence]) -> int:
     rows = piece.stop - piece.start
     if len(tensor.shape) == 1:
         return F32_BYTES * rows
-    return packed_size(piece.rule.format, rows, tensor.shape[1])
+    return packed_size(piece.rule.format, rows * prod(tensor.shape[1:-1]), tensor.shape[-1])

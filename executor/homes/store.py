@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.weights.conversion import pack_rows
 from helmsman.executor.weights.opening import Weights
+from helmsman.lowering.operation import PANEL
 from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import POSITIONS, Tensor, tensors
+from helmsman.lowering.tensor import POSITIONS, Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.model import LearnedPositions
 from helmsman.schemas.plan import Plan, Residence
 
 if TYPE_CHECKING:
@@ -36,11 +38,13 @@ class PackedRows:
     memory: str
     buffer: Buffer | None
     offset: int = 0
+    each: int = 1
+    """Rows of one: of an expert, where experts are counted."""
 
     def span(self, first: int, last: int) -> tuple[int, int]:
         """(offset, bytes) of rows first <= r < last, which begin with a panel (`check_executed`)."""
-        before = first - self.start
-        size = packed_size(self.format, last - first, self.columns)
+        before = (first - self.start) * self.each
+        size = packed_size(self.format, (last - first) * self.each, self.columns)
         return self.offset + offset_of(self.format, before, self.columns), size
 
 
@@ -134,8 +138,8 @@ class WeightLoader:
 
     def positions(self, memory: str) -> Buffer:
         """The learned positions of tokens 0, 1, ...: f32 (context, hidden), in `memory`."""
-        position, context = self._plan.model.position, self._plan.workload.context
-        assert isinstance(position, LearnedPositions)
+        position, context = self._plan.model.embedding.positions, self._plan.workload.context
+        assert position is not None, "a model with learned positions"
         rows = slice(position.offset, position.offset + context)
         return self.vector(self.tensor(POSITIONS, None), memory, rows)
 
@@ -159,18 +163,23 @@ class WeightLoader:
 
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> PackedRows:
         source_format, values = self._checkpoint.tensor(tensor)
-        rows, columns = values.part(start, stop), tensor.shape[1]
+        each, columns = rows_each(tensor), tensor.shape[-1]
+        if each % PANEL and tensor.stacked:
+            message = f"experts of {each} rows, which are no whole panels of {PANEL}"
+            raise UsageError(message, field=place_of(tensor), value=each, remedy="run another model")
+        rows = values.part(start * each, stop * each)
         try:
             if memory in self._memories:
                 buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
-                kept = PackedRows(start, stop, columns, fmt, memory, buffer)
+                kept = PackedRows(start, stop, columns, fmt, memory, buffer, each=each)
             else:
 
                 def fill(target: HostBuffer) -> None:
                     pack_rows(rows, source_format, target, fmt, columns)
 
-                size = packed_size(fmt, stop - start, columns)
-                kept = PackedRows(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
+                size = packed_size(fmt, len(rows), columns)
+                offset = self._storage.write(memory, size, fill)
+                kept = PackedRows(start, stop, columns, fmt, memory, None, offset, each)
         except FloatingPointError:
             raise self._not_finite(tensor, fmt) from None
         self._on_bytes(rows.nbytes)
@@ -222,6 +231,11 @@ def as_f32(fmt: str, values: NDArray[Any]) -> NDArray[np.float32]:
 def offset_of(fmt: StoredFormat, row: int, columns: int) -> int:
     """Where a row of a packed matrix begins, in bytes; rows in steps of a panel."""
     return packed_size(fmt, row, columns) if row else 0
+
+
+def rows_each(tensor: Tensor) -> int:
+    """Return the rows of what its first dimension counts: those of an expert, or one."""
+    return prod(tensor.shape[1:-1])
 
 
 def place_of(tensor: Tensor) -> str:

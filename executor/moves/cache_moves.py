@@ -3,12 +3,13 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
-from helmsman.executor.cache.kv import Caches, Heads, LayerCache, Part, kv_format
+from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
 from helmsman.executor.devices.move_calls import Move, Pieces, Turn
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
+from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
-from helmsman.lowering.dataflow import NEW_KV
+from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
@@ -95,14 +96,14 @@ class CacheMoves:
         """The pieces of a block's cache that an operation reads, and which of their heads."""
         all_heads = use.op == "attention"
         for piece in pieces_of(self.plan, use.layer or 0):
-            start, stop = (0, self.plan.model.kv_heads) if all_heads else (use.start, use.stop)
+            start, stop = (0, common_attention(self.plan.model).kv_heads) if all_heads else (use.start, use.stop)
             heads = range(max(start, piece.start), min(stop, piece.stop))
             if piece.what in CACHED[use.op] and heads:
                 yield piece, heads
 
     def _steps(self, what: Cached, heads: Heads) -> _Strides:
         """How a buffer is laid out."""
-        count, capacity, width = len(heads.room), self.plan.workload.context, self.plan.model.head_dim
+        count, capacity, width = len(heads.room), self.plan.workload.context, common_attention(self.plan.model).head_dim
         row = rows_size(1, width, heads.format)
         if heads.turned and self.caches.by_tokens:
             return _Strides(capacity * count * row, row, count * row, 0, lines=False)
@@ -133,13 +134,13 @@ class CacheMoves:
         """How many pieces run through the tokens, and how far they are apart on either side."""
         batch = self.plan.workload.batch
         if one.lines:
-            count = heads * self.plan.model.head_dim
+            count = heads * common_attention(self.plan.model).head_dim
             return (batch, count), ((one.sequence, one.line), (other.sequence, other.line))
         if one.head < one.token:
             return (batch, 1), ((one.sequence, 0), (other.sequence, 0))
         return (batch, heads), ((one.sequence, one.head), (other.sequence, other.head))
 
-    def _stored(self, piece: CachePiece, source: LayerCache, target: LayerCache) -> Move:
+    def _stored(self, piece: CachePiece, source: PlacedCache, target: PlacedCache) -> Move:
         """New tokens of a piece to where it lives."""
         heads = range(piece.start, piece.stop)
         return self._new(piece.what, *_alike(piece, heads, source, target), heads)
@@ -155,7 +156,7 @@ class CacheMoves:
             target.buffer,
             (heads.start - target.room.start) * other.head,
             (other.sequence, other.head, other.line if other.lines else other.token),
-            (self.plan.workload.batch, len(heads), self.plan.model.head_dim),
+            (self.plan.workload.batch, len(heads), common_attention(self.plan.model).head_dim),
             source.format,
             fmt,
             other.lines,
@@ -183,14 +184,14 @@ def _is_of(piece: CachePiece, brought: Container[tuple[str, Path]], memory: str)
     return (piece.rule.memory, piece.rule.path) in brought if brought else piece.rule.memory == memory
 
 
-def _lives_plainly(piece: CachePiece, cache: LayerCache, memory: str) -> bool:
+def _lives_plainly(piece: CachePiece, cache: PlacedCache, memory: str) -> bool:
     """Whether what is new of a piece is sent home to the very buffer in `memory` that attention reads, perhaps already:
     so nothing else may write to it."""
     kept = cache.kept.get(piece.what, ())
     return piece.rule.memory == memory and not _holds(kept, range(piece.start, piece.stop))
 
 
-def _alike(piece: CachePiece, heads: range, source: LayerCache, target: LayerCache) -> tuple[Heads, Heads]:
+def _alike(piece: CachePiece, heads: range, source: PlacedCache, target: PlacedCache) -> tuple[Heads, Heads]:
     """A piece in two memories, in the form in which it is kept."""
     if piece.what in source.kept and _holds(source.kept[piece.what], heads):
         return _holding(source.kept[piece.what], heads), _holding(target.kept[piece.what], heads)

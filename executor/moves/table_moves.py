@@ -11,7 +11,7 @@ from helmsman.executor.homes.staging import Slot, Staging
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.executor.stages.seats import Seats
-from helmsman.lowering.tensors import POSITIONS, Tensor
+from helmsman.lowering.tensor import POSITIONS, Tensor
 from helmsman.schemas.plan import Plan
 
 

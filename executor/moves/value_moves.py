@@ -9,6 +9,7 @@ from helmsman.executor.passes.halves import HIDDEN_MADE
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.executor.stages.seats import Seats
 from helmsman.lowering.activations import TOKEN_BYTES
+from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.graph import Task
 from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import Plan
@@ -29,9 +30,16 @@ VALUES = {
     "gate": "gate",
     "up": "up",
     "down": "hidden",
+    "experts_down": "hidden",
+    "shared_gate": "shared_gate",
+    "shared_up": "shared_up",
+    "shared_down": "hidden",
     "final_norm": "normed",
 }
 """In which region of a workspace an operation leaves its values."""
+
+_WHOLE = ("norm1", "norm2", "final_norm", "append", "embedding", "attention", "experts_down")
+"""Operations that make whole rows, whatever they are divided by."""
 
 _BY_COLUMN = {"o": ("embedding", "down"), "up": ("gate",), "down": ("o",)}
 """By operation, those of whose values its part reads the columns that it makes itself, and no others."""
@@ -91,10 +99,10 @@ class ValueMoves:
 
     def _made(self, maker: DeviceUse) -> tuple[int, int] | None:
         """The columns that an operation makes, None: whole rows."""
-        if maker.op in ("norm1", "norm2", "final_norm", "append", "embedding", "attention"):
+        if maker.op in _WHOLE:
             return None
-        model = self.plan.model
-        unit = model.heads // model.kv_heads * model.head_dim if maker.op == "wv" else 1
+        shape = common_attention(self.plan.model)
+        unit = shape.heads // shape.kv_heads * shape.head_dim if maker.op == "wv" else 1
         return unit * maker.start, unit * maker.stop
 
     def _columns(
@@ -111,8 +119,8 @@ class ValueMoves:
 
     def _scores(self, maker: DeviceUse, stride: int) -> tuple[int, Pieces]:
         """Scores or weights of some heads, of the positions that there are."""
-        model = self.plan.model
-        heads, group = model.heads, model.heads // model.kv_heads
+        shape = common_attention(self.plan.model)
+        heads, group = shape.heads, shape.heads // shape.kv_heads
         by_head = stride // heads
         first, count = (maker.start * group, (maker.stop - maker.start) * group) if maker.op == "scores" else (0, heads)
         strides, counts = (stride, by_head), (self.plan.workload.batch, count)

@@ -10,10 +10,10 @@ from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Slot, Staging, rows_of
 from helmsman.executor.homes.storage import Storage
-from helmsman.executor.homes.store import WeightLoader, WeightPiece, offset_of
+from helmsman.executor.homes.store import WeightLoader, WeightPiece, offset_of, rows_each
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import is_plain
 from helmsman.schemas.plan import Plan
@@ -126,18 +126,19 @@ class WeightMoves:
             wanted = not paths if here else piece.rule.path in paths
             if not piece.rule.expands or not wanted:
                 continue
-            columns, before = tensor.shape[1], first - rows.start
+            columns, each = tensor.shape[-1], rows_each(tensor)
+            before, count = (first - rows.start) * each, (last - first) * each
             if here:
                 kept = piece.copies[memory]
                 source = _part(kept.buffer, *kept.span(first, last))
             else:
                 assert slot.arrival is not None
-                at, size = offset_of("q4", before, columns), packed_size("q4", last - first, columns)
+                at, size = offset_of("q4", before, columns), packed_size("q4", count, columns)
                 source = _part(slot.arrival.buffer, slot.arrival.offset + at, size)
-            at, size = offset_of(slot.format, before, columns), packed_size(slot.format, last - first, columns)
+            at, size = offset_of(slot.format, before, columns), packed_size(slot.format, count, columns)
             target = _part(slot.ready.buffer, slot.ready.offset + at, size)
             assert is_plain(slot.format)
-            yield ExpansionMove(source, target, slot.format, last - first, columns)
+            yield ExpansionMove(source, target, slot.format, count, columns)
 
     def _brings(self, dep: int, index: int) -> bool:
         """Whether a task brings the groups that another expands; with barriers it waits for more."""
@@ -150,7 +151,7 @@ def _segment(piece: WeightPiece, home: str, slot: Slot, first: int, last: int, b
     """Rows first <= r < last from one of their copies to a slot that begins with row `base`."""
     kept, fmt = piece.copies[home], piece.rule.format
     target = slot.arrival if piece.rule.expands and slot.arrival else slot.ready
-    at = target.offset + offset_of(fmt, first - base, kept.columns)
+    at = target.offset + offset_of(fmt, (first - base) * kept.each, kept.columns)
     offset, size = kept.span(first, last)
     start, stop = _share(piece, home, size)
     return _Segment(_Source(kept.buffer, home, offset + start), target.buffer, at + start, stop - start)

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from helmsman.executor.passes.phase_pass import PhasePass
-from helmsman.lowering.ops import FFN_OPS
+from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.lowering.ops import block_index
 
-HIDDEN_READ = ("norm1", "o", "norm2", "down")
+HIDDEN_READ = ("norm1", "o", "norm2", "down", "experts_down", "shared_down")
 """Operations of a block that read hidden states."""
 
-HIDDEN_MADE = ("embedding", "o", "down")
+HIDDEN_MADE = ("embedding", "o", "down", "experts_down", "shared_down")
 """Operations after which hidden states stay for all tokens."""
 
 
@@ -56,7 +56,7 @@ def halves_of(phase_pass: PhasePass) -> Sequence[Half]:
     """Return the halves of a pass, of every computing task one; moves between tasks of one half belong to it, too."""
     members: dict[object, list[int]] = {}
     for index, use in phase_pass.uses.items():
-        key: object = index if use.layer is None else (use.layer, use.op in FFN_OPS, phase_pass.tasks[index].batch)
+        key: object = index if use.layer is None else (use.layer, _half(phase_pass, use), phase_pass.tasks[index].batch)
         members.setdefault(key, []).append(index)
     computed = {task: key for key, tasks in members.items() for task in tasks}
     after, before = _after(phase_pass, computed), served(phase_pass, computed)
@@ -65,6 +65,12 @@ def halves_of(phase_pass: PhasePass) -> Sequence[Half]:
             members[key].append(index)
     divided = {key for key, tasks in members.items() if len({phase_pass.tasks[task].resource for task in tasks}) > 1}
     return [Half(tuple(sorted(tasks)), key in divided) for key, tasks in members.items()]
+
+
+def _half(phase_pass: PhasePass, use: DeviceUse) -> int:
+    """Return which half of its block an operation belongs to: mixers, or networks."""
+    assert use.layer is not None, "an operation of a block"
+    return block_index(phase_pass.plan.model, use.layer)[use.op].half
 
 
 def _after(phase_pass: PhasePass, half_of: Mapping[int, HalfT]) -> dict[int, set[HalfT]]:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from helmsman.lowering.dataflow import HIDDEN, NEW_KV, TOKEN, reads_value
+from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.dataflow import HIDDEN, TOKEN, reads_value
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
@@ -73,7 +74,9 @@ class PhasePass:
         task, moved = self.tasks[index], self.tasks[move]
         if moved.payload == "weights":
             return moved.operation == task.operation
-        return moved.payload in CACHED or (task.layer == moved.layer and reads_value(task.operation, moved.operation))
+        return moved.payload in CACHED or (
+            task.layer == moved.layer and reads_value(self.plan.model, task.layer, task.operation, moved.operation)
+        )
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

@@ -3,34 +3,24 @@
 from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
+from helmsman.executor.passes.model_check import check_window
 from helmsman.executor.passes.phase_pass import PhasePass, carry_alike
 from helmsman.lowering.graph import Task
-from helmsman.lowering.ops import LINEAR_OPS, PANEL
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import homes, places
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
-
-NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
-"""Families that kernels compute; others run through graphs of their modules."""
-
-
-def check_native(model: Model, remedy: str = "run it through its module's graph: helm-run --backend torch") -> None:
-    """Raise UsageError for a model whose family kernels do not compute."""
-    if model.family not in NATIVE:
-        raise UsageError(
-            f"no kernels for the family {model.family}",
-            field="model.family",
-            value=model.family,
-            remedy=remedy,
-        )
 
 
 def check_executed(plan: Plan) -> None:
     """Raise UsageError for a plan that is planned and simulated only: with a variant of what caches hold or give, or
-    with a part of a matrix that begins within a panel of rows."""
+    with a part of a matrix that begins within a panel of rows; BadInputError for a model that is not of equal dense
+    blocks, or a context beyond its window."""
+    check_window(plan)
     if plan.workload.prefix_tokens:
         raise UsageError(
             "prompts that are known in part are planned and simulated, not executed",
@@ -116,7 +106,7 @@ def _place(task: Task) -> str:
 
 def _check_panels(plan: Plan, tensor: Tensor) -> None:
     """Parts of a matrix begin with a panel, where they are kept and where they are computed."""
-    begins = [("residence", piece.start) for piece in homes(plan, tensor)]
+    begins = [("residence", piece.start) for piece in homes(plan, tensor) if not tensor.stacked]
     if tensor.op in LINEAR_OPS or tensor.op == "head":
         for phase in PHASES:
             parts = places(plan, tensor.op, tensor.layer, phase, tensor.shape[0], "rows")

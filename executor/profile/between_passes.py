@@ -22,13 +22,16 @@ from helmsman.planner.cost.model import CostModel
 from helmsman.planner.decision import plan_document
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.predict import mean_step, predict
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.hardware import Device, Hardware
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy
 from helmsman.schemas.workload import Workload
 from helmsman.timing.works import apart
 
-_SMALL = Model(
+_SMALL = DenseModel(
     name="profile-passes",
     family="qwen3",
     layers=24,
@@ -96,7 +99,7 @@ def _model(machine: Machine) -> Model:
     """The small model, so wide that its head is beyond the caches, if `MAX_HIDDEN` lets it."""
     heads = -(-beyond_caches(machine.cache_bytes) // (_SMALL.vocab * 2 * _SMALL.head_dim))
     heads = max(_SMALL.heads, min(heads, MAX_HIDDEN // _SMALL.head_dim))
-    return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})
+    return described(_SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads}))
 
 
 def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[Generation]:

@@ -7,14 +7,17 @@ import numpy as np
 
 from helmsman.executor._kernels import Buffer, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside
-from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
+from helmsman.executor.devices.specs import UniformSpec
+from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.profile.buffers import filled_as, filled_weights
 from helmsman.executor.profile.question import LayerQuestion
+from helmsman.executor.stages.dense import DenseBlock, uniform
 from helmsman.executor.stages.dimensions import dimensions
 from helmsman.executor.stages.rope import rope_tables
 from helmsman.executor.system.machine import beyond_caches
-from helmsman.lowering.tensors import Tensor, block_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.storage import BLOCK, in_blocks
 
@@ -81,7 +84,7 @@ def buffer_sizes(question: LayerQuestion, fmt: StoredFormat) -> dict[str, int]:
     """Bytes of the matrices of a layer in `fmt` by tensor name, and of its keys and values."""
     sizes = {tensor.name: packed_size(fmt, *matrix_shape(tensor)) for tensor in matrices(question)}
     model = question.model
-    cache = size_of(question.batch * model.kv_width * question.capacity, question.kv_format)
+    cache = size_of(question.batch * model.dense.kv_width * question.capacity, question.kv_format)
     return {**sizes, **dict.fromkeys(CACHES, cache)}
 
 
@@ -123,29 +126,33 @@ def _spec(layers: Layers) -> UniformSpec:
     question = layers.question
     model = question.model
     tables = rope_tables(model, question.capacity)
-    return {
-        **dimensions(model),
-        "attention": "divided",
-        "attention_activations": "f32",
-        "batch": question.batch,
-        "capacity": question.capacity,
-        "context": question.capacity,
-        "paged": False,
-        "max_tokens": 1,
-        "kv_format": question.kv_format,
-        "rotary_dim": 2 * tables[0].shape[1] if tables else 0,
-        "cos": tables[0].data if tables else None,
-        "sin": tables[1].data if tables else None,
-        "embedding": None,
-        "looked_up": False,
-        "positions": None,
-        "blocks": [_block(layers, buffers) for buffers in layers.blocks],
-        "final_norm": None,
-        "head": None,
-    }
+    return uniform(
+        {
+            **dimensions(model),
+            "attention": "divided",
+            "attention_activations": "f32",
+            "batch": question.batch,
+            "capacity": question.capacity,
+            "context": question.capacity,
+            "paged": False,
+            "max_tokens": 1,
+            "kv_format": question.kv_format,
+            "rotary_dim": 2 * tables[0].shape[1] if tables else 0,
+            "cos": tables[0].data if tables else None,
+            "sin": tables[1].data if tables else None,
+            "embedding": None,
+            "looked_up": False,
+            "positions": None,
+            "blocks": [_block(layers, buffers) for buffers in layers.blocks],
+            "final_norm": None,
+            "sequences": 0,
+            "passing": 0,
+            "head": None,
+        }
+    )
 
 
-def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> Block:
+def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> DenseBlock:
     question = layers.question
     small = {tensor.name: np.ones(tensor.shape, np.float32) for tensor in vectors(question)}
     shapes = {tensor.op: matrix_shape(tensor) for tensor in matrices(question)}
@@ -153,7 +160,7 @@ def _block(layers: Layers, buffers: Mapping[str, Buffer]) -> Block:
     def vector(name: str) -> memoryview | None:
         return small[name].data if name in small else None
 
-    def norm(op: str) -> Norm | None:
+    def norm(op: str) -> NormVectors | None:
         weight = vector(f"{op}.weight")
         return None if weight is None else {"weight": weight, "bias": vector(f"{op}.bias")}
 

@@ -64,23 +64,23 @@ class _Past:
 
     @property
     def _rows(self) -> int:
-        return self.question.batch * self.question.model.kv_heads * (self.question.context - 1)
+        return self.question.batch * self.question.model.dense.kv_heads * (self.question.context - 1)
 
     @property
     def stored(self) -> int:
-        return rows_size(self._rows, self.question.model.head_dim, "q4")
+        return rows_size(self._rows, self.question.model.dense.head_dim, "q4")
 
     @property
     def expanded(self) -> int:
-        return rows_size(self._rows, self.question.model.head_dim, self.question.kv_format)
+        return rows_size(self._rows, self.question.model.dense.head_dim, self.question.kv_format)
 
     def submit(self, queue: Queue, pool: Pool, source: Buffer, target: Buffer, times: memoryview) -> None:
-        q, width = self.question, self.question.model.head_dim
+        q, heads, width = self.question, self.question.model.dense.kv_heads, self.question.model.dense.head_dim
         past, value, row = q.context - 1, size_of(1, q.kv_format), rows_size(1, width, "q4")
         head = q.capacity * width * value
-        to = q.model.kv_heads * head, head, q.capacity * value if self.lines else width * value
-        came = q.model.kv_heads * past * row, past * row, row
-        counts = q.batch, q.model.kv_heads, past, width
+        to = heads * head, head, q.capacity * value if self.lines else width * value
+        came = heads * past * row, past * row, row
+        counts = q.batch, heads, past, width
         queue.turn_rows(pool, source, 0, came, target, self.target, to, counts, "q4", q.kv_format, self.lines, times)
 
 

@@ -33,8 +33,8 @@ class TurnTimes:
 
 def measure_reshape(layers: Layers, pool: Pool, bench: MeasurementBuffers, traffic: LayerTraffic) -> TurnTimes:
     """Turn the keys of a layer into (batch, heads, head_dim, tokens) by the threads of `pool`, as executed."""
-    question, model = layers.question, layers.question.model
-    batch, tokens, heads, width = question.batch, question.context, model.kv_heads, model.head_dim
+    question, shape = layers.question, layers.question.model.dense
+    batch, tokens, heads, width = question.batch, question.context, shape.kv_heads, shape.head_dim
     row = size_of(width, question.kv_format)
     line = size_of(tokens, question.kv_format)
     came, to = (tokens * heads * row, row, heads * row), (heads * width * line, width * line, line)

@@ -177,17 +177,17 @@ def _weights(layers: Layers, column: Column) -> Iterator[OperationTraffic]:
 
 def _cache(layers: Layers, column: Column) -> Iterator[OperationTraffic]:
     """The tokens of the past out of caches with room for more."""
-    question, model = layers.question, layers.question.model
-    past, heads = question.context - 1, question.batch * model.kv_heads
+    question, shape = layers.question, layers.question.model.dense
+    past, heads, width = question.context - 1, question.batch * shape.kv_heads, shape.head_dim
     if past == 0:
         return
     if column == "transfer_q4":
-        row = rows_size(1, model.head_dim, "q4")
+        row = rows_size(1, width, "q4")
         for op, name in (("scores", "keys"), ("wv", "values")):
             yield OperationTraffic(op, column, name, name, past * row, (heads, 1), (question.capacity * row, 0))
         return
     value = size_of(1, question.kv_format)
-    row, head = question.capacity * value, question.capacity * model.head_dim * value
-    room = packed_size(question.kv_format, heads * model.head_dim, past)
-    yield OperationTraffic("scores", column, "keys", "keys", past * value, (heads, model.head_dim), (head, row), room)
-    yield OperationTraffic("wv", column, "values", "values", past * model.head_dim * value, (heads, 1), (head, 0), room)
+    row, head = question.capacity * value, question.capacity * width * value
+    room = packed_size(question.kv_format, heads * width, past)
+    yield OperationTraffic("scores", column, "keys", "keys", past * value, (heads, width), (head, row), room)
+    yield OperationTraffic("wv", column, "values", "values", past * width * value, (heads, 1), (head, 0), room)

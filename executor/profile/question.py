@@ -8,7 +8,8 @@ from pathlib import Path
 
 from helmsman import __version__
 from helmsman.executor._kernels import isa
-from helmsman.lowering.ops import Formats, Operation, block_ops
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import block_ops
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Link
@@ -74,7 +75,7 @@ def profile_key(
 
     Of the link two digits: measured again, a throttled one differs in the fifth."""
     content = {
-        "layer": question.model.model_dump(mode="json", exclude=_NOT_OF_A_LAYER),
+        "layer": question.model.dense.model_dump(mode="json", exclude=_NOT_OF_A_LAYER),
         "workload": [question.batch, question.context, question.capacity, question.format, question.kv_format],
         "storage": [str(folder.resolve()) for folder in question.storage],
         "devices": [processor, isa(), [host.name, *host.cpus], [accelerator.name, *accelerator.cpus]],

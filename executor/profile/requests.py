@@ -11,14 +11,16 @@ import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage
 from helmsman.executor.devices.memory import arena_beside
-from helmsman.executor.devices.specs import Block, UniformSpec
+from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.profile.buffers import filled_as
 from helmsman.executor.profile.synthetic_stage import KV_FORMAT, MODEL
 from helmsman.executor.stages.attention_block import attending_block
+from helmsman.executor.stages.dense import DenseBlock, uniform
 from helmsman.executor.stages.dimensions import dimensions
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.formats import size_of
 
-ATTENDED = MODEL.model_copy(update={"layers": 1, "heads": 16, "kv_heads": 8, "qk_norm": False})
+ATTENDED = reshaped(MODEL, layers=1, heads=16, kv_heads=8, qk_norm=False)
 """Heads as most models have them."""
 REQUESTS = 12
 SHORT_CONTEXT = 40
@@ -51,29 +53,33 @@ def _run(stage: Stage, context: int, disturb: Callable[[], float]) -> float:
 
 
 def _spec(arena: Arena) -> UniformSpec:
-    return {
-        **dimensions(ATTENDED),
-        "attention": "fused",
-        "attention_activations": "f32",
-        "batch": REQUESTS,
-        "capacity": CAPACITY,
-        "context": CAPACITY,
-        "paged": False,
-        "max_tokens": 1,
-        "kv_format": KV_FORMAT,
-        "rotary_dim": 0,
-        "cos": None,
-        "sin": None,
-        "embedding": None,
-        "looked_up": False,
-        "positions": None,
-        "blocks": [_block(arena)],
-        "final_norm": None,
-        "head": None,
-    }
+    return uniform(
+        {
+            **dimensions(ATTENDED),
+            "attention": "fused",
+            "attention_activations": "f32",
+            "batch": REQUESTS,
+            "capacity": CAPACITY,
+            "context": CAPACITY,
+            "paged": False,
+            "max_tokens": 1,
+            "kv_format": KV_FORMAT,
+            "rotary_dim": 0,
+            "cos": None,
+            "sin": None,
+            "embedding": None,
+            "looked_up": False,
+            "positions": None,
+            "blocks": [_block(arena)],
+            "final_norm": None,
+            "sequences": 0,
+            "passing": 0,
+            "head": None,
+        }
+    )
 
 
-def _block(arena: Arena) -> Block:
-    size = size_of(REQUESTS * CAPACITY * ATTENDED.kv_width, KV_FORMAT)
+def _block(arena: Arena) -> DenseBlock:
+    size = size_of(REQUESTS * CAPACITY * ATTENDED.dense.kv_width, KV_FORMAT)
     keys, values = filled_as([arena.alloc(size, "keys"), arena.alloc(size, "values")], KV_FORMAT, 1.0)
     return attending_block(keys, values)

@@ -9,33 +9,40 @@ import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
-from helmsman.executor.devices.specs import Block, Linear, Norm, UniformSpec
+from helmsman.executor.devices.specs import UniformSpec
+from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.profile.samples import StageSamples
+from helmsman.executor.stages.dense import DenseBlock, uniform
 from helmsman.executor.stages.dimensions import dimensions
 from helmsman.lowering.buffers import CHUNK_ROWS
-from helmsman.lowering.ops import Formats, Operation, operations
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import operations
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.rounding import FloatPrecision
 
-MODEL = Model(
-    name="profile",
-    family="qwen3",
-    layers=3,
-    hidden=1536,
-    heads=12,
-    kv_heads=6,
-    head_dim=128,
-    ffn=3072,
-    vocab=16384,
-    max_context=1024,
-    activation="silu",
-    gated=True,
-    norm="rms",
-    norm_eps=1e-6,
-    position=Rope(theta=1e4, rotary_dim=128),
-    qk_norm=True,
+MODEL = described(
+    DenseModel(
+        name="profile",
+        family="qwen3",
+        layers=3,
+        hidden=1536,
+        heads=12,
+        kv_heads=6,
+        head_dim=128,
+        ffn=3072,
+        vocab=16384,
+        max_context=1024,
+        activation="silu",
+        gated=True,
+        norm="rms",
+        norm_eps=1e-6,
+        position=Rope(theta=1e4, rotary_dim=128),
+        qk_norm=True,
+    )
 )
 KV_FORMAT: Format = "bf16"
 FORMATS = Formats("bf16", KV_FORMAT, "f32")
@@ -63,7 +70,7 @@ def measure_stage(pool: Pool) -> StageSamples:
             for op, seconds in _run(stage, arena, tokens):
                 _record(samples, op, tokens, seconds)
     for precision in ATTENTION_PRECISIONS:
-        stage = _stage(pool, arena, spec | {"attention_activations": precision})
+        stage = _stage(pool, arena, {**spec, "attention_activations": precision})
         _run(stage, arena, CHUNK_ROWS)
         for tokens in PROMPTS:
             samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
@@ -126,38 +133,43 @@ def _spec(arena: Arena) -> UniformSpec:
     rng = np.random.default_rng(5)
     angles = np.outer(np.arange(PROMPTS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
     head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
-    return {
-        **dimensions(MODEL),
-        "attention": "fused",
-        "attention_activations": "f32",
-        "batch": 1,
-        "capacity": PROMPTS[-1],
-        "context": PROMPTS[-1],
-        "paged": False,
-        "max_tokens": PROMPTS[-1],
-        "kv_format": KV_FORMAT,
-        "rotary_dim": MODEL.head_dim,
-        "cos": np.cos(angles).astype(np.float32).data,
-        "sin": np.sin(angles).astype(np.float32).data,
-        "embedding": head,
-        "looked_up": False,
-        "positions": None,
-        "blocks": [_block(arena, rng) for _ in range(MODEL.layers)],
-        "final_norm": _norm(MODEL.hidden),
-        "head": head,
-    }
+    return uniform(
+        {
+            **dimensions(MODEL),
+            "attention": "fused",
+            "attention_activations": "f32",
+            "batch": 1,
+            "capacity": PROMPTS[-1],
+            "context": PROMPTS[-1],
+            "paged": False,
+            "max_tokens": PROMPTS[-1],
+            "kv_format": KV_FORMAT,
+            "rotary_dim": MODEL.dense.head_dim,
+            "cos": np.cos(angles).astype(np.float32).data,
+            "sin": np.sin(angles).astype(np.float32).data,
+            "embedding": head,
+            "looked_up": False,
+            "positions": None,
+            "blocks": [_block(arena, rng) for _ in range(MODEL.layers)],
+            "final_norm": _norm(MODEL.hidden),
+            "sequences": 0,
+            "passing": 0,
+            "head": head,
+        }
+    )
 
 
-def _block(arena: Arena, rng: np.random.Generator) -> Block:
-    h, q, kv, f = MODEL.hidden, MODEL.q_width, MODEL.kv_width, MODEL.ffn
+def _block(arena: Arena, rng: np.random.Generator) -> DenseBlock:
+    shape = MODEL.dense
+    h, q, kv, f = shape.hidden, shape.q_width, shape.kv_width, shape.ffn
     cache = size_of(PROMPTS[-1] * kv, FORMATS.kv)
     return {
         "norm1": _norm(h),
         "q": _linear(arena, rng, q, h),
         "k": _linear(arena, rng, kv, h),
         "v": _linear(arena, rng, kv, h),
-        "q_norm": _norm(MODEL.head_dim),
-        "k_norm": _norm(MODEL.head_dim),
+        "q_norm": _norm(shape.head_dim),
+        "k_norm": _norm(shape.head_dim),
         "o": _linear(arena, rng, h, q),
         "norm2": _norm(h),
         "gate": _linear(arena, rng, f, h),
@@ -168,7 +180,7 @@ def _block(arena: Arena, rng: np.random.Generator) -> Block:
     }
 
 
-def _norm(width: int) -> Norm:
+def _norm(width: int) -> NormVectors:
     return {"weight": np.ones(width, np.float32).data, "bias": None}
 
 

@@ -10,7 +10,7 @@ from helmsman.executor.passes.halves import Half, halves_of, served
 from helmsman.executor.passes.phase_pass import PhasePass, carries_cache
 from helmsman.executor.programs.submissions import JointTasks, Submission, hazards, returning, steps_of, submissions
 from helmsman.executor.stages.seats import Seats
-from helmsman.lowering.dataflow import NEW_KV
+from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 

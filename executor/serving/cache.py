@@ -12,6 +12,7 @@ from helmsman.executor.devices.iterations import LayerSide
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.serving.blocks import Run
+from helmsman.lowering.common_attention import common_attention
 from helmsman.schemas.formats import KvFormat, rows_size
 from helmsman.schemas.model import Model
 
@@ -53,11 +54,12 @@ class BlockCache:
 def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: KvFormat, what: str) -> BlockCache:
     """A cache with room for `rows` tokens. Its pages are there: every head's rows begin in a huge page of their own,
     and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the memory."""
-    row = rows_size(1, model.head_dim, fmt)
-    buffer = memory.alloc(layers * 2 * model.kv_heads * rows * row, what)
+    shape = common_attention(model)
+    row = rows_size(1, shape.head_dim, fmt)
+    buffer = memory.alloc(layers * 2 * shape.kv_heads * rows * row, what)
     if isinstance(buffer, HostBuffer):  # what PyTorch allocates is not paged
         view(buffer, np.uint8)[::PAGESIZE] = 0
-    return BlockCache(buffer, layers, model.kv_heads, rows, row)
+    return BlockCache(buffer, layers, shape.kv_heads, rows, row)
 
 
 def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, target_runs: Sequence[Run]) -> Pieces:

@@ -13,8 +13,9 @@ from helmsman.executor.cache.depth import fill
 from helmsman.executor.devices.iterations import Lanes, LayerCopies, ServingPass, SubBatch
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.homes.storage import open_storage
+from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.passes.phase_pass import passes_of
-from helmsman.executor.passes.plan_check import check_executed, check_native, check_passes
+from helmsman.executor.passes.plan_check import check_executed, check_passes
 from helmsman.executor.programs.loading import open_store
 from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches

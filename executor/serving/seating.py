@@ -3,20 +3,23 @@ and one for each cohort."""
 
 from dataclasses import dataclass
 
-from helmsman.executor.cache.kv import Caches, Heads, LayerCache, Part, kv_format
+from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import RaggedSpec
+from helmsman.executor.devices.tensors import Linear
 from helmsman.executor.homes.staging import Staging, stage_weights
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.streams import TokenTable, streamed_weights, table_of
 from helmsman.executor.stages.attention_block import attending_block
+from helmsman.executor.stages.common_operations import embedding
+from helmsman.executor.stages.dense import prepared
 from helmsman.executor.stages.dimensions import dimensions
-from helmsman.executor.stages.rope import rope_tables
 from helmsman.executor.stages.stage import StageBuilder
+from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.rules import Cached
 from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
@@ -70,9 +73,7 @@ def seat(
     driver = accelerator.driver(streamed_weights(plan, phase_pass, staging, store, first, table))
     if host is None:
         return Seating(driver, (first,), gpu)
-    headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
-    if table is not None:
-        headless["embedding"] = table.linear(1)
+    headless = _headless(spec, None if table is None else table.linear(1))
     stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
@@ -82,6 +83,15 @@ def seat(
     cohorts = [driver.cohort(stages[0], *parts, rows, RISES[order]) for parts in zip(more, kept, strict=True)]
     shared = (cpu.buffer, *(stage.workspace for stage in (one, other, *more)))
     return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
+
+
+def _headless(spec: RaggedSpec, table: Linear | None) -> RaggedSpec:
+    """Return the stage without what follows the last block, and with a `table` of its own rows."""
+    blocks = [op for op in spec["operations"] if op["block"] is not None]
+    ends = [op for op in spec["operations"] if op["kind"] == "embedding"]
+    if table is not None:
+        ends = [embedding(table, op["looked_up"], op["positions"]) for op in ends]
+    return {**spec, "sequences": 1, "operations": [*ends, *blocks]}
 
 
 def _stage(device: ExecutorDevice, spec: RaggedSpec, what: str) -> Stage:
@@ -100,50 +110,55 @@ def _spec(
     passing: BlockCache | None,
 ) -> RaggedSpec:
     """All operations, for rows of several requests."""
-    rope, lookup = rope_tables(plan.model, plan.workload.context), None if table is None else table.linear(0)
-    builder = StageBuilder(plan, store, _caches(plan, device, gpu), rope, False, lookup)
+    lookup = None if table is None else table.linear(0)
+    builder = StageBuilder(plan, store, _caches(plan, device, gpu), False, lookup)
     most = rows_of_a_pass(limits, host=passing is not None)
     uniform = builder.spec(phase_pass, staging, device, 0, most)
     if passing is not None:
-        for layer, block in enumerate(uniform["blocks"]):
-            block["passing_keys"], block["passing_values"] = passing.parts(layer)
+        for op in uniform["operations"]:
+            if op["block"] is not None and (op["kind"] == "append" or op["kind"] == "attention"):
+                op["passing_keys"], op["passing_values"] = passing.parts(op["block"])
     rows = 0 if passing is None else passing.rows
     return {**uniform, "batch": 1, "capacity": gpu.rows, "sequences": limits.sequences, "passing": rows}
 
 
 def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     """Return the caches that stages read and append to: every layer's part of the blocks."""
-    heads, caches = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
+    heads, caches = range(common_attention(plan.model).kv_heads), Caches(False, plan.schedule.reshape)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
     for layer in range(plan.model.layers):
         fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
-        caches.by_layer[device.memory.name, layer, 0] = LayerCache(device.memory.name, read, nothing, nothing)
+        caches.by_layer[device.memory.name, layer, 0] = PlacedCache(device.memory.name, read, nothing, nothing)
     return caches
 
 
 def _host_spec(plan: Plan, spec: RaggedSpec, limits: Limits, cpu: BlockCache) -> RaggedSpec:
     """`append` and `attention` only: rows come normed and rotated."""
-    return {
-        **dimensions(plan.model),
-        "batch": 1,
-        "capacity": cpu.rows,
-        "context": spec["context"],
-        "max_tokens": limits.sequences,
-        "sequences": 1,
-        "passing": 0,
-        "paged": False,
-        "attention": "fused",
-        "attention_activations": "f32",
-        "looked_up": False,
-        "kv_format": spec["kv_format"],
-        "rotary_dim": 0,
-        "cos": None,
-        "sin": None,
-        "embedding": None,
-        "positions": None,
-        "blocks": [attending_block(*cpu.parts(layer)) for layer in range(plan.model.layers)],
-        "final_norm": None,
-        "head": None,
-    }
+    made = prepared(
+        {
+            **dimensions(plan.model),
+            "batch": 1,
+            "capacity": cpu.rows,
+            "context": spec["context"],
+            "max_tokens": limits.sequences,
+            "sequences": 1,
+            "passing": 0,
+            "paged": False,
+            "attention": "fused",
+            "attention_activations": "f32",
+            "looked_up": False,
+            "kv_format": spec["kv_format"],
+            "rotary_dim": 0,
+            "cos": None,
+            "sin": None,
+            "embedding": None,
+            "positions": None,
+            "blocks": [attending_block(*cpu.parts(layer)) for layer in range(plan.model.layers)],
+            "final_norm": None,
+            "head": None,
+        }
+    )
+    assert "sequences" in made, "rows of several sequences"
+    return made

@@ -7,7 +7,7 @@ from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.iterations import WeightMove
 from helmsman.executor.devices.move_calls import Move, Read
 from helmsman.executor.devices.parts import Buffer, Stage
-from helmsman.executor.devices.specs import Linear
+from helmsman.executor.devices.tensors import Linear
 from helmsman.executor.homes.staging import Staging
 from helmsman.executor.homes.storage import Storage
 from helmsman.executor.homes.store import WeightLoader

@@ -1,10 +1,10 @@
 """A layer of a stage that only appends and attends: rows come normed and rotated."""
 
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.devices.specs import Block
+from helmsman.executor.stages.dense import DenseBlock
 
 
-def attending_block(keys: Buffer, values: Buffer) -> Block:
+def attending_block(keys: Buffer, values: Buffer) -> DenseBlock:
     """With these caches, and nothing that other operations need."""
     return {
         "norm1": None,

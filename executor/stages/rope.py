@@ -4,7 +4,8 @@ from math import pi
 from typing import TYPE_CHECKING
 
 from helmsman.hwdb.gguf_rope import longrope_magnitude
-from helmsman.schemas.model import LinearScaling, Llama3Scaling, LongRope, Model, Rope
+from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,13 +17,17 @@ def rope_tables(model: Model, capacity: int) -> "tuple[NDArray[np.float32], NDAr
 
     Angles are products in f32, as in the models' own code. LongRoPE's long factors are used when `capacity`
     exceeds the original context, and its attention scaling is part of the tables."""
+    rope = model.dense.position
+    return tables_of(rope, model.max_context, capacity) if isinstance(rope, Rope) else None
+
+
+def tables_of(rope: Rope, max_context: int, capacity: int) -> "tuple[NDArray[np.float32], NDArray[np.float32]]":
+    """Return the tables of one rotation; `max_context`: of the model."""
     import numpy as np
 
-    if not isinstance(model.position, Rope):
-        return None
-    frequencies = _frequencies(model.position, capacity).astype(np.float32)
+    frequencies = _frequencies(rope, capacity).astype(np.float32)
     angles = np.arange(capacity, dtype=np.float32)[:, None] * frequencies
-    scale = np.float32(_attention_scaling(model, model.position))
+    scale = np.float32(_attention_scaling(rope, max_context))
     return np.cos(angles) * scale, np.sin(angles) * scale
 
 
@@ -40,7 +45,8 @@ def _frequencies(rope: Rope, capacity: int) -> "NDArray[np.float64]":
             far = capacity > rope.scaling.original_context
             factors = rope.scaling.long_factor if far else rope.scaling.short_factor
             return plain / np.array(factors, np.float64)
-        case None:
+        case scaling:
+            assert scaling is None, "check_native refuses others"
             return plain
 
 
@@ -52,5 +58,5 @@ def _llama3(plain: "NDArray[np.float64]", scaling: Llama3Scaling) -> "NDArray[np
     return (1 - kept) * plain / scaling.factor + kept * plain
 
 
-def _attention_scaling(model: Model, rope: Rope) -> float:
-    return longrope_magnitude(rope.scaling, model.max_context) if isinstance(rope.scaling, LongRope) else 1.0
+def _attention_scaling(rope: Rope, max_context: int) -> float:
+    return longrope_magnitude(rope.scaling, max_context) if isinstance(rope.scaling, LongRope) else 1.0

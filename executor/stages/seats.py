@@ -12,7 +12,6 @@ from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Staging, longest
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import PhasePass
-from helmsman.executor.stages.rope import rope_tables
 from helmsman.executor.stages.stage import StageBuilder, divides, layers_of
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.buffers import chunk_tokens
@@ -60,7 +59,7 @@ def take_seats(
     max_tokens: int,
 ) -> Sequence[Seats]:
     """The seats of every pass; passes share workspaces, as they follow each other."""
-    builder = StageBuilder(plan, store, caches, rope_tables(plan.model, plan.workload.context), divides(tuple(passes)))
+    builder = StageBuilder(plan, store, caches, divides(tuple(passes)))
     batches = range(batches_together(plan))
     specs = [
         {

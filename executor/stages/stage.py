@@ -1,27 +1,31 @@
 """The part of a pass that one device computes for one batch, as a native stage: weights, caches and dimensions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
 
 from helmsman.executor.cache.kv import CACHED, Caches, Part, kv_format
 from helmsman.executor.devices.base import ExecutorDevice
+from helmsman.executor.devices.operations import AnyOperation, ExpertMatrices
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.devices.specs import Block, Linear, Norm, StoredHeads, UniformSpec
+from helmsman.executor.devices.specs import UniformSpec
+from helmsman.executor.devices.tensors import Linear, NormVectors, StoredHeads
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Staging, rows_of
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
-from helmsman.executor.stages.dimensions import dimensions
-from helmsman.lowering.ops import DIVIDED
+from helmsman.executor.stages.block_operations import block_operations
+from helmsman.executor.stages.block_part import BlockPart, Rotation, StageCache
+from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
+from helmsman.executor.stages.limits import check_stages
+from helmsman.executor.stages.room import room_of
+from helmsman.executor.stages.rope import tables_of
+from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.placement import batches_together
-from helmsman.lowering.tensors import POSITIONS
+from helmsman.lowering.tensor import POSITIONS
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
-
-RopeTables = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass
@@ -32,10 +36,9 @@ class StageBuilder:
     plan: Plan
     store: WeightLoader
     caches: Caches
-    rope: RopeTables | None
     divided: bool
     lookup: Linear | None = None
-    _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
+    _tables: dict[tuple[str, Rope], Rotation] = field(default_factory=dict)
 
     def spec(
         self, phase_pass: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
@@ -45,39 +48,45 @@ class StageBuilder:
         part = _Part(self, staging, device, batch, uses)
         model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
         paged = self.caches.paged.get(device.memory.name)
-        cos, sin = self._rotation(device) if any(op == "append" for op, _ in uses) else (None, None)
+        capacity = workload.context if paged is None else paged.cache.window_tokens
         return {
-            **dimensions(model),
-            "attention": "divided" if self.divided else "fused",
-            "attention_activations": self.plan.hardware.device(device.name).rounds.attention,
+            "hidden": model.hidden,
+            "vocab": model.vocab,
             "batch": workload.batch,
-            "capacity": workload.context if paged is None else paged.cache.window_tokens,
+            "capacity": capacity,
             "context": workload.context,
             "paged": paged is not None,
             "max_tokens": max_tokens,
             "kv_format": kv_format(self.plan, layers),
-            "rotary_dim": model.position.rotary_dim if isinstance(model.position, Rope) and cos is not None else 0,
-            "cos": cos,
-            "sin": sin,
-            "embedding": part.table() if part.has("embedding", None) else None,
-            "looked_up": part.looked_up(),
-            "positions": part.positions() if part.has("embedding", None) else None,
-            "blocks": [part.block(layer) for layer in layers],
-            "final_norm": part.norm("final_norm", None),
-            "head": part.linear("head", None),
+            "attention_activations": self.plan.hardware.device(device.name).rounds.attention,
+            "room": room_of(model, capacity, self.divided, paged is not None),
+            "blocks": len(layers),
+            "operations": list(self._operations(part, layers)),
         }
 
-    def _rotation(self, device: ExecutorDevice) -> tuple[Buffer | None, Buffer | None]:
+    def _operations(self, part: "_Part", layers: range) -> Iterator[AnyOperation]:
+        model = self.plan.model
+        check_stages(model)
+        if part.has("embedding", None):
+            yield embedding(part.table(), part.looked_up(), part.positions())
+        for number, layer in enumerate(layers):
+            yield from block_operations(model, BlockPart(part, number, layer, self.divided))
+        norm, head = part.norm("final_norm", None), part.linear("head", None)
+        if norm is not None and model.final is not None:
+            yield norm_operation("final_norm", None, model.final, norm)
+        if head is not None:
+            yield head_operation(head)
+
+    def rotation(self, device: ExecutorDevice, rope: Rope) -> Rotation:
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
-        if self.rope is None:
-            return None, None
-        if device.memory.name not in self._tables:
-            cos, sin = self.rope
-            self._tables[device.memory.name] = (
+        key = device.memory.name, rope
+        if key not in self._tables:
+            cos, sin = tables_of(rope, self.plan.model.max_context, self.plan.workload.context)
+            self._tables[key] = (
                 device.memory.place(cos, "rotation cosines"),
                 device.memory.place(sin, "rotation sines"),
             )
-        return self._tables[device.memory.name]
+        return self._tables[key]
 
 
 def layers_of(uses: dict[tuple[str, int | None], DeviceUse]) -> range:
@@ -99,29 +108,18 @@ class _Part:
     def has(self, op: str, layer: int | None) -> bool:
         return (op, layer) in self.uses
 
-    def block(self, layer: int) -> Block:
-        model = self.builder.plan.model
-        cached = any(self.has(op, layer) for op in CACHED)
-        cache = self.builder.caches.at(self.device.memory.name, layer, self.batch) if cached else None
-        return {
-            "norm1": self.norm("norm1", layer),
-            "q": self.linear("q", layer),
-            "k": self.linear("k", layer),
-            "v": self.linear("v", layer),
-            "q_norm": self._head_norm("q_norm", layer) if model.qk_norm else None,
-            "k_norm": self._head_norm("k_norm", layer) if model.qk_norm else None,
-            "o": self.linear("o", layer),
-            "norm2": self.norm("norm2", layer),
-            "gate": self.linear("gate", layer),
-            "up": self.linear("up", layer),
-            "down": self.linear("down", layer),
-            "keys": None if cache is None else _read(cache.read["keys"]),
-            "values": None if cache is None else _read(cache.read["values"]),
-            "kept_keys": [] if cache is None else self._kept(cache.kept["keys"]),
-            "kept_values": [] if cache is None else self._kept(cache.kept["values"]),
-            "scores_heads": self._heads("scores", layer),
-            "wv_heads": self._heads("wv", layer),
-        }
+    def rotation(self, rope: Rope) -> Rotation:
+        return self.builder.rotation(self.device, rope)
+
+    def cache(self, layer: int) -> StageCache:
+        """Return the cache of a layer, empty where none of its operations on this device read or write it."""
+        if not any(self.has(op, layer) for op in CACHED):
+            return StageCache(None, None, [], [])
+        cache = self.builder.caches.at(self.device.memory.name, layer, self.batch)
+        read, kept = cache.read, cache.kept
+        return StageCache(
+            _read(read["keys"]), _read(read["values"]), self._kept(kept["keys"]), self._kept(kept["values"])
+        )
 
     def _kept(self, part: Part) -> list[StoredHeads]:
         tokens = self.builder.caches.by_tokens
@@ -135,7 +133,7 @@ class _Part:
             for heads in part
         ]
 
-    def norm(self, op: str, layer: int | None) -> Norm | None:
+    def norm(self, op: str, layer: int | None) -> NormVectors | None:
         """Scale and, for layer norms, shift in f32."""
         use = self.uses.get((op, layer))
         weight = None if use is None else self._vector(use, f"{op}.weight")
@@ -164,6 +162,33 @@ class _Part:
             "panels": slot is not None,
             "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
         }
+
+    def experts(self, op: str, layer: int) -> ExpertMatrices | None:
+        """Return the matrices of all experts, one after the other where they live."""
+        use = self.uses.get((op, layer))
+        if use is None:
+            return None
+        tensor = self.builder.store.tensor(f"{op}.weight", layer)
+        if (use.start, use.stop) != (0, tensor.shape[0]):
+            raise UsageError(
+                f"experts {use.start} to {use.stop} of block {layer} on one device are planned and not executed",
+                field="compute",
+                value=self.device.name,
+                remedy="let one device compute all experts of a block",
+            )
+        weight, fmt = self.builder.store.here(tensor, range(tensor.shape[0]), self.device.memory.name)
+        size = weight.size // tensor.shape[0]
+        return {
+            "weights": [weight.part(number * size, size) for number in range(tensor.shape[0])],
+            "format": fmt,
+            "bias": self._vector(use, f"{op}.bias"),
+            "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
+        }
+
+    def vector(self, op: str, name: str, layer: int) -> Buffer | None:
+        """Return what an operation stores beside its matrix."""
+        use = self.uses.get((op, layer))
+        return None if use is None else self._vector(use, f"{name}.weight")
 
     def table(self) -> Linear:
         """The token table, packed like a linear layer, or the rows of it that have been looked up for the batch."""
@@ -194,11 +219,13 @@ class _Part:
             return slot.ready.buffer.part(slot.ready.offset, slot.ready.size)
         return None if tensor is None else self.builder.store.positions(self.device.memory.name)
 
-    def _heads(self, op: str, layer: int) -> tuple[int, int] | None:
+    def heads(self, op: str, layer: int) -> tuple[int, int] | None:
+        """Return the KV heads that divided attention computes here."""
         use = self.uses.get((op, layer))
         return None if use is None else (use.start, use.stop)
 
-    def _head_norm(self, name: str, layer: int) -> Norm | None:
+    def head_norm(self, name: str, layer: int) -> NormVectors | None:
+        """Return the QK norm of queries or keys."""
         use = self.uses.get(("append", layer))
         weight = None if use is None else self._vector(use, f"{name}.weight")
         return None if weight is None else {"weight": weight, "bias": None}

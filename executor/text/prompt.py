@@ -61,7 +61,7 @@ def as_batch(sequences: Sequence[Sequence[int]], plan: Plan, file: str | None = 
 def check_context(plan: Plan) -> None:
     """That the model can attend to the plan's whole context. Raises UsageError."""
     model, context = plan.model, plan.workload.context
-    longest = model.longest_context
+    longest = model.max_context
     if context > longest:
         raise UsageError(
             f"{model.name} attends to at most {longest} tokens",

@@ -17,13 +17,22 @@ def check_agreement(file_model: Model, model: Model, file: str) -> None:
     """Compare the model that a checkpoint's `file` describes with the plan's.
 
     Raises BadInputError naming the first field that differs."""
-    described, planned = file_model.model_dump(), model.model_dump()
+    stored, planned = _facts(file_model), _facts(model)
     for field, expected in planned.items():
-        got = described[field]
+        got = stored.get(field)
         if field not in _DESCRIBED and not _alike(expected, got) and not _same_family(field, expected, got):
             message = f"the plan's model has {field} {expected!r}"
             remedy = f"use a checkpoint of {model.name}, or plan with `model` {file}"
             raise BadInputError(message, file=file, field=field, value=got, remedy=remedy)
+
+
+def _facts(model: Model) -> dict[str, Any]:
+    """Return the fields that are compared: of a model of equal dense blocks their dimensions, of others their whole
+    description."""
+    try:
+        return model.dense.model_dump()
+    except BadInputError:
+        return model.model_dump()
 
 
 def _alike(one: Any, other: Any) -> bool:

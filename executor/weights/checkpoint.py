@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from helmsman.executor.weights.agreement import check_agreement
-from helmsman.executor.weights.stored_rows import StoredRows
+from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
@@ -28,9 +28,12 @@ class Checkpoint:
     def __init__(self, model: Model, places: dict[str, tuple[SafetensorsFile, str]]) -> None:
         self.model = model
         self._places = places
-        self._stored = {part: stored for stored in stored_tensors(model) for part in stored.parts}
+        self._stored: dict[Tensor, list[StoredTensor]] = {}
+        for stored in stored_tensors(model):
+            for part in stored.parts:
+                self._stored.setdefault(part, []).append(stored)
         embedding = stored_tensors(model)[0].parts[0]
-        self._tied = {} if not model.tied_embeddings else {embedding.name: embedding}
+        self._tied = {} if not model.head.tied else {embedding.name: embedding}
 
     @classmethod
     def open(cls, directory: Path, model: Model) -> "Checkpoint":
@@ -49,12 +52,29 @@ class Checkpoint:
         _check_explained(files, (name for _, name in places.values()), model)
         return cls(model, places)
 
-    def tensor(self, tensor: Tensor) -> tuple[Format, StoredRows]:
-        """Format and rows of `tensor`, of its shape; bf16 is given as uint16. A tied head is the embedding."""
+    def tensor(self, tensor: Tensor) -> tuple[Format, StoredRows | JoinedRows]:
+        """Format and rows of `tensor`, of its shape; bf16 is given as uint16. A tied head is the embedding. Of experts
+        all rows of one follow those of another.
+
+        Raises BadInputError where experts are stored in several formats."""
         stored, file, name = self._find(tensor)
+        if stored.expert is not None:
+            return self._of_experts(tensor)
         first = stored.first_row(self._untied(tensor))
         fmt, rows = stored_rows(file, name, stored.shape)
         return fmt, rows.part(first, first + tensor.shape[0])
+
+    def _of_experts(self, tensor: Tensor) -> tuple[Format, JoinedRows]:
+        parts, formats = list[StoredRows](), list[Format]()
+        for stored in self._stored[tensor]:
+            file, name = self._places[stored.name]
+            fmt, rows = stored_rows(file, name, stored.shape)
+            parts.append(rows)
+            formats.append(fmt)
+            if fmt != formats[0]:
+                message = f"experts of one layer in {formats[0]} and in {fmt}"
+                raise BadInputError(message, file=str(file.path), field=name, remedy="convert them to one type")
+        return formats[0], JoinedRows(parts)
 
     def place(self, tensor: Tensor) -> tuple[str, str]:
         """The file that holds `tensor`, and its name there."""
@@ -62,7 +82,7 @@ class Checkpoint:
         return str(file.path), name
 
     def _find(self, tensor: Tensor) -> tuple[StoredTensor, SafetensorsFile, str]:
-        stored = self._stored[self._untied(tensor)]
+        stored = self._stored[self._untied(tensor)][0]
         return stored, *self._places[stored.name]
 
     def _untied(self, tensor: Tensor) -> Tensor:
@@ -120,7 +140,7 @@ def stored_rows(file: SafetensorsFile, name: str, expected: tuple[int, ...]) -> 
 def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], model: Model) -> None:
     """That every tensor is one of the model's: with fewer blocks, or without its biases, it would be another model."""
     left = set(files).difference(used)
-    if model.tied_embeddings:
+    if model.head.tied:
         left.discard("lm_head.weight")
     for name in sorted(left):
         if not _LEFT_OUT.fullmatch(name):

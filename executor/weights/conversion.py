@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, pack, packed_size, unpack
-from helmsman.executor.weights.stored_rows import StoredRows
-from helmsman.lowering.ops import PANEL
+from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import FORMATS, StoredFormat
 
 STEP_BYTES = 2**19
 """Of the rows, in f32, that are read at a time."""
 
-Rows = NDArray[Any] | StoredRows
+Rows = NDArray[Any] | StoredRows | JoinedRows
 """Rows in memory, or in a file."""
 
 

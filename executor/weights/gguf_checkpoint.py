@@ -8,7 +8,7 @@ from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
@@ -27,7 +27,7 @@ class GgufCheckpoint:
         self._stored = {part: stored for stored in _stored(model) for part in stored.parts}
         self._files = {stored.name: _file(stored, by_name, files) for stored in _stored(model)}
         embedding = _stored(model)[0].parts[0]
-        self._tied = {} if not model.tied_embeddings else {embedding.name: embedding}
+        self._tied = {} if not model.head.tied else {embedding.name: embedding}
 
     @classmethod
     def open(cls, path: Path, model: Model) -> "GgufCheckpoint":
@@ -45,7 +45,7 @@ class GgufCheckpoint:
         place = file.checked(stored.name, stored.shape)
         first = stored.first_row(self._untied(tensor))
         turned = self._interleaved and tensor.op in ("q", "k")
-        rows = file.rows(stored.name, self.model.head_dim if turned else 0)
+        rows = file.rows(stored.name, self.model.dense.head_dim if turned else 0)
         return place.type.name, rows.part(first, first + tensor.shape[0])
 
     def place(self, tensor: Tensor) -> tuple[str, str]:

@@ -5,16 +5,16 @@ from typing import Protocol
 
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
-from helmsman.executor.weights.stored_rows import StoredRows
+from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.hwdb.gguf_files import is_gguf
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.model import Model
 
 
 class Weights(Protocol):
     """The weights of a model, read one tensor at a time."""
 
-    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows]:
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows]:
         """Format and rows of `tensor`: of its shape, bf16 as uint16; of GGUF's block formats uint8 (rows, bytes per
         row), row-major blocks."""
 

@@ -1,5 +1,6 @@
 """Rows of a tensor in a file, read when they are needed: no more of a model is in memory twice than a few of them."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -50,6 +51,40 @@ class StoredRows:
         values = np.empty((stop - first, *self.shape[1:]), self._dtype)
         self._file.read_into(values.reshape(-1).view(np.uint8).data, self._start + first * self._row, self._name)
         return values
+
+
+class JoinedRows:
+    """The rows of several tensors of equal shape, one after the other: those of all experts.
+
+    It is read as `StoredRows` are."""
+
+    def __init__(self, parts: Sequence[StoredRows], first: int = 0, stop: int | None = None) -> None:
+        self._parts, self._each = parts, len(parts[0])
+        self._first, self._stop = first, len(parts) * self._each if stop is None else stop
+        self.shape = (self._stop - self._first, *parts[0].shape[1:])
+        self.nbytes = parts[0].nbytes // self._each * len(self)
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    def part(self, first: int, stop: int) -> "JoinedRows":
+        """Rows first <= r < stop."""
+        return JoinedRows(self._parts, self._first + first, self._first + stop)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        """The values of these rows. Raises BadInputError where a file has shrunk since it was opened."""
+        first, stop, step = rows.indices(len(self))
+        if step != 1:
+            raise ValueError(f"rows that follow each other can be read, not every {step}th")
+        first, stop = self._first + first, self._first + max(first, stop)
+        read = [
+            self._parts[number][max(0, first - number * self._each) : min(self._each, stop - number * self._each)]
+            for number in range(first // self._each, -(-stop // self._each))
+        ]
+        return np.concatenate(read) if read else self._parts[0][0:0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
 
 
 def halves(rows: int, head_dim: int) -> NDArray[np.intp]:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
+from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import passes_of, windows
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placed, shaped
 from helmsman.lowering.prefix import stores
-from helmsman.lowering.rules import homes, kv_homes
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.rules import homes
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.lowering.variants import check_cache_use
 from helmsman.planner.checks.rule_check import check_rules
 from helmsman.planner.checks.window_check import check_windows
@@ -85,12 +87,7 @@ def _check_homes(plan: Plan) -> None:
     known = {memory.name for memory in plan.hardware.memories}
     placed = shaped(plan)
     weights = {memory for tensor in tensors(plan.model) for memory in _copies(placed, tensor)}
-    caches = {
-        piece.rule.memory
-        for layer in range(plan.model.layers)
-        for what in ("keys", "values")
-        for piece in kv_homes(placed, what, layer, plan.model.kv_heads)
-    }
+    caches = {piece.rule.memory for layer in range(plan.model.layers) for piece in pieces_of(placed, layer)}
     caches |= {rule.memory for rule in stores(plan)} | {cache.memory for cache in windows(plan)}
     for field, used in (("residence", weights), ("kv", caches)):
         if used - known:
@@ -118,10 +115,10 @@ def _check_exclusive(plan: Plan) -> None:
 
 
 def _check_context(plan: Plan) -> None:
-    longest = plan.model.longest_context
+    longest = plan.model.max_context
     if plan.workload.context > longest:
         raise BadInputError(
-            f"exceeds the model's {longest} tokens (positions, or its sliding window)",
+            f"exceeds the model's {longest} positions",
             field="workload.context",
             value=plan.workload.context,
             remedy=f"plan for at most {longest}",

@@ -3,7 +3,9 @@
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.layer_cache import cache_of
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMAT_FACTS, KvFormat, StoredFormat, block_of, is_plain
@@ -35,20 +37,24 @@ def matrix_misfit(tensor: Tensor, fmt: StoredFormat) -> Misfit | None:
 
 
 def cache_misfit(model: Model, fmt: KvFormat) -> Misfit | None:
-    """A head's row that is not whole groups of `fmt`."""
-    if model.head_dim % block_of(fmt) == 0:
-        return None
-    return Misfit(f"heads of {model.name} have {model.head_dim} values, {fmt} has groups of {block_of(fmt)}", "f16")
+    """Return the misfit of a cache whose heads' rows are not whole groups of `fmt`."""
+    block = block_of(fmt)
+    for letter in dict.fromkeys(model.pattern):
+        cache = cache_of(model, model.pattern.index(letter))
+        for width in () if cache is None else (cache.key_dim, cache.value_dim):
+            if width % block:
+                return Misfit(f"heads of {model.name} have {width} values, {fmt} has groups of {block}", "f16")
+    return None
 
 
 def fits(tensor: Tensor, fmt: StoredFormat) -> bool:
     """Whether a tensor can be kept where weights are in `fmt`."""
-    return not tensor.quantised or tensor.shape[1] % block_of(fmt) == 0
+    return not tensor.quantised or tensor.shape[-1] % block_of(fmt) == 0
 
 
 def _undivided(tensor: Tensor, fmt: StoredFormat) -> str:
     place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
-    return f"{place} has {tensor.shape[1]} columns, and blocks of {fmt} are of {block_of(fmt)}"
+    return f"{place} has {tensor.shape[-1]} columns, and blocks of {fmt} are of {block_of(fmt)}"
 
 
 def check_formats(request: PlanRequest[Any]) -> None:

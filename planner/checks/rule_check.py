@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from helmsman.lowering.caches import pieces_of
-from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
+from helmsman.lowering.operation import DIVIDED
+from helmsman.lowering.ops import BLOCK_OPS, LINEAR_OPS, block_index, end_index, op_extent
 from helmsman.lowering.placement import shaped
 from helmsman.lowering.rules import PREFIX, Slice, homes, matches, places, prefix_rule
 from helmsman.lowering.tensors import tensors
@@ -12,13 +13,12 @@ from helmsman.planner.checks.format_check import Misfit, cache_misfit, matrix_mi
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import block_of
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Select
 from helmsman.schemas.repeated_names import first_repeated
 from helmsman.schemas.storage import STORAGE
 
 RuleT = TypeVar("RuleT", Residence, ComputeRule)
-
-_NORMS = ("norm1", "norm2", "q_norm", "k_norm", "final_norm")
 
 _WITHOUT_LAYER = {
     "residence": ("embedding.weight", "positions.weight", "final_norm.weight", "final_norm.bias", "head.weight"),
@@ -43,7 +43,7 @@ def check_rules(plan: Plan) -> None:
     room for what comes ahead."""
     for name in ("residence", "kv", "compute"):
         for index, rule in enumerate(getattr(plan, name)):
-            _check_named(name, index, rule.select)
+            _check_named(plan.model, name, index, rule.select)
     for field, rule in _stored(plan):
         _check_path(plan, field, rule)
     for index, weights in enumerate(plan.residence):
@@ -56,14 +56,28 @@ def check_rules(plan: Plan) -> None:
         raise BadInputError(message, field="schedule.prefetch", value=0, remedy=remedy)
 
 
-def _check_named(where: str, index: int, select: Select) -> None:
-    known = (*_IN_BLOCKS[where], *(_WITHOUT_LAYER[where] if select.layers is None else ()))
-    if not any(matches(Select(names=select.names), name, None) for name in known):
+def _check_named(model: Model, where: str, index: int, select: Select) -> None:
+    in_blocks = select.layers is not None
+    known = (*_IN_BLOCKS[where], *(() if in_blocks else _WITHOUT_LAYER[where]))
+    names = (*known, *_names_in(model, where, whole=not in_blocks))
+    if not any(matches(Select(names=select.names), name, None) for name in names):
         raise BadInputError(
-            "names nothing that such a rule can be about" + ("" if select.layers is None else " in a block"),
+            "names nothing that such a rule can be about" + (" in a block" if in_blocks else ""),
             field=f"{where}.{index}.select.names",
             value=select.names,
             remedy=f"name one of {', '.join(known)}",
+        )
+
+
+def _names_in(model: Model, where: str, *, whole: bool) -> Iterator[str]:
+    """Yield what rules can name in a model, or in its blocks alone, beside what every dense one has."""
+    if where == "residence":
+        yield from dict.fromkeys(tensor.name for tensor in tensors(model) if whole or tensor.layer is not None)
+    elif where == "compute":
+        if whole:
+            yield from end_index(model)
+        yield from dict.fromkeys(
+            op for letter in model.pattern for op in block_index(model, model.pattern.index(letter))
         )
 
 
@@ -103,7 +117,8 @@ def _check_whole(plan: Plan) -> None:
     """Raise BadInputError where a rule divides the vector of a norm, which its device reads whole, or the head."""
     placed = shaped(plan)
     for tensor in tensors(plan.model):
-        pieces = homes(placed, tensor) if tensor.op in _NORMS else ()
+        whole = len(tensor.shape) == 1 and op_extent(plan.model, tensor.op, tensor.layer)[1] == 1
+        pieces = homes(placed, tensor) if whole else ()
         if len(pieces) > 1:
             place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
             raise _divided(f"residence.{_index(plan.residence, pieces)}", place)

@@ -84,7 +84,7 @@ def _check_place(plan: Plan, layer: int) -> None:
     if cache is None:
         return
     for phase in PHASES:
-        divided = len(places(plan, "scores", layer, phase, plan.model.kv_heads, "heads")) > 1
+        divided = len(places(plan, "scores", layer, phase, plan.model.dense.kv_heads, "heads")) > 1
         memories = {
             memory for op in ("append", "scores", "softmax", "wv") for memory in memories_of(plan, op, layer, phase)
         }
@@ -108,7 +108,7 @@ def _check_alike(plan: Plan) -> None:
 
 def _kinds(plan: Plan, device: str) -> Iterator[tuple[PageCache | None, str, str, str]]:
     for layer in range(plan.model.layers):
-        place = places(plan, "scores", layer, "decode", plan.model.kv_heads, "heads")[0]
+        place = places(plan, "scores", layer, "decode", plan.model.dense.kv_heads, "heads")[0]
         if place.rule.device == device:
             rule = kv_rule(plan, layer)
             yield rule.cache, rule.format, *((rule.memory, rule.path) if rule.cache else ("", ""))

@@ -59,10 +59,16 @@ def peak_rate(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
     return next((c.flops for c in fitting if c.format == fmt), fitting[0].flops)
 
 
+NEAREST_KIND = {"experts": "linear", "index": "attention", "recurrence": "attention", "convolution": "norm"}
+"""The kind of operation by whose shares others are priced where nobody measured their own."""
+
+
 def efficiency_curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
     """The most specific efficiency curve: operation first, then format; else that of the nearest format. Of attention's
     that of the device's precision where there is one; scores and weighted sums of values alone are f32."""
     op = "attention" if kind in ("scores", "wv") else kind
+    if op in NEAREST_KIND and not any(c.bound == bound and c.op == op for c in device.efficiency):
+        op = NEAREST_KIND[op]
     about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
     if op == "attention":
         precision = device.rounds.attention if kind == op else "f32"

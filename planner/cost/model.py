@@ -26,7 +26,7 @@ from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
 from helmsman.timing.pools import Pools
 
-_PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
+_PRODUCTS = ("linear", "experts", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
 
 _ATTENDING = ("attention", "scores", "wv")
@@ -376,9 +376,10 @@ def least_seconds(device: Device) -> Figure | None:
 
 
 def _together(task: Task, alone: bool) -> float:
-    """Tokens that share what is read: in a decode step each has a cache of its own. `alone`: by a curve of attention
+    """Tokens that share what is read: in a decode step each has a cache of its own, and an expert is read for those
+    that choose it. `alone`: by a curve of attention
     itself, which was measured of one sequence; others are of all tokens of a pass."""
-    if task.kind in _ATTENDING and (alone or task.phase == "decode"):
+    if task.kind == "experts" or (task.kind in _ATTENDING and (alone or task.phase == "decode")):
         return task.tokens / task.sequences
     return task.tokens
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Literal
 
 from helmsman.lowering.graph import CACHED, Task
-from helmsman.lowering.ops import DIVIDED, Formats, Operation
+from helmsman.lowering.operation import DIVIDED, Formats, Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import block_tensors
@@ -258,7 +258,8 @@ def _at_context(tables: Sequence[OperationTable], asked: int) -> tuple[Operation
 def _fits(table: OperationTable, placed: Placed) -> bool:
     """Whether `table` is of such a layer, formats and use of the cache."""
     return (
-        table.shape == shape_of(placed.model)
+        placed.model.is_dense
+        and table.shape == shape_of(placed.model)
         and table.cache == placed.schedule.cache
         and same_size(table.format, _used_format(placed))
         and same_size(table.kv_format, kv_rule(placed, 0).used)
@@ -316,7 +317,7 @@ def prices(
         weights,
         operations(step),
         operations(Iteration(1, "decode", sequences, 1, context)) if sequences != table.batch else {},
-        table.batch * cached_elements(model, table.cache, attending(table.cache, step).past * model.kv_width),
+        table.batch * cached_elements(model, table.cache, attending(table.cache, step).past * model.dense.kv_width),
         context,
         sequences,
     )
@@ -330,13 +331,14 @@ def _operations(table: OperationTable, model: Model, fmt: Formats, step: Iterati
 
 def shape_of(model: Model) -> BlockShape:
     """The dimensions that decide what a layer of `model` costs."""
+    shape = model.dense
     return BlockShape(
-        hidden=model.hidden,
-        heads=model.heads,
-        kv_heads=model.kv_heads,
-        head_dim=model.head_dim,
-        ffn=model.ffn,
-        gated=model.gated,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        ffn=shape.ffn,
+        gated=shape.gated,
     )
 
 

@@ -5,14 +5,15 @@ from collections.abc import Iterator
 
 from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import first_alike
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 
 
 def alike(placed: Placed) -> dict[int, int]:
     """The first of all blocks that no rule tells apart, and how many they are."""
     if isinstance(placed, KnownPlan):
         return Counter(placed.first_alike)
-    return Counter(first_alike(placed, placed.model.layers))
+    return Counter(first_alike(placed, placed.model.pattern))
 
 
 def counted_tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:

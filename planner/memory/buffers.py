@@ -11,12 +11,13 @@ from helmsman.lowering.buffers import (
     kept_bytes,
 )
 from helmsman.lowering.caches import Passing, passing, pieces_of
+from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rules import homes, kv_homes, places, prefix_rule
+from helmsman.lowering.rules import homes, places, prefix_rule
 from helmsman.lowering.stages import stage_of
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.memory.alike_blocks import alike, counted_tensors
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
@@ -26,9 +27,6 @@ from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 from helmsman.schemas.plan import Path, Residence
 from helmsman.schemas.storage import BLOCK, STORAGE
 from helmsman.schemas.workload import Workload
-
-UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
-"""Operations with weights that are not linear layers."""
 
 STOPS = 2
 """Buffers in which data stops on its way: one is filled while the other is emptied. Every tensor in them ends in a
@@ -177,12 +175,11 @@ def _arriving(rule: Residence, elements: int, memory: str) -> int:
 
 
 def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Iterator[tuple[int, int]]:
-    """Rows of a tensor that are used by devices of `memory`."""
-    linear = tensor.op not in UNDIVIDED
-    extent = tensor.shape[0] if linear else 1
-    for piece in places(placed, tensor.op, tensor.layer, phase, extent, "rows"):
+    """Yield rows (or experts) of a tensor that are used by devices of `memory`."""
+    axis, extent = op_extent(placed.model, tensor.op, tensor.layer)
+    for piece in places(placed, tensor.op, tensor.layer, phase, extent, axis):
         if memory_of(placed, piece.rule.device) == memory:
-            yield (piece.start, piece.stop) if linear else (0, tensor.shape[0])
+            yield (piece.start, piece.stop) if extent > 1 else (0, tensor.shape[0])
 
 
 def _streamed_kv(placed: KnownPlan, memory: str) -> int:
@@ -193,20 +190,21 @@ def _streamed_kv(placed: KnownPlan, memory: str) -> int:
         return 0
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
-    for used, held in held_by_block:
-        size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
-        size += sum(piece_bytes(placed, arrival, workload, arrival.rule.format) for arrival in held.arriving)
-        size += sum(piece_bytes(placed, piece, workload, piece.used) for piece in held.expanded)
+    for layer, used, held in held_by_block:
+        size = kv_block_bytes(placed.model, workload, used, layer) if held.whole else 0
+        size += sum(piece_bytes(placed, layer, arrival, workload, arrival.rule.format) for arrival in held.arriving)
+        size += sum(piece_bytes(placed, layer, piece, workload, piece.used) for piece in held.expanded)
         most = max(most, size)
     return most
 
 
-def _held(placed: KnownPlan, memory: str) -> Iterator[tuple[StoredFormat, Passing]]:
-    """Yield what `memory` holds of a block's cache while a pass is there, where it holds any, after its format."""
+def _held(placed: KnownPlan, memory: str) -> Iterator[tuple[int, StoredFormat, Passing]]:
+    """Yield what `memory` holds of a block's cache while a pass is there, where it holds any, after the block and the
+    cache's format."""
     for layer in alike(placed):
         held = passing(placed, layer, memory)
         if held.whole or held.arriving or held.expanded:
-            yield pieces_of(placed, layer)[0].used, held
+            yield layer, pieces_of(placed, layer)[0].used, held
 
 
 def _stops(placed: Placed) -> dict[str, int]:
@@ -227,12 +225,11 @@ def _stops(placed: Placed) -> dict[str, int]:
                 largest[memory] = max(largest.get(memory, 0), sizes[key])
     one = placed.workload.model_copy(update={"batches": 1})
     for layer in alike(placed):
-        for what in ("keys", "values"):
-            for cached in kv_homes(placed, what, layer, placed.model.kv_heads):
-                memory = _stop(placed, cached.rule.path, cached.rule.memory)
-                if memory is not None:
-                    size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
-                    largest[memory] = max(largest.get(memory, 0), size)
+        for cached in pieces_of(placed, layer):
+            memory = _stop(placed, cached.rule.path, cached.rule.memory)
+            if memory is not None:
+                size = kv_block_bytes(placed.model, one, cached.rule.format, layer) + 2 * BLOCK
+                largest[memory] = max(largest.get(memory, 0), size)
         for memory, size in _known_stops(placed, layer):
             largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)
     return {memory: STOPS * size for memory, size in largest.items()}

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.caches import CachePiece, pieces_of
+from helmsman.lowering.layer_cache import cache_of, state_of, state_op
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rules import kv_rule, prefix_rule
+from helmsman.lowering.rules import kv_rule, places, prefix_rule
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory.alike_blocks import alike
 from helmsman.planner.memory.partial_keys import partial_keys
@@ -15,37 +16,49 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 
-def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat) -> int:
-    """Cache bytes of one block for every sequence in flight, at full context (eq 4.12)."""
-    sequences = workload.batch * workload.batches
-    return rows_size(2 * sequences * workload.context * model.kv_heads, model.head_dim, kv_format)
+def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat, layer: int = 0) -> int:
+    """Return bytes of a block's cache, by default the first one's, for every sequence in flight, at full context
+    (eq 4.12)."""
+    cache, sequences = cache_of(model, layer), workload.batch * workload.batches
+    return 0 if cache is None else cache.size(sequences * cache.tokens(workload.context) * cache.heads, kv_format)
 
 
-def piece_bytes(placed: Placed, piece: CachePiece, workload: Workload, fmt: StoredFormat) -> int:
-    """Bytes of some heads' keys or values at full context, for every sequence in flight."""
-    tokens = home_tokens(piece.rule.cache, workload.context)
+def state_block_bytes(model: Model, workload: Workload, layer: int) -> int:
+    """Return bytes of a block's states for every sequence in flight."""
+    return workload.batch * workload.batches * state_of(model, layer).size
+
+
+def piece_bytes(placed: Placed, layer: int, piece: CachePiece, workload: Workload, fmt: StoredFormat) -> int:
+    """Return bytes of some heads' keys or values of a block at full context, for every sequence in flight."""
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return 0
+    tokens = home_tokens(piece.rule.cache, cache.tokens(workload.context))
     rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)
-    return rows_size(rows, placed.model.head_dim, fmt)
+    return rows_size(rows, cache.width(piece.what), fmt)
 
 
 def page_bytes(placed: Placed, layer: int, tokens: int) -> int:
-    """Bytes of a block's keys and values of so many tokens of every sequence, as its window holds them."""
-    rows = 2 * placed.workload.batch * tokens * placed.model.kv_heads
-    return rows_size(rows, placed.model.head_dim, kv_rule(placed, layer).format)
+    """Return bytes of a block's keys and values of so many tokens of every sequence, as its window holds them."""
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return 0
+    return cache.size(placed.workload.batch * tokens * cache.heads, kv_rule(placed, layer).format)
 
 
 def caches_by_memory(plan: Placed) -> dict[str, int]:
-    """Bytes of all keys and values, at home and in windows, of stores of known tokens and of partial keys."""
+    """Return bytes of all keys and values, at home and in windows, of states, of stores of known tokens and of partial
+    keys."""
     placed, total = known(plan), dict[str, int]()
     for count, layer, pieces in placed.fact("caches by block", lambda: tuple(_pieces(placed))):
         for piece in pieces:
-            size = piece_bytes(placed, piece, placed.workload, piece.rule.format)
+            size = piece_bytes(placed, layer, piece, placed.workload, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
         cache = window_of(placed, layer)
         if cache is not None:
             total[cache.memory] = total.get(cache.memory, 0) + count * page_bytes(placed, layer, cache.window_tokens)
-        for store, size in _stored(placed, layer):
+        for store, size in (*_stored(placed, layer), *_states(placed, layer)):
             total[store] = total.get(store, 0) + count * size
     for memory, size in partial_keys(placed).items():
         total[memory] = total.get(memory, 0) + size
@@ -62,3 +75,11 @@ def _stored(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
     rule, sequences = prefix_rule(placed, layer), placed.workload.batch * placed.workload.batches
     if rule is not None:
         yield rule.memory, sum(stored_sizes(placed, layer, sequences).values())
+
+
+def _states(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """Yield the memory in which a block's states live, that of the device which computes with them, and their bytes."""
+    size = state_block_bytes(placed.model, placed.workload, layer)
+    if size:
+        device = places(placed, state_op(placed.model, layer), layer, "decode", 1, "rows")[0].rule.device
+        yield placed.hardware.device(device).memory, size

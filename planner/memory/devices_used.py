@@ -1,6 +1,6 @@
 """Which devices, and so which memories, run the operations of a placement."""
 
-from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
+from helmsman.lowering.ops import block_index, end_index, op_extent
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.rules import places
 from helmsman.planner.memory.alike_blocks import alike
@@ -8,25 +8,25 @@ from helmsman.scheduler.iteration import PHASES, Phase
 
 
 def devices_used(placed: Placed) -> tuple[str, ...]:
-    """Devices that run at least one operation or a part of one, in the hardware's order."""
+    """Return devices that run at least one operation or a part of one, in the hardware's order."""
     plan = known(placed)
     return plan.fact("devices used", lambda: _used(plan))
 
 
 def _used(placed: KnownPlan) -> tuple[str, ...]:
-    ends = [(op, None) for op in ("embedding", "final_norm", "head")]
-    names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
     used = set[str]()
-    for op, layer in (*ends, *((op, layer) for layer in alike(placed) for op in names)):
-        axis, extent = op_extent(placed.model, op)
+    ends = [(op, None) for op in end_index(placed.model)]
+    inside = [(op, layer) for layer in alike(placed) for op in block_index(placed.model, layer) if op != "attention"]
+    for op, layer in (*ends, *inside):
+        axis, extent = op_extent(placed.model, op, layer)
         for phase in PHASES:
             used |= {piece.rule.device for piece in places(placed, op, layer, phase, extent, axis)}
     return tuple(device.name for device in placed.hardware.devices if device.name in used)
 
 
 def memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> set[str]:
-    """The memories of the devices that run the parts of an operation."""
-    axis, extent = op_extent(placed.model, op)
+    """Return the memories of the devices that run the parts of an operation."""
+    axis, extent = op_extent(placed.model, op, layer)
     return {memory_of(placed, piece.rule.device) for piece in places(placed, op, layer, phase, extent, axis)}
 
 

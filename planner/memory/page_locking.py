@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import Cached, Slice, kv_homes
 from helmsman.lowering.variants import cached_elements
@@ -48,27 +49,29 @@ def pinned_by_memory(placed: KnownPlan) -> dict[str, int]:
     total: dict[str, int] = {}
     if not page_locks(placed.hardware):
         return total
-    for count, piece in placed.fact("page-locked caches", lambda: tuple(_streamed_pinned(placed))):
-        width = (piece.stop - piece.start) * placed.model.head_dim
-        width = cached_elements(placed.model, placed.schedule.cache, width)
+    for count, piece, width in placed.fact("page-locked caches", lambda: tuple(_streamed_pinned(placed))):
+        width = cached_elements(placed.model, placed.schedule.cache, (piece.stop - piece.start) * width)
         extra = pinned_extra(placed.workload, width, piece.rule.format)
         total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * extra
     return total
 
 
-def _streamed_pinned(placed: KnownPlan) -> Iterator[tuple[int, Slice[KvRule]]]:
-    """Page-locked keys and values that come to another memory in decode steps, each with the number of blocks that have
-    them so."""
+def _streamed_pinned(placed: KnownPlan) -> Iterator[tuple[int, Slice[KvRule], int]]:
+    """Yield page-locked keys and values that come to another memory in decode steps: the number of blocks that have
+    them so, and the values of a token's head of them."""
     for layer, count in alike(placed).items():
-        yield from ((count, piece) for piece in _of_block(placed, layer))
+        yield from ((count, *piece) for piece in _of_block(placed, layer))
 
 
-def _of_block(placed: KnownPlan, layer: int) -> Iterator[Slice[KvRule]]:
+def _of_block(placed: KnownPlan, layer: int) -> Iterator[tuple[Slice[KvRule], int]]:
+    cache = cache_of(placed.model, layer)
+    if cache is None:
+        return
     for what, op in _CACHES:
-        for piece in kv_homes(placed, what, layer, placed.model.kv_heads):
+        for piece in kv_homes(placed, what, layer, cache.heads) if cache.width(what) else ():
             away = memories_of(placed, op, layer, "decode") - {piece.rule.memory}
             if piece.rule.path == "pinned" and away:
-                yield piece
+                yield piece, cache.width(what)
 
 
 _CACHES: tuple[tuple[Cached, str], ...] = (("keys", "scores"), ("values", "wv"))

@@ -63,7 +63,7 @@ def _rounds(replica: Replica, cost: IterationCost) -> IterationCost:
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
     costs = CostModel(_launching(replica.hardware))
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
-    looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
+    looks, longest = stages.looks, min(replica.model.max_context, _LONGEST)
     shared_device, shared_host = _shared(replica, costs, longest)
     join_device, join_host = _joins(replica, costs)
     return IterationCost(
@@ -140,16 +140,16 @@ class _Moves:
     def queries_keys_values(self, requests: int) -> int:
         """Bytes to the host for decodes there: keys and values as they are cached."""
         plan = self.replica.plan
-        return size_of(requests * plan.model.q_width, plan.activations) + self.cached(requests)
+        return size_of(requests * plan.model.dense.q_width, plan.activations) + self.cached(requests)
 
     def attended(self, requests: int) -> int:
         """Bytes of attention's outputs."""
-        return size_of(requests * self.replica.plan.model.q_width, self.replica.plan.activations)
+        return size_of(requests * self.replica.plan.model.dense.q_width, self.replica.plan.activations)
 
     def cached(self, tokens: int) -> int:
         """Bytes of keys and values."""
-        model, fmt = self.replica.plan.model, kv_rule(self.replica.plan, 0).used
-        return rows_size(2 * tokens * model.kv_heads, model.head_dim, fmt)
+        shape, fmt = self.replica.plan.model.dense, kv_rule(self.replica.plan, 0).used
+        return rows_size(2 * tokens * shape.kv_heads, shape.head_dim, fmt)
 
     def out(self, size: Callable[[int], int]) -> Line:
         """`size` of so many things over the link to the host."""

@@ -54,8 +54,9 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 
     Hidden states and normed ones, beside the larger of q, k, v and attention's output and of both sides of the FFN and
     their product; logits in f32."""
-    attention = 2 * model.q_width + 2 * model.kv_width
-    width = 2 * model.hidden + max(attention, (2 + model.gated) * model.ffn)
+    shape = model.dense
+    attention = 2 * shape.q_width + 2 * shape.kv_width
+    width = 2 * shape.hidden + max(attention, (2 + shape.gated) * shape.ffn)
     return size_of(tokens * width, fmt) + 4 * sequences * model.vocab
 
 
@@ -63,7 +64,7 @@ def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """Return what the replica holds. Raises InfeasibleError where no block of a cache has room."""
     device = native_device(replica.plan) if replica.whole else None
     limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
-    return replace(limits, context=replica.model.longest_context)
+    return replace(limits, context=replica.model.max_context)
 
 
 def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:
@@ -83,7 +84,7 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     room = within - staying_bytes(plan, device)
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
-        most = max(needed, min(replica.model.longest_context, room // token_bytes // 2))
+        most = max(needed, min(replica.model.max_context, room // token_bytes // 2))
     gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: token_bytes}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
@@ -125,8 +126,8 @@ def _gpu_tokens(
 
 def cached_token_bytes(replica: Replica) -> int:
     """Keys and values of one token in the host's cache, all layers and heads of them."""
-    model = replica.model
-    return model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(replica.plan, 0).used)
+    shape = replica.model.dense
+    return shape.layers * rows_size(2 * shape.kv_heads, shape.head_dim, kv_rule(replica.plan, 0).used)
 
 
 def _rooms(replica: Replica, options: ReplicaOptions, stage: int) -> dict[str, int]:
@@ -144,7 +145,7 @@ def _of_stage(replica: Replica, stage: int, workload: Workload) -> Placement:
     """The plan of a stage's layers, on the first accelerator as all are equal, with both ends."""
     if len(replica.layers) == 1:
         return replace(replica.plan, workload=workload)
-    model = replica.plan.model.model_copy(update={"layers": replica.layers[stage]})
+    model = replica.plan.model.with_layers(replica.layers[stage])
     return replace(replica.plan, workload=workload, model=model)
 
 

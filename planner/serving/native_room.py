@@ -82,7 +82,8 @@ def _weights(placed: Placed, memory: str) -> int:
 
 def kept_values(model: Model, rows: int) -> int:
     """Values kept of a cohort between passes: hidden states, queries, keys, values, and what attention gives."""
-    return rows * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
+    shape = model.dense
+    return rows * (shape.hidden + 2 * shape.q_width + 2 * shape.kv_width)
 
 
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
@@ -94,7 +95,7 @@ def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
         return looked_up + ragged_workspace_bytes(model, rows, sequences)
     work = 2 * looked_up + ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
     kept = 4 * limits.cohorts * kept_values(model, sequences)
-    layer = rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
+    layer = rows_size(2 * model.dense.kv_heads, model.dense.head_dim, kv_rule(placed, 0).used)
     return work + kept + PASSING_LAYERS * layer * passing_rows(placed, limits)
 
 
@@ -129,8 +130,8 @@ def fitted(placed: Placed, limits: Limits) -> Limits:
 
 def _blocks_of(placed: Placed, limits: Limits, room: int, most: int) -> int:
     """Tokens in whole blocks that have room, at most so many."""
-    model = placed.model
-    token_bytes = model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
+    shape = placed.model.dense
+    token_bytes = shape.layers * rows_size(2 * shape.kv_heads, shape.head_dim, kv_rule(placed, 0).used)
     return min(max(0, room) // token_bytes, most) // limits.block * limits.block
 
 

@@ -10,7 +10,8 @@ from itertools import accumulate, pairwise
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.rules import residence
-from helmsman.lowering.tensors import Tensor, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import embedding_tensors, output_tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.serving.tensor_parallel import moved
 from helmsman.scheduler.cost import IterationCost, Line

@@ -7,7 +7,8 @@ from typing import Protocol
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import Formats, block_ops
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import block_ops
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cost.model import CostModel
@@ -72,7 +73,7 @@ def stages_of(plan: Placement, costs: CostModel) -> Stages:
     lanes, kinds = {task.resource for task in tasks}, {task.kind for task in tasks}
     if len(lanes) > 1 or not kinds <= {"lookup", "norm", "linear", "append", "attention"} or len(alike(plan)) > 1:
         return PredictedStages(plan, costs)
-    one = replace(plan, model=plan.model.model_copy(update={"layers": 1}))
+    one = replace(plan, model=plan.model.with_layers(1))
     return ResidentStages(one, costs, plan.hardware.device(lanes.pop()))
 
 

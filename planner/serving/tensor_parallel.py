@@ -11,6 +11,7 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.serving.stages import Stages
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware
@@ -54,13 +55,14 @@ def part_of(model: Model, parts: int) -> Model:
     """The model of one part: its heads, its rows of the FFN and of the tables of tokens; hidden states are whole.
 
     Raises UsageError where they cannot be divided evenly."""
-    counts = {name: getattr(model, name) for name in ("heads", "kv_heads", "ffn")}
+    shape = model.dense
+    counts = {"heads": shape.heads, "kv_heads": shape.kv_heads, "ffn": shape.ffn}
     for name, count in counts.items():
         if count % parts:
             remedy = f"use a divisor of {model.name}'s {count} {name}"
             raise UsageError(f"{name} cannot be divided evenly", field=_FIELD, value=parts, remedy=remedy)
     shares = {name: count // parts for name, count in counts.items()}
-    return model.model_copy(update={**shares, "vocab": -(-model.vocab // parts)})
+    return reshaped(model, **shares, vocab=-(-model.vocab // parts))
 
 
 @dataclass(frozen=True)

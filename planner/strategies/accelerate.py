@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from helmsman.lowering.placement import Placement, shaped
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.usage import memory_use, shortages
@@ -127,7 +128,7 @@ def _residence(frame: Frame, kept: int) -> list[Residence]:
         if layers[0] < layers[1]
     ]
     last = tables + model.layers
-    head = ends(0 if model.tied_embeddings else last + 1, "head*")
+    head = ends(0 if model.head.tied else last + 1, "head*")
     first = [ends(place, table.name) for place, table in enumerate(embedding_tensors(model))]
     return [*first, *blocks, ends(last, "final_norm*"), head]
 

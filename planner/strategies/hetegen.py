@@ -10,7 +10,8 @@ from functools import cached_property, partial
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import linears
 from helmsman.planner.batches.largest import most

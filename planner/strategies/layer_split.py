@@ -5,11 +5,15 @@ is exhaustive; with sequential stages the optimum is the smallest feasible k (E-
 such a pass follow one another, so the time between them adds to their prices, in the same places for every k with the
 same last device."""
 
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
 from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
@@ -17,7 +21,7 @@ from helmsman.lowering.placement import KnownPlan, Placement, shaped
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.machine import Roles
-from helmsman.planner.memory.cache_bytes import kv_block_bytes
+from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
 from helmsman.planner.memory.page_locking import page_locks, pinned_extra
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
@@ -98,13 +102,13 @@ class LayerSplit:
             return self._windowed_seconds(k, iteration)
         if self._streams(k):
             return pass_seconds(lower(self.placement(k), iteration), self.costs)
-        blocks, units = self.model.layers, self.model.units
-        if k in (0, units):
-            return self._unit_costs(iteration, 0 if k == 0 else 3).total(blocks)
-        host, accelerator = self._unit_costs(iteration, 2), self._unit_costs(iteration, 1)
-        on_host = host.embedding + (k - 1) * host.block
-        on_accelerator = (blocks - k + 1) * accelerator.block + accelerator.output
-        between = accelerator.between if k <= blocks else host.between
+        pattern, kinds = self.model.pattern, len(self.model.layouts)
+        if k in (0, self.model.units):
+            return self._unit_costs(iteration, 0 if k == 0 else kinds + 2).total(pattern)
+        host, accelerator = self._unit_costs(iteration, kinds + 1), self._unit_costs(iteration, 1)
+        on_host = host.embedding + host.of(pattern[: k - 1])
+        on_accelerator = accelerator.of(pattern[k - 1 :]) + accelerator.output
+        between = accelerator.between if k <= len(pattern) else host.between
         return on_host + on_accelerator + accelerator.crossing + between
 
     def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
@@ -158,25 +162,34 @@ class LayerSplit:
         beside = min(on_host, 2)  # while it computes, the first pages come
 
         def few(count: int) -> float:
-            small = self.model.model_copy(update={"layers": beside + count})
+            small = self.model.with_layers(beside + count)
             placement = place(small, self.roles, self.workload, options, min(k, 1 + beside))
             return pass_seconds(lower(placement, iteration), self.costs)
 
-        host = (on_host - beside) * self._unit_costs(iteration, 2).block if on_host > beside else 0.0
+        pattern = self.model.pattern[: max(on_host - beside, 0)]
+        host = self._unit_costs(iteration, len(self.model.layouts) + 1).of(pattern) if pattern else 0.0
         return host + extrapolated(blocks - on_host, few)
 
     def _streams(self, k: int) -> bool:
         return self.options.kv_offload and self.roles.separate and 0 <= k <= self.model.layers
 
     def _unit_costs(self, iteration: Iteration, k: int) -> "_UnitCosts":
-        """Prices of the units in split `k` of a one-block copy of the model (its units are 0, 1, 2)."""
+        """Prices of the units in split `k` of a copy of the model with one block of each kind."""
         key = (iteration, k)
         if key not in self._priced:
             if k not in self._small:
-                model, options = self.model.model_copy(update={"layers": 1}), replace(self.options, window=None)
-                self._small[k] = shaped(place(model, self.roles, self.workload, options, k))
-            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self.costs)
+                self._small[k] = shaped(place(self._kinds, self.roles, self.workload, self._unwindowed, k))
+            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self._kinds.pattern, self.costs)
         return self._priced[key]
+
+    @cached_property
+    def _kinds(self) -> Model:
+        """Return the model with one block of each kind, in the order in which they come first."""
+        return self.model.with_pattern("".join(dict.fromkeys(self.model.pattern)))
+
+    @cached_property
+    def _unwindowed(self) -> SplitQuestion:
+        return replace(self.options, window=None)
 
     @cached_property
     def _chosen(self) -> SplitQuestion:
@@ -184,7 +197,7 @@ class LayerSplit:
         window = self.options.window
         if window is None or window.staged is not None or not self.roles.separate:
             return self.options
-        small = self.model.model_copy(update={"layers": 2})
+        small = self.model.with_layers(2)
         few = replace(self.options, window=replace(window, tokens=window.tokens or window.least))
         graph = lower(place(small, self.roles, self.workload, few, 0), mean_step(self.workload))
         return replace(self.options, window=replace(window, staged=staged_pages(graph, self._beside_pages)))
@@ -213,28 +226,38 @@ class LayerSplit:
 
     def _needs(self, k: int) -> list[tuple[str, int]]:
         model, units = self.model, self.model.units
-        host = self.roles.host.memory
-        sizes = self._sizes
+        host, sizes, layers = self.roles.host.memory, self._sizes, self.model.layers
         buffers = buffer_bytes(model, self.workload)
         if k == units:
-            return [(host, sizes.single(model.layers)), (host, buffers)]
+            return [(host, sizes.weights + sizes.caches(0, layers) + sizes.states(0, layers)), (host, buffers)]
         assert self.roles.accelerator is not None
         target = self.roles.accelerator.memory
         there = buffers + (self._expanded if self.roles.accelerator.expands else 0)
         kv_home = host if self.options.kv_offload else target
         on_host = max(k - 1, 0)
-        kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
-        staging = [(target, 2 * sizes.kv)] if self._streams(k) and on_host < model.layers else []
-        if staging and page_locks(self.roles.hardware):
-            extra = pinned_extra(self.workload, model.kv_width, self.options.kv)
-            staging.append((host, (model.layers - on_host) * 2 * extra))
-        if k == 0:
-            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, there)]
-        split = [
-            (host, sizes.embedding + on_host * sizes.block),
-            (target, (model.layers - on_host) * sizes.block + sizes.output_alone(host == target)),
+        kept = [
+            (host, sizes.caches(0, on_host) + sizes.states(0, on_host)),
+            (kv_home, sizes.caches(on_host, layers)),
+            (target, sizes.states(on_host, layers)),
         ]
-        return [*split, *kv, *staging, (host, buffers), (target, there)]
+        staging = [(target, 2 * sizes.largest_cache)] if self._streams(k) and on_host < layers else []
+        if staging and page_locks(self.roles.hardware):
+            staging.append((host, sum(map(self._pinned, model.pattern[on_host:]))))
+        if k == 0:
+            return [(target, sizes.weights), *kept, *staging, (target, there)]
+        split = [
+            (host, sizes.embedding + sizes.blocks(0, on_host)),
+            (target, sizes.blocks(on_host, layers) + sizes.output_alone(host == target)),
+        ]
+        return [*split, *kept, *staging, (host, buffers), (target, there)]
+
+    def _pinned(self, letter: str) -> int:
+        """Return what page-locked keys and values of a block take beyond their size."""
+        cache = cache_of(self.model, self.model.pattern.index(letter))
+        if cache is None:
+            return 0
+        widths = [cache.heads * width for width in (cache.key_dim, cache.value_dim) if width]
+        return sum(pinned_extra(self.workload, width, self.options.kv) for width in widths)
 
     @cached_property
     def _expanded(self) -> int:
@@ -250,37 +273,54 @@ class LayerSplit:
 
 @dataclass(frozen=True, slots=True)
 class _UnitCosts:
-    """Seconds of each unit as priced in one placement; `crossing`: hidden state over, token back; `between`: hand-overs
-    and joins between tasks, and what passes before the first (`timing.handovers`)."""
+    """Seconds of each unit as priced in one placement; `blocks`: by the letter of their layout; `crossing`: hidden
+    state over, token back; `between`: hand-overs and joins between tasks, and what passes before the first
+    (`timing.handovers`)."""
 
     embedding: float
-    block: float
+    blocks: Mapping[str, float]
     output: float
     crossing: float
     between: float
 
-    def total(self, blocks: int) -> float:
-        """A single-device pass over `blocks` blocks."""
-        return self.embedding + blocks * self.block + self.output + self.between
+    def of(self, pattern: str) -> float:
+        """Return the seconds of blocks of these letters."""
+        return sum(count * self.blocks[letter] for letter, count in Counter(pattern).items())
+
+    def total(self, pattern: str) -> float:
+        """Return the seconds of a single-device pass over blocks of these letters."""
+        return self.embedding + self.of(pattern) + self.output + self.between
 
 
 @dataclass(frozen=True, slots=True)
 class _UnitSizes:
-    """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory."""
+    """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory; `block_sums`,
+    `cache_sums`, `state_sums`: of the first 0, 1, ... blocks, their weights, keys and values, and states."""
 
     embedding: int
-    block: int
     output: int
     tied: int
-    kv: int
+    block_sums: tuple[int, ...]
+    cache_sums: tuple[int, ...]
+    state_sums: tuple[int, ...]
+    largest_cache: int
 
-    def weights(self, blocks: int) -> int:
-        """All weights in one memory."""
-        return self.embedding + blocks * self.block + self.output - self.tied
+    @property
+    def weights(self) -> int:
+        """Return bytes of all weights in one memory."""
+        return self.embedding + self.block_sums[-1] + self.output - self.tied
 
-    def single(self, blocks: int) -> int:
-        """Weights and KV in one memory."""
-        return self.weights(blocks) + blocks * self.kv
+    def blocks(self, start: int, stop: int) -> int:
+        """Return bytes of the weights of blocks start <= b < stop."""
+        return self.block_sums[stop] - self.block_sums[start]
+
+    def caches(self, start: int, stop: int) -> int:
+        """Return bytes of the keys and values of blocks start <= b < stop."""
+        return self.cache_sums[stop] - self.cache_sums[start]
+
+    def states(self, start: int, stop: int) -> int:
+        """Return bytes of the states of blocks start <= b < stop."""
+        return self.state_sums[stop] - self.state_sums[start]
 
     def output_alone(self, with_embedding: bool) -> int:
         """The output unit; a tied head shares the embedding's bytes only in one memory (E-HELM-05)."""
@@ -288,15 +328,27 @@ class _UnitSizes:
 
 
 def unit_sizes(model: Model, workload: Workload, options: SplitQuestion) -> _UnitSizes:
-    """Bytes of the embedding, one block, the output unit, and one block's KV."""
+    """Return bytes of the embedding, the blocks, the output unit, and what blocks keep of sequences."""
     output = output_tensors(model)
-    tied = sum(tensor.size(options.weights) for tensor in output if tensor.tied_to)
+    first = {letter: model.pattern.index(letter) for letter in dict.fromkeys(model.pattern)}
+    blocks = {
+        letter: sum(tensor.size(options.weights) for tensor in block_tensors(model, layer))
+        for letter, layer in first.items()
+    }
+    caches = {letter: kv_block_bytes(model, workload, options.kv, layer) for letter, layer in first.items()}
+    states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
+
+    def sums(of: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(accumulate((of[letter] for letter in model.pattern), initial=0))
+
     return _UnitSizes(
-        sum(tensor.size(options.weights) for tensor in embedding_tensors(model)),
-        sum(tensor.size(options.weights) for tensor in block_tensors(model, 0)),
-        sum(tensor.size(options.weights) for tensor in output),
-        tied,
-        kv_block_bytes(model, workload, options.kv),
+        embedding=sum(tensor.size(options.weights) for tensor in embedding_tensors(model)),
+        output=sum(tensor.size(options.weights) for tensor in output),
+        tied=sum(tensor.size(options.weights) for tensor in output if tensor.tied_to),
+        block_sums=sums(blocks),
+        cache_sums=sums(caches),
+        state_sums=sums(states),
+        largest_cache=max(caches.values()),
     )
 
 
@@ -347,22 +399,37 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
     return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
 
 
-def _sum_by_unit(lowered: LoweredPass, costs: CostModel) -> _UnitCosts:
-    totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
-    works = alike(lowered, work_of)
-    units, prices = [_unit(task) for task in works.kinds], [costs.price(task).mid for task in works.kinds]
+def _sum_by_unit(lowered: LoweredPass, pattern: str, costs: CostModel) -> _UnitCosts:
+    """Return the seconds of the units of a pass over blocks of these letters."""
+    totals = dict.fromkeys(("embedding", "output", "crossing", *pattern), 0.0)
+
+    def work(task: Task) -> Hashable:
+        return work_of(task), None if task.layer is None else pattern[task.layer]
+
+    works = alike(lowered, work)
+    units, prices = [_unit(task, pattern) for task in works.kinds], [costs.price(task).mid for task in works.kinds]
     for kind in works.order.kind:
         totals[units[kind]] += prices[kind]
-    return _UnitCosts(**totals, between=_seconds_between(works, costs))
+    return _UnitCosts(
+        embedding=totals["embedding"],
+        blocks={letter: totals[letter] for letter in pattern},
+        output=totals["output"],
+        crossing=totals["crossing"],
+        between=_seconds_between(works, costs),
+    )
 
 
-def _unit(task: Task) -> str:
-    """Return the unit to whose seconds a task adds."""
+def _unit(task: Task, pattern: str) -> str:
+    """Return the unit to whose seconds a task adds: the letter of its block, or what is beside blocks."""
     if task.kind == "transfer" and task.payload not in CACHED:
         return "crossing"
     if task.layer is not None:
-        return "block"
-    return "embedding" if task.op == "embedding" else "output"
+        return pattern[task.layer]
+    return "output" if task.op in _LAST else "embedding"
+
+
+_LAST = ("merge", "final_norm", "head_in", "head")
+"""The operations after all blocks."""
 
 
 def _seconds_between(works: Works, costs: CostModel) -> float:

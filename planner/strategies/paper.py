@@ -58,8 +58,8 @@ def decode_stage(
     """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV."""
     batch, context, (weights, kv) = iteration.batch, iteration.context, formats
     flops, size = projection_flops(model, stage, batch), projection_bytes(model, stage, weights)
-    attention = 4 * batch * model.heads * context * model.head_dim * stage.blocks
-    cache = size_of(2 * batch * stage.blocks * context * model.kv_width, kv)
+    attention = 4 * batch * model.dense.q_width * context * stage.blocks
+    cache = size_of(2 * batch * stage.blocks * context * model.dense.kv_width, kv)
     peak = rates.p_dec * rates.eta_c
     return StageTimes(
         max(flops / peak, size / (stage.device.read.value * rates.eta_m)),
@@ -83,15 +83,15 @@ def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
 
 def launch_overhead(model: Model, stage: PaperStage) -> float:
     """N delta (HELM-42): the stage's blocks times a block's launches."""
-    operations = len(BLOCK_OPS) if model.gated else len(BLOCK_OPS) - 1
+    operations = len(BLOCK_OPS) if model.dense.gated else len(BLOCK_OPS) - 1
     least = least_seconds(stage.device) or stage.device.prompt_launch
     return stage.blocks * operations * (least.value if least else 0.0)
 
 
 def projection_flops(model: Model, stage: PaperStage, batch: int) -> int:
     """F_proj = 2B(2H^2 + 2H d_kv + 3HI) n (eq 4.9); the output unit adds its 2BHV."""
-    h, matrices = model.hidden, 3 if model.gated else 2
-    block = 2 * h * h + 2 * h * model.kv_width + matrices * h * model.ffn
+    shape, h = model.dense, model.hidden
+    block = 2 * h * h + 2 * h * shape.kv_width + (3 if shape.gated else 2) * h * shape.ffn
     return 2 * batch * (block * stage.blocks + h * model.vocab * stage.output)
 
 

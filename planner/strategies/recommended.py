@@ -1,5 +1,5 @@
 """`best`, the default strategy: what `optimal`, whole layers on either device, and the placements of llama.cpp and vLLM
-would do, and the one to recommend.
+would do, and the one to recommend. For models that `optimal` does not know, `expert-split` searches, or nothing does.
 
 It asks other strategies by name and imports none of them."""
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from helmsman.schemas.plan import Certificate, Plan
 
 SEARCHED = "optimal"
+EXPERTS = "expert-split"
+"""The strategy that searches for models with routed experts, which `optimal` does not know."""
 SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
     ("layer-split", {}),
@@ -58,22 +60,45 @@ def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
     options = request.options
     refused: InfeasibleError | None = None
     searched: Decision | None = None
+    name = _searching(request)
     try:
-        searched = _answer(request, SEARCHED, {})
+        searched = None if name is None else _answer(request, name, {})
     except InfeasibleError as error:
         refused = error
+    except UsageError:
+        if request.model.is_dense:
+            raise
     simple = {(contender.plan.strategy.name, contender.plan.label): contender for contender in _simple(request)}
     contenders = [contender for decision in simple.values() for contender in _contender(request, decision, simple=True)]
     if searched is not None:
         contenders += _contender(request, searched, simple=False)
     if not contenders or (options.explain and searched is None):
-        assert refused is not None, "a search without a plan says why"
-        raise refused
+        raise refused or _refusal(request)
     choice = choose(contenders, options.risk)
     doubts = dict.fromkeys(doubt for decision in simple.values() for doubt in decision.warnings)
     if options.explain and searched is not None:
         return searched.doubted((*doubts, *_doubts_of_explained(choice.chosen, searched)))
     return replace(_decision(request, choice, contenders, searched), warnings=tuple(doubts))
+
+
+def _searching(request: "PlanRequest[RecommendedOptions]") -> str | None:
+    """Return the strategy that searches for a model; None where none does."""
+    if request.model.is_dense:
+        return SEARCHED
+    if request.options.explain:
+        problem = f"{request.model.name} is not made of equal dense blocks"
+        raise UsageError(f"only `optimal` explains, and {problem}", field="explain", remedy="leave it out")
+    return EXPERTS if request.model.routed else None
+
+
+def _refusal(request: "PlanRequest[RecommendedOptions]") -> InfeasibleError:
+    """Return what the first of the simple strategies lacks where none has a plan, and nothing was searched."""
+    try:
+        _answer(request, "layer-split", {})
+    except InfeasibleError as error:
+        return error
+    message, remedy = f"no plan for {request.model.name} keeps the limits", "raise them, or ask for fewer tokens"
+    return InfeasibleError(message, remedy=remedy)
 
 
 def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]) -> "Decision":
@@ -100,7 +125,10 @@ def _fits(request: "PlanRequest[RecommendedOptions]") -> bool:
     from helmsman.planner.fits import would_fit
 
     simple = SIMPLE if request.options.slo is None else ()
-    requests = [_request_for(request, name, options) for name, options in (*simple, (SEARCHED, {}))]
+    name = _searching(request)
+    requests = [_request_for(request, other, options) for other, options in simple]
+    if name is not None:
+        requests.append(_request_for(request, name, {}))
     return any(map(would_fit, requests))
 
 

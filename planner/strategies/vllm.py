@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from helmsman.lowering.placement import Placement, shaped
-from helmsman.lowering.tensors import Tensor, block_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory.usage import memory_use, shortages

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import homes, kv_homes, places
@@ -24,14 +25,15 @@ def block_places(placed: KnownPlan, phase: Phase) -> tuple[BlockPlace, ...]:
 
 
 def _block_place(placed: KnownPlan, layer: int, phase: Phase) -> BlockPlace:
-    model, hardware = placed.model, placed.hardware
-    heads = places(placed, "scores", layer, phase, model.kv_heads, "heads")
-    devices = {piece.rule.device for piece in heads}
-    near = {hardware.device(device).memory for device in devices}
-    streamed = any(piece.rule.memory not in near for piece in kv_homes(placed, "keys", layer, model.kv_heads))
+    model, hardware, cache = placed.model, placed.hardware, cache_of(placed.model, layer)
+    devices, streamed = set[str](), False
+    if cache is not None:
+        devices = {piece.rule.device for piece in places(placed, "scores", layer, phase, cache.heads, "heads")}
+        near = {hardware.device(device).memory for device in devices}
+        streamed = any(piece.rule.memory not in near for piece in kv_homes(placed, "keys", layer, cache.heads))
     for tensor in block_tensors(model, layer):
         if len(tensor.shape) > 1:
-            axis, extent = op_extent(model, tensor.op)
+            axis, extent = op_extent(model, tensor.op, layer)
             users = {piece.rule.device for piece in places(placed, tensor.op, layer, phase, extent, axis)}
             near = {hardware.device(device).memory for device in users}
             kept = ((piece.rule.memory, *piece.rule.replicas) for piece in homes(placed, tensor))

@@ -94,7 +94,7 @@ def _attends(plan: Plan, device: str) -> bool:
     prompt = prefill(plan.workload)
     return any(
         not divides_attention(plan, layer, prompt)
-        and places(plan, "scores", layer, "prefill", plan.model.kv_heads, "heads")[0].rule.device == device
+        and places(plan, "scores", layer, "prefill", plan.model.dense.kv_heads, "heads")[0].rule.device == device
         for layer in range(plan.model.layers)
     )
 

@@ -9,8 +9,10 @@ from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import single_stream
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
-from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
@@ -50,13 +52,13 @@ def hardware() -> Hardware:
 @pytest.fixture
 def plan(hardware: Hardware) -> Plan:
     """Four blocks, two of them on the CPU; 8 prompt and 6 output tokens."""
-    model = Model(
+    dense = DenseModel(
         name="tiny", family="llama", layers=4, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, vocab=256,
         max_context=1024, activation="silu", gated=True, norm="rms", norm_eps=1e-6,
         position=Rope(theta=1e4, rotary_dim=16), source="test",
     )  # fmt: skip
     workload = Workload(prompt_tokens=8, output_tokens=6, context=20)
-    split = LayerSplit(model, roles(hardware), workload, SplitQuestion(), CostModel(hardware))
+    split = LayerSplit(described(dense), roles(hardware), workload, SplitQuestion(), CostModel(hardware))
     return build_plan(split, 3, {"corrections": True, "l3_blend": False})
 
 

@@ -67,7 +67,7 @@ def with_rules(plan: Plan, **rules: object) -> Plan:
 
 def streaming(layers: int = 4) -> Plan:
     """Everything is computed on the accelerator; Q and the later half of the layers' FC.0 come from host memory."""
-    model = small_model("llama").model_copy(update={"layers": layers})
+    model = small_model("llama").with_layers(layers)
     half = LayerRange(start=layers // 2, stop=layers)
     return with_rules(
         make_plan(model),
@@ -125,7 +125,7 @@ def test_phases_that_are_alike_are_one_strip() -> None:
 
 def test_parts_of_weights_and_of_work_are_cut_where_either_changes() -> None:
     """The first half of the rows lives in host memory; the first three quarters are computed there."""
-    plan, rows = streaming(), small_model("llama").ffn
+    plan, rows = streaming(), small_model("llama").dense.ffn
     lives = Select(names="up.weight", part=Rows(axis="rows", start=0, stop=rows // 2))
     works = Select(names="up", part=Rows(axis="rows", start=0, stop=3 * rows // 4))
     plan = with_rules(

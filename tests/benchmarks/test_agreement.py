@@ -9,8 +9,10 @@ from shapes import small_model
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.planner.cost.rounding import with_rounding
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, KvFormat, Precision, StoredFormat
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 SEQUENCES, TOKENS = 2, 100
@@ -19,7 +21,7 @@ SEQUENCES, TOKENS = 2, 100
 def shape() -> Model:
     """A model whose columns are whole blocks of every format, with square values to transpose."""
     changes = {"hidden": 256, "heads": 8, "kv_heads": 4, "head_dim": 64, "ffn": 512, "vocab": 1024}
-    return small_model("qwen3").model_copy(update={**changes, "position": Rope(theta=1e6, rotary_dim=64)})
+    return reshaped(small_model("qwen3"), **changes, position=Rope(theta=1e6, rotary_dim=64))
 
 
 @pytest.fixture(scope="module")

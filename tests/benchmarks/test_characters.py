@@ -4,6 +4,7 @@ import pytest
 from benchmarks.characters import character, characterise
 
 from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.described import reshaped
 
 
 def test_opt_30b_by_hand():
@@ -24,7 +25,7 @@ def test_cache_and_work_grow_with_the_batch():
 def test_grouped_queries_divide_the_cache_not_the_work():
     """MQA and GQA need nothing but the model (PARK-70)."""
     model = load_model("Meta-Llama-3-8B")
-    every = model.model_copy(update={"kv_heads": model.heads})
+    every = reshaped(model, kv_heads=model.dense.heads)
     few, many = character(model, 10, 512, 32), character(every, 10, 512, 32)
     assert many.kv_bytes == 4 * few.kv_bytes
     assert many.flops < 1.3 * few.flops

@@ -58,10 +58,10 @@ def test_the_narrower_question_is_told_as_it_is_asked() -> None:
 
 
 def test_every_strategy_is_asked_with_more_memory() -> None:
-    from helmsman.planner.registry import OWN
+    from helmsman.planner.registry import OF_DENSE
 
-    assert {each.strategy for each in WIDENINGS if "LESS" in each.narrow} == {"", *OWN}
-    assert {each.split()[0] for each in SIMPLE} <= set(OWN)
+    assert {each.strategy for each in WIDENINGS if "LESS" in each.narrow} == {"", *OF_DENSE}
+    assert {each.split()[0] for each in SIMPLE} <= set(OF_DENSE)
 
 
 @pytest.mark.parametrize(

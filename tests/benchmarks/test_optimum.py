@@ -44,7 +44,7 @@ def test_questions_fit_the_context_of_their_model() -> None:
     for number in range(200):
         question = drawn(random.Random(number))
         assert 128 <= question.prompt <= 2048
-        assert question.prompt + question.output <= load_model(question.model).longest_context
+        assert question.prompt + question.output <= load_model(question.model).max_context
 
 
 def test_every_strategy_is_asked_under_the_same_software() -> None:

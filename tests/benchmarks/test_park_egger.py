@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_empty_and_says_what_it_lacks():
 
 def test_bf16_weights_change_perplexity_marginally():
     """PARK-69, on two layers of a small vocabulary; a model of other weights would be far away."""
-    model = numerics.load_model("opt-125m").model_copy(update={"layers": 2, "vocab": 2048})
+    model = numerics.load_model("opt-125m").with_layers(2).model_copy(update={"vocab": 2048})
     loss = numerics.measured(model, sequences=2, tokens=8)
     assert loss.bf16 > loss.f16 > 1
     assert loss.bf16 / loss.f16 - 1 < 0.005

@@ -6,10 +6,10 @@ import pytest
 
 from helmsman.cli import plan, sim
 from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.planner.registry import OWN
+from helmsman.planner.registry import OF_DENSE
 
 MODEL = ("--model", "Qwen3-0.6B")
-MOVING = tuple(name for name in OWN if name not in ("optimal", "layer-split", "cpu-only", "llama-cpp"))
+MOVING = tuple(name for name in OF_DENSE if name not in ("optimal", "layer-split", "cpu-only", "llama-cpp"))
 """Strategies that keep data in one memory and use it in another."""
 
 

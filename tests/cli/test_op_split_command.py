@@ -12,6 +12,7 @@ from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.checks.accept import accept
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
@@ -50,8 +51,8 @@ def test_divisions_that_are_none_are_refused(capsys, text):
 
 def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
     """K and V of this model have two KV heads, of four panels of rows each; the FFN has 16 parts."""
-    shape = {"layers": 1, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 256}
-    (tmp_path / "model.json").write_text(load_model("Qwen2.5-0.5B").model_copy(update=shape).to_json())
+    small = reshaped(load_model("Qwen2.5-0.5B"), layers=1, hidden=128, heads=4, head_dim=64, ffn=256)
+    (tmp_path / "model.json").write_text(small.to_json())
     machine = ("--hw", "rtx4060-laptop", "--model", tmp_path / "model.json")
     plan = planned(capsys, *machine, "--strategy", "op-split", "--chunks", "16")
     assert plan["strategy"]["options"]["chunks"] == "16"

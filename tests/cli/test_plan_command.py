@@ -103,10 +103,10 @@ def test_longest_context_is_the_last_that_fits(capsys):
         assert run(capsys, "--strategy", "layer-split", *argv, "--context", longest + 1)[0] == 3
 
 
-def test_a_sliding_window_limits_the_longest_context(capsys):
+def test_positions_and_not_a_window_of_attention_limit_the_longest_context(capsys):
     found = split(capsys, "--model", "Mistral-7B-v0.1", "--hw", "rtx4090-7950x", "--max-context")
-    assert parse_document(LongestContext, json.dumps(found).encode(), "out").max_context == 4096
-    assert (found["max_context"], found["limited_by"]) == (4096, "model")
+    assert parse_document(LongestContext, json.dumps(found).encode(), "out").max_context == 32768
+    assert (found["max_context"], found["limited_by"]) == (32768, "model")
 
 
 def test_the_printed_formulas_with_corrections_stay_near_the_measured_step():
@@ -256,7 +256,7 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
         (("--model", "Llama-3.1-70B", *HW), 3, "more in RAM would do"),
-        (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),
+        (("--model", "granite-4.0-h-small", *HW), 5, "layer_types"),
         ((*MODEL, "--hw", "this"), 6, "helm-profile"),
         ((*MODEL, *HW, "-o", "/no/such/folder/p.json"), 2, "cannot be written"),
         ((*MODEL, *HW, "--strategy", "layer-split", "-o", "/dev/full"), 6, "no room"),

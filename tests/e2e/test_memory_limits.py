@@ -37,7 +37,7 @@ pytestmark = TWO_CPUS
 
 LIMITS = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
 MODEL = load_model("Qwen3-0.6B")
-SHALLOW = MODEL.model_copy(update={"layers": 2})
+SHALLOW = MODEL.with_layers(2)
 """374 MB of weights, which half a GiB has room for; all of the model takes 1.2 GB."""
 
 

@@ -24,9 +24,11 @@ from helmsman.planner.checks.accept import accept
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.place import place
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.workload import Workload
@@ -49,9 +51,9 @@ def shape(family: str) -> Model:
     """A model whose columns are whole blocks of every format."""
     changes: dict[str, Any] = {"hidden": 256, "head_dim": 64, "ffn": 512}
     model = small_model(family)
-    if isinstance(model.position, Rope):
+    if isinstance(model.dense.position, Rope):
         changes["position"] = Rope(theta=10_000.0, rotary_dim=64)
-    return model.model_copy(update=changes)
+    return reshaped(model, **changes)
 
 
 @pytest.fixture(scope="module")

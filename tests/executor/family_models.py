@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from helmsman.schemas.model import LearnedPositions, Llama3Scaling, LongRope, Model, Rope
+from helmsman.schemas.blocks.positions import LearnedPositions, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
+from helmsman.schemas.model import Model
 
 FAMILIES = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
 
@@ -24,7 +27,7 @@ def family_model(family: str) -> Model:
     }
     fmt = "f16" if family == "opt" else "bf16"
     common = {"name": f"small-{family}", "max_context": 2048, "native_format": fmt, "eos": (2,)}
-    return Model(family=family, **common, **{**_SIZES, **shapes[family]})
+    return described(DenseModel(family=family, **common, **{**_SIZES, **shapes[family]}))
 
 
 def _phi3_rope() -> Rope:

@@ -14,12 +14,13 @@ from test_kernels_split_attention import expected
 from test_stage_native import LLAMA, OPT, QWEN3, Native, Reference, Shape, Weights, close, prompt, stored, view
 
 from helmsman.executor._kernels import Arena, Buffer, Event, Pool, Queue, Stage
+from helmsman.executor.stages.dense import prepared
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.rounding import FloatPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor.devices.parts import KvSpan
-    from helmsman.executor.devices.specs import StageSpec
+    from helmsman.executor.stages.dense import DenseSpec
     from helmsman.schemas.formats import KvFormat
 
 Floats = NDArray[np.float32]
@@ -45,9 +46,9 @@ class Paged:
         native = Native.__new__(Native)
         native.w, native.s, native.arena, native.embeds, native.heads = Weights(shape), shape, self.arena, False, False
         spec = native._spec(0, 1) | {"paged": True, "attention_activations": activations}
-        self.workspace = self.arena.alloc(Stage.workspace_size(spec), "workspace")
+        self.workspace = self.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace")
         view(self.workspace, np.uint32)[:] = 0x7FC00000
-        self.stage, self.block = Stage(pool, spec, self.workspace, 0), spec["blocks"][0]
+        self.stage, self.block = Stage(pool, prepared(spec), self.workspace, 0), spec["blocks"][0]
 
     def rows(self, name: str, rows: int) -> Floats:
         at = self.stage.regions()[name]
@@ -454,7 +455,7 @@ def test_append_rounds_as_ggufs_blocks_do(isa: str, two: Pool, tokens: int) -> N
 
 def test_the_running_state_is_part_of_the_workspace(two: Pool) -> None:
     native = Native(Weights(replace(LLAMA, batch=3, capacity=40)), two)
-    plain, paged = (Stage.workspace_size(native.spec | more) for more in ({}, {"paged": True}))
+    plain, paged = (Stage.workspace_size(prepared(native.spec | more)) for more in ({}, {"paged": True}))
     assert paged - plain == -(-3 * 40 * 4 * 8 // 64) * 64
 
 
@@ -476,9 +477,11 @@ def test_bad_spans_are_refused(two: Pool) -> None:
                                       (0, 0, 9, "tokens"), (0, 41, 0, "at a time")):  # fmt: skip
         with pytest.raises(ValueError, match=says):
             paged.stage.attend(block, [good], True, True, tokens, past)
-    spec = cast("StageSpec", Native(Weights(LLAMA), two).spec)
+    spec = cast("DenseSpec", Native(Weights(LLAMA), two).spec)
     for change, says in (({"context": 50}, "context"), ({"paged": True, "attention": "divided"}, "divided")):
         with pytest.raises(ValueError, match=says):
-            Stage.workspace_size(cast("StageSpec", {**spec, "cos": None, "sin": None, "rotary_dim": 0, **change}))
+            Stage.workspace_size(
+                prepared(cast("DenseSpec", {**spec, "cos": None, "sin": None, "rotary_dim": 0, **change}))
+            )
     with pytest.raises(ValueError, match="paged"):
         Native(Weights(LLAMA), two).stage.attend(0, [], True, True, 1, 0)

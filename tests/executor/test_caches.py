@@ -136,10 +136,10 @@ class Quantised:
             for piece in pieces_of(self.plan, layer):
                 if piece.rule.format == "q4":
                     values = self.cache(piece.what, layer)[:, piece.start : piece.stop, first:last]
-                    values[:] = through_groups(values.reshape(-1, self.model.head_dim)).reshape(values.shape)
+                    values[:] = through_groups(values.reshape(-1, self.model.dense.head_dim)).reshape(values.shape)
 
     def cache(self, what: Cached, layer: int) -> Any:
-        shape = self.sequences, self.model.kv_heads, PROMPT + OUTPUT, self.model.head_dim
+        shape = self.sequences, self.model.dense.kv_heads, PROMPT + OUTPUT, self.model.dense.head_dim
         return view(self.caches.at("dram", layer, 0).read[what][0].buffer, np.float32).reshape(shape)
 
 
@@ -246,7 +246,7 @@ def test_new_keys_that_are_kept_where_they_are_read_come_once(checkpoints: Calla
     with Engine.load(plan, checkpoints("opt"), two_cpus()) as engine:
         made = engine.generate(prompts(4), OUTPUT, ignore_eos=True)
     moved = {span.bytes for span in spans_of(plan, 0, made) if "new_kv@h2d" in span.task}
-    assert moved == {size_of(plan.workload.batch * plan.model.kv_width, "f32")}
+    assert moved == {size_of(plan.workload.batch * plan.model.dense.kv_width, "f32")}
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_every_tensor_has_a_recipe_with_outliers_where_they_belong(family: str) 
     assert all(what.scale > 0 for what in found.values())
     assert all(found[name].row_factors for name in ("o.weight", "down.weight", "norm1.weight", "embedding.weight"))
     assert found["final_norm.weight"].random_sign
-    assert found["down.weight"].balanced == (not model.gated)
+    assert found["down.weight"].balanced == (not model.dense.gated)
 
 
 def test_the_bytes_of_a_seed_never_change(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_shards_respect_their_limit_and_the_index_names_every_tensor(tmp_path: P
 
 def test_a_shallower_copy_has_the_same_first_blocks(tmp_path: Path) -> None:
     model = family_model("qwen3")
-    shallow = model.model_copy(update={"layers": 1})
+    shallow = model.with_layers(1)
     write_checkpoint(model, tmp_path / "deep", seed=2)
     write_checkpoint(shallow, tmp_path / "shallow", seed=2)
     deep, first = Checkpoint.open(tmp_path / "deep", model), Checkpoint.open(tmp_path / "shallow", shallow)

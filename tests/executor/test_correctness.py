@@ -19,6 +19,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights import checkpoint as checkpoint_module
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
@@ -183,12 +184,12 @@ def test_a_split_makes_the_same_tokens(directory: Directory, fmt: Format) -> Non
 
 
 def wrong_rope_base(model: Model, place: Path) -> Model:
-    return model.model_copy(update={"position": model.position.model_copy(update={"theta": 1_000.0})})
+    return reshaped(model, position=model.dense.position.model_copy(update={"theta": 1_000.0}))
 
 
 def swapped_kv_heads(model: Model, place: Path) -> Model:
     def swap(weights: Any) -> Any:
-        return np.concatenate(np.split(weights, model.kv_heads)[::-1])
+        return np.concatenate(np.split(weights, model.dense.kv_heads)[::-1])
 
     edit(place, "model.layers.1.self_attn.k_proj.weight", swap)
     return model

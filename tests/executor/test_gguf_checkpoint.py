@@ -21,7 +21,9 @@ from helmsman.executor.weights.opening import Weights, open_weights
 from helmsman.hwdb.gguf_header import Header, read_header
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.stored_names import gguf_name, stored_tensors
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import FileFormat, is_plain
 
@@ -221,7 +223,7 @@ def test_which_of_several_models_must_be_said(written: Written, tmp_path: Path) 
 def test_what_gguf_cannot_hold_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no architecture for this family"):
         write_gguf(family_model("opt"), tmp_path / "m.gguf")
-    odd = family_model("qwen2").model_copy(update={"ffn": 650})
+    odd = reshaped(family_model("qwen2"), ffn=650)
     with pytest.raises(UsageError, match="rows of 650 values, and blocks have 32"):
         write_gguf(odd, tmp_path / "m.gguf", fmt="q4_0")
     (tmp_path / "there.gguf").write_bytes(b"mine")

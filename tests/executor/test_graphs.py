@@ -34,8 +34,10 @@ from helmsman.executor.measuring.measure import spans_of
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import Formats, operations
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import operations
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, Plan, Select
@@ -324,7 +326,7 @@ def test_checkpoints_that_do_not_fit_the_plan(case: Loader, tmp_path: Path) -> N
     config = json.loads((other / "config.json").read_text())
     (other / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
     refused(found, plan, BadInputError, "the plan's model has ffn 80", other)
-    wider = found.model.model_copy(update={"ffn": 96})
+    wider = reshaped(found.model, ffn=96)
     refused(found, split_plan(wider), BadInputError, r"dense_h_to_4h.weight: shape \[96, 48\] expected", other)
     (other / "config.json").write_text(json.dumps(config))
     (other / "model.safetensors").unlink()

@@ -24,6 +24,7 @@ from test_stage_native import (
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor.stages.dense import prepared
 from helmsman.lowering.buffers import workspace_bytes
 from helmsman.schemas.formats import Format
 
@@ -47,9 +48,9 @@ class Attention:
         native.w, native.s, native.arena = Weights(shape), shape, Arena(64 << 20)
         native.embeds = native.heads = False
         spec = native._spec(0, 1)
-        self.workspace = native.arena.alloc(Stage.workspace_size(spec), "workspace")
+        self.workspace = native.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace")
         view(self.workspace, np.uint32)[:] = 0x7FC00000
-        self.stage, self.block = Stage(pool, spec, self.workspace, 0), spec["blocks"][0]
+        self.stage, self.block = Stage(pool, prepared(spec), self.workspace, 0), spec["blocks"][0]
 
     def run(self, q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
         """q (batch, tokens, heads, head_dim), k and v (batch, kv_heads, context, head_dim): what is attended."""
@@ -192,7 +193,7 @@ def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -
     shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
     spec = Native.__new__(Divided)
     spec.w, spec.s, spec.arena, spec.embeds, spec.heads = Weights(shape), shape, Arena(8 << 20), True, True
-    exact = Stage.workspace_size(spec._spec(0, 0))
+    exact = Stage.workspace_size(prepared(spec._spec(0, 0)))
     bound = workspace_bytes(model_of(shape), batch, capacity, divided=True, capacity=capacity)
     assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
     assert workspace_bytes(model_of(shape), batch, capacity, divided=True) == bound
@@ -213,5 +214,7 @@ def test_probes_time_and_refuse(two: Pool, timer: Any) -> None:
 
 def test_attention_must_be_known(two: Pool) -> None:
     native = Native(Weights(LLAMA), two)
-    with pytest.raises(ValueError, match="attention has no choice 'split'"):
-        Stage.workspace_size(native.spec | {"attention": "split"})
+    spec = prepared(native.spec)
+    operations: Any = [{**op, "kind": "split"} if op["kind"] == "attention" else op for op in spec["operations"]]
+    with pytest.raises(ValueError, match="kind has no choice 'split'"):
+        Stage.workspace_size({**spec, "operations": operations})

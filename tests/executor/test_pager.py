@@ -27,8 +27,10 @@ from helmsman.lowering.paging import passes_of
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.memory.usage import memory_use
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
 
@@ -42,7 +44,7 @@ Checkpoints = Callable[[str], Path]
 
 
 def model(family: str = "qwen3", **changes: Any) -> Model:
-    return small_model(family).model_copy(update=changes)
+    return reshaped(small_model(family), **changes)
 
 
 def prompts(work: Workload) -> Any:
@@ -88,7 +90,7 @@ def test_a_window_changes_no_token(family: str, on_cpu: int, batch: int, checkpo
     plan = make_paged_plan(model(family), on_cpu, workload=work)
     found = outcome(plan, checkpoints(family))
     compare(found, outcome(make_plan(model(family), workload=work), checkpoints(family)))
-    page = 32 * 2 * plan.model.kv_width * 4 * batch
+    page = 32 * 2 * plan.model.dense.kv_width * 4 * batch
     assert found[2]["d2h"] == plan.model.layers * 5 * page - max(on_cpu - 1, 0) * 5 * page, "five pages left, once"
     assert found[2]["h2d"] > 5 * found[2]["d2h"]
 
@@ -100,7 +102,7 @@ def test_a_context_six_times_the_window(tmp_path: Path) -> None:
     plan = make_paged_plan(longer, window=256, workload=work)
     found = outcome(plan, tmp_path / "longer")
     compare(found, outcome(make_plan(longer, workload=work), tmp_path / "longer"))
-    assert found[2]["d2h"] == 2 * 41 * 32 * 2 * longer.kv_width * 4
+    assert found[2]["d2h"] == 2 * 41 * 32 * 2 * longer.dense.kv_width * 4
 
 
 @pytest.mark.nightly
@@ -113,7 +115,7 @@ def test_a_context_of_32k_tokens_where_2k_fit(tmp_path: Path) -> None:
     found = outcome(plan, tmp_path / "longer")
     compare(found, outcome(make_plan(longer, workload=work), tmp_path / "longer"))
     pages = ceil((32_767 - 0.8 * 2048) / 512)
-    assert found[2]["d2h"] == 2 * pages * 512 * 2 * longer.kv_width * 4
+    assert found[2]["d2h"] == 2 * pages * 512 * 2 * longer.dense.kv_width * 4
 
 
 def test_a_window_of_eight_bits(tmp_path: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_window_of_eight_bits(tmp_path: Path) -> None:
     found, expected = (outcome(each, tmp_path / "wide") for each in (plan, make_plan(wide, kv="q8_0", workload=work)))
     assert np.abs(found[1] - expected[1]).max() <= EIGHT_BITS * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])
-    assert found[2]["d2h"] == 2 * 3 * 32 * 2 * wide.kv_heads * 34 * 2
+    assert found[2]["d2h"] == 2 * 3 * 32 * 2 * wide.dense.kv_heads * 34 * 2
 
 
 def test_weights_may_come_beside_pages(checkpoints: Checkpoints) -> None:

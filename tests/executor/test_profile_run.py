@@ -25,8 +25,9 @@ from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.system import machine as this_machine
 from helmsman.executor.system.interference import Moment
 from helmsman.executor.system.machine import Machine
+from helmsman.schemas.described import reshaped
 
-NARROW = synthetic_stage.MODEL.model_copy(update={"hidden": 256, "heads": 2, "kv_heads": 1, "ffn": 512, "vocab": 1024})
+NARROW = reshaped(synthetic_stage.MODEL, hidden=256, heads=2, kv_heads=1, ffn=512, vocab=1024)
 """The synthetic stage's model, with as many blocks."""
 FEW_BLOCKS = between_passes._SMALL.model_copy(update={"layers": 4, "vocab": 8192})
 """The model whose passes are run, with few blocks and tokens to choose from: what is between passes is there alike."""

@@ -44,6 +44,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import size_of
@@ -112,7 +113,7 @@ def transfers(record):
         if len(tensor.shape) > 1:
             for fmt, found in (("f16", row(record, tensor.op).transfer), ("q4", row(record, tensor.op).transfer_q4)):
                 yield found, packed_size(fmt, *tensor.shape) / RATE + LATENCY
-    past = size_of(2 * 99 * LAYER.kv_width, "f16")
+    past = size_of(2 * 99 * LAYER.dense.kv_width, "f16")
     for op in ("scores", "wv"):
         yield row(record, op).transfer, past / RATE + LATENCY
 
@@ -160,7 +161,7 @@ def test_expanding_is_a_rate_of_the_accelerator(record):
 @pytest.mark.nightly
 def test_a_matrix_is_expanded_about_as_fast_as_all(record):
     found, whole = record.device("loopback").decompress, row(record, "down")
-    size = packed_size("q4", LAYER.hidden, LAYER.ffn) + packed_size("f16", LAYER.hidden, LAYER.ffn)
+    size = packed_size("q4", LAYER.hidden, LAYER.dense.ffn) + packed_size("f16", LAYER.hidden, LAYER.dense.ffn)
     assert 0.2 < size / whole.decompress.value / found.value < 5
 
 
@@ -252,7 +253,7 @@ def test_a_layer_of_learned_positions_and_biases_is_measured():
     made = found.tables[0]
     assert made.row("gate") is None and made.row("append").transfer is None
     assert made.kv_format == "bf16" and made.row("up").host.value > 0
-    bias = 2 * LATENCY + (packed_size("f16", LAYER.ffn, LAYER.hidden) + 4 * LAYER.ffn) / RATE
+    bias = 2 * LATENCY + (packed_size("f16", LAYER.dense.ffn, LAYER.hidden) + 4 * LAYER.dense.ffn) / RATE
     assert made.row("up").transfer.p10 >= 0.99 * bias
 
 
@@ -311,12 +312,12 @@ def test_the_host_is_tried_with_fewer_threads():
 def test_a_table_is_found_by_all_it_depends_on(record):
     here = replace(place(), hardware=record)
     assert here.known(QUESTION) == record.tables[0]
-    same = LAYER.model_copy(update={"name": "other", "layers": 9, "vocab": 7, "eos": (1,)})
+    same = reshaped(LAYER, name="other", layers=9, vocab=7, eos=(1,))
     assert here.known(replace(QUESTION, model=same)) == record.tables[0]
     others = [
         replace(QUESTION, batch=3), replace(QUESTION, context=101), replace(QUESTION, format="bf16"),
         replace(QUESTION, kv_format="f32"), replace(QUESTION, storage=(Path("/"),)),
-        replace(QUESTION, model=LAYER.model_copy(update={"qkv_bias": True})),
+        replace(QUESTION, model=reshaped(LAYER, qkv_bias=True)),
     ]  # fmt: skip
     assert [here.known(other) for other in others] == [None] * len(others)
     assert place(rate=2e9).key(QUESTION) != here.key(QUESTION)

@@ -16,22 +16,23 @@ from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.memory.usage import memory_use
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.formats import StoredFormat, size_of
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
-MODEL = small_model("llama").model_copy(
-    update={
-        "hidden": 512,
-        "heads": 8,
-        "head_dim": 64,
-        "ffn": 4096,
-        "vocab": 16384,
-        "layers": 2,
-        "position": Rope(theta=10_000.0, rotary_dim=64),
-    }
+MODEL = reshaped(
+    small_model("llama"),
+    hidden=512,
+    heads=8,
+    head_dim=64,
+    ffn=4096,
+    vocab=16384,
+    layers=2,
+    position=Rope(theta=10_000.0, rotary_dim=64),
 )
-SMALL = MODEL.model_copy(update={"ffn": 1024, "vocab": 1536})
+SMALL = reshaped(MODEL, ffn=1024, vocab=1536)
 """With tables and matrices of an eighth: whether they fit does not depend on their size."""
 WORK = Workload(prompt_tokens=8, output_tokens=8, context=32)
 TABLE = 16384 * 512

@@ -22,6 +22,7 @@ from helmsman.executor._kernels import (
     packed_size,
 )
 from helmsman.executor.devices.move_calls import Move, Pieces
+from helmsman.executor.stages.dense import prepared
 from helmsman.executor.system.machine import Machine
 
 SIZE = 8192
@@ -93,8 +94,8 @@ def _norm_stage(width: int) -> tuple[Stage, Buffer]:
     spec |= {"hidden": width, "heads": 1, "kv_heads": 1, "head_dim": width, "ffn": width, "vocab": 1, "norm": "rms"}
     spec |= {"norm_eps": 1e-6, "activation": "relu", "batch": 1, "capacity": 8, "max_tokens": 4, "kv_format": "f32"}
     spec |= {"rotary_dim": 0, "blocks": [], "final_norm": {"weight": np.ones(width, np.float32), "bias": None}}
-    workspace = arena.alloc(Stage.workspace_size(spec), "workspace")
-    return Stage(Pool([CPU]), spec, workspace, 0), workspace
+    workspace = arena.alloc(Stage.workspace_size(prepared(spec)), "workspace")
+    return Stage(Pool([CPU]), prepared(spec), workspace, 0), workspace
 
 
 def test_a_queue_runs_a_stage() -> None:

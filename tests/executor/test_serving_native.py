@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from test_stage_native import LLAMA, MQA, OPT, PARTIAL, QWEN3, Native, Reference, Shape, Weights, close, view
 
 from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, Ragged, ServingPass, Stage
+from helmsman.executor.stages.dense import prepared
 
 if TYPE_CHECKING:
     from helmsman.executor.devices.iterations import LayerCopies
@@ -42,7 +43,7 @@ class Served:
                 view(block[side], np.uint8)[:] = 0x7F  # nothing may be read before it is written
         spec |= {"capacity": ROWS, "context": shape.capacity, "max_tokens": 40, "sequences": 4, "passing": 0}
         pool = Pool([CPUS[i % len(CPUS)] for i in range(threads)])
-        self.stage = Stage(pool, spec, self.arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+        self.stage = Stage(pool, prepared(spec), self.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace"), 0)
         self.queue = Queue()
 
     def run(self, rows: Ragged, ids: Sequence[int], **more: Any) -> list[int]:

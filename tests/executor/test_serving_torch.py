@@ -45,8 +45,9 @@ from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import checked_options
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -240,8 +241,7 @@ def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -
 
 def test_caches_and_weights_in_eight_bits_make_the_tokens_of_native_kernels(tmp_path: Path, there: Machine) -> None:
     """Blocks are gathered as they are kept, and expanded then; swaps move them as the host has them."""
-    shape = {"head_dim": 32, "position": Rope(theta=1e4, rotary_dim=32), "ffn": 192}
-    model = small_model("qwen3").model_copy(update=shape)
+    model = reshaped(small_model("qwen3"), head_dim=32, position=Rope(theta=1e4, rotary_dim=32), ffn=192)
     write_checkpoint(model, tmp_path / "wide", seed=1, fmt="f32")
     work = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
     plan = make_plan(model, 0, kv="q8_0", weights="q8_0", workload=work)

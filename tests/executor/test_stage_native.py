@@ -12,12 +12,16 @@ from numpy.typing import NDArray
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
+from helmsman.executor.stages.dense import prepared
 from helmsman.lowering.buffers import workspace_bytes
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.formats import Format
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
-    from helmsman.executor.devices.specs import StageSpec
+    from helmsman.executor.stages.dense import DenseSpec
     from helmsman.schemas.formats import KvFormat
 
 Floats = NDArray[np.float32]
@@ -192,10 +196,10 @@ class Native:
         last = self.s.layers if last is None else last
         self.embeds, self.heads = first == 0, last == self.s.layers
         self.spec = self._spec(first, last)
-        workspace = self.arena.alloc(Stage.workspace_size(self.spec), "workspace")
+        workspace = self.arena.alloc(Stage.workspace_size(prepared(self.spec)), "workspace")
         self.workspace = workspace
         view(workspace, np.uint32)[:] = 0x7FC00000  # NaN: nothing may be read before it is written
-        self.stage = Stage(pool, self.spec, workspace, first)
+        self.stage = Stage(pool, prepared(self.spec), workspace, first)
 
     def run(self, given: NDArray[Any], past: int) -> NDArray[Any]:
         """given (batch, tokens) ids or (batch, tokens, hidden) states; the stage's target."""
@@ -324,7 +328,7 @@ def test_a_stage_rounds_activations_as_its_matrices_say(isa: str, pool: Pool) ->
     ids, exact, told = prompt(weights.shape, 30), Native(weights, pool), Native(weights, pool)
     blocks = [{name: rounded_to_bf16(part) for name, part in block.items()} for block in told.spec["blocks"]]
     spec = {**told.spec, "blocks": blocks, "head": rounded_to_bf16(told.spec["head"])}
-    told.stage = Stage(pool, spec, told.arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+    told.stage = Stage(pool, prepared(spec), told.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace"), 0)
     exact.run(ids, 0)
     told.run(ids, 0)
     off = np.abs(told.logits() - exact.logits()).max() / np.abs(exact.logits()).max()
@@ -346,14 +350,14 @@ def test_rows_that_were_looked_up_are_the_embedding(isa: str, two: Pool, name: s
         native = Native(weights, two)
         rows = stored(weights.values["embedding"], shape.fmt)[ids[:, :tokens]].reshape(-1, shape.hidden)
         spec = {**native.spec, "looked_up": True, "max_tokens": tokens, "embedding": native.rows(rows)}
-        workspace = native.arena.alloc(Stage.workspace_size(spec), "workspace")
-        native.stage = Stage(two, spec, workspace, 0)
+        workspace = native.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace")
+        native.stage = Stage(two, prepared(spec), workspace, 0)
         np.testing.assert_array_equal(native.run(ids[:, :tokens], 0), whole.run(ids[:, :tokens], 0))
         np.testing.assert_array_equal(native.logits(), whole.logits())
         with pytest.raises(ValueError, match="outside the vocabulary"):
             native.run(np.full((3, 1), shape.vocab, np.int32), tokens)
         with pytest.raises(ValueError, match="embedding is"):
-            Stage(two, {**spec, "max_tokens": tokens - 1}, workspace, 0)
+            Stage(two, prepared({**spec, "max_tokens": tokens - 1}), workspace, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 16])
@@ -457,7 +461,7 @@ def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -
     spec = Native.__new__(Native)
     spec.w, spec.s, spec.arena, spec.embeds, spec.heads = Weights(shape), shape, Arena(8 << 20), True, True
     for paged in (False, True):
-        exact = Stage.workspace_size({**spec._spec(0, 0), "paged": paged})
+        exact = Stage.workspace_size(prepared({**spec._spec(0, 0), "paged": paged}))
         bound = workspace_bytes(model_of(shape), batch, capacity, paged=paged)
         assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
 
@@ -465,10 +469,11 @@ def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -
 def model_of(s: Shape) -> Model:
     position = Rope(theta=1e4, rotary_dim=2)
     sizes = {name: getattr(s, name) for name in ("hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab")}
-    return Model(
+    dense = DenseModel(
         name="small", family="llama", layers=2, max_context=s.capacity, activation=s.activation, gated=s.gated,
         norm=s.norm, norm_eps=1e-5, position=position, **sizes,
     )  # fmt: skip
+    return described(dense)
 
 
 def test_bad_calls_are_refused(two: Pool) -> None:
@@ -494,10 +499,10 @@ def test_bad_calls_are_refused(two: Pool) -> None:
     ("change", "error", "message"),
     [
         ({"hidden": 49}, ValueError, r"norm1|is \(|weight has"),
-        ({"heads": 3}, ValueError, "multiple"),
+        ({"heads": 3}, ValueError, r"multiple|q is rows"),
         ({"rotary_dim": 18}, ValueError, "rotary_dim|cos has"),
         ({"rotary_dim": 3}, ValueError, "even"),
-        ({"activation": "swish"}, ValueError, "swish"),
+        ({"activation": "swish"}, ValueError, "activation must be"),
         ({"norm": "batch"}, ValueError, "batch"),
         ({"kv_format": "q4"}, ValueError, "q4"),
         ({"attention_activations": "int8"}, ValueError, "attention must be f32 or bf16"),
@@ -507,7 +512,7 @@ def test_bad_calls_are_refused(two: Pool) -> None:
         ({"max_tokens": 41}, ValueError, "max_tokens"),
         ({"batch": 0}, ValueError, "batch"),
         ({"vocab": 102}, ValueError, "embedding is"),
-        ({"ffn": 1 << 39, "batch": 1 << 39}, ValueError, "too large"),
+        ({"ffn": 1 << 39, "batch": 1 << 39}, ValueError, r"too large|between|needs"),
     ],
 )
 def test_inconsistent_specs_are_refused(
@@ -516,14 +521,14 @@ def test_inconsistent_specs_are_refused(
     native = Native(Weights(LLAMA), two)
     workspace = Arena(1 << 20).alloc(1 << 20, "workspace")
     with pytest.raises(error, match=message):
-        Stage(two, {**native.spec, **change}, workspace, 0)
+        Stage(two, prepared({**native.spec, **change}), workspace, 0)
 
 
 def test_missing_fields_and_small_workspaces_are_refused(two: Pool) -> None:
     native = Native(Weights(LLAMA), two)
     with pytest.raises(KeyError, match="blocks"):
-        Stage.workspace_size(cast("StageSpec", {k: v for k, v in native.spec.items() if k != "blocks"}))
+        Stage.workspace_size(prepared(cast("DenseSpec", {k: v for k, v in native.spec.items() if k != "blocks"})))
     with pytest.raises(ValueError, match="workspace has"):
-        Stage(two, native.spec, Arena(64).alloc(64, "workspace"), 0)
+        Stage(two, prepared(native.spec), Arena(64).alloc(64, "workspace"), 0)
     with pytest.raises(ValueError, match="no logits"):
         Native(Weights(LLAMA), two, 0, 1).stage.logits()

@@ -10,6 +10,7 @@ from test_stage_native import CPUS, LLAMA, Native, Reference, Weights, close, pr
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import CopyEngine, Pool, Stage
+from helmsman.executor.stages.dense import prepared
 
 if TYPE_CHECKING:
     from helmsman.schemas.formats import StoredFormat
@@ -66,6 +67,6 @@ def test_quantised_rows_are_looked_up(isa: str, pool: Pool) -> None:
     engine.wait(engine.submit_lookup(rows, 0, table["weight"], "q6_k", SHAPE.vocab, SHAPE.hidden, numbers, 9))
     spec = {**whole.spec, "looked_up": True, "max_tokens": 9, "embedding": {**table, "weight": rows, "rows": 9}}
     expected = whole.run(ids, 0), whole.logits()
-    whole.stage = Stage(pool, spec, whole.arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+    whole.stage = Stage(pool, prepared(spec), whole.arena.alloc(Stage.workspace_size(prepared(spec)), "workspace"), 0)
     np.testing.assert_array_equal(whole.run(ids, 0), expected[0])
     np.testing.assert_array_equal(whole.logits(), expected[1])

@@ -13,7 +13,7 @@ from helmsman.executor.devices import probe
 from helmsman.executor.devices.probe import COLUMNS, READ_PIECE, panel_bytes, random_matrix, read_rate, weights_rate
 from helmsman.executor.profile.processor import _shares
 from helmsman.executor.profile.samples import ProcessorSamples
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import StoredFormat
 
 PIECES: Any = tuple(SimpleNamespace(size=READ_PIECE, held_up=last) for last in (False, False, False, True))

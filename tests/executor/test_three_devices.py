@@ -13,7 +13,8 @@ from plans import figure, make_hardware, make_plan
 from shapes import small_model
 
 from helmsman.executor.engine import Engine
-from helmsman.lowering.ops import LINEAR_OPS, PANEL
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.model import Model
@@ -42,8 +43,14 @@ def machine(source: Random, direct: bool = True) -> Hardware:
 
 def divided(source: Random, model: Model, layer: int, op: str) -> Iterator[ComputeRule]:
     """Rows of a matrix, by the devices that do them, in any order."""
-    rows = {"o": model.hidden, "down": model.hidden, "gate": model.ffn, "up": model.ffn, "q": model.q_width}
-    extent, devices = rows.get(op, model.kv_width), source.sample(list(DEVICES), source.randint(1, 3))
+    rows = {
+        "o": model.hidden,
+        "down": model.hidden,
+        "gate": model.dense.ffn,
+        "up": model.dense.ffn,
+        "q": model.dense.q_width,
+    }
+    extent, devices = rows.get(op, model.dense.kv_width), source.sample(list(DEVICES), source.randint(1, 3))
     cuts = sorted(source.sample(range(PANEL, extent, PANEL), len(devices) - 1))
     layers = LayerRange(start=layer, stop=layer + 1)
     for device, start, stop in zip(devices, (0, *cuts), (*cuts, extent), strict=True):
@@ -54,7 +61,7 @@ def divided(source: Random, model: Model, layer: int, op: str) -> Iterator[Compu
 def drawn(seed: int, prompt: int, barrier: bool, direct: bool = True) -> Plan:
     """Every matrix of every block divided by chance, all else on any device."""
     source, model = Random(seed), small_model(FAMILIES[seed % 3])
-    linear = [op for op in LINEAR_OPS if op != "gate" or model.gated]
+    linear = [op for op in LINEAR_OPS if op != "gate" or model.dense.gated]
     rules = [rule for layer in range(model.layers) for op in linear for rule in divided(source, model, layer, op)]
     others = ("norm1", "norm2", "append", "attention", "embedding", "final_norm", "head")
     rules += [ComputeRule(select=Select(names=op), device=source.choice(list(DEVICES))) for op in others]

@@ -32,14 +32,16 @@ from helmsman.executor.devices.torch.row_formats import RowFormat
 from helmsman.executor.devices.torch.stage import TorchStage
 from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.measure import Request, measure, trace
+from helmsman.executor.stages.dense import prepared
 from helmsman.executor.stages.dimensions import dimensions
 from helmsman.executor.system.machine import Machine
 from helmsman.lowering.buffers import cache_expansion_bytes
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
-from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
 
@@ -186,9 +188,7 @@ def test_caches_in_eight_bits_make_the_same_tokens(
         return values
 
     monkeypatch.setattr(RowFormat, "values", watched)
-    model = small_model("qwen3").model_copy(
-        update={"head_dim": 32, "position": Rope(theta=1e4, rotary_dim=32), "layers": 3}
-    )
+    model = reshaped(small_model("qwen3"), head_dim=32, position=Rope(theta=1e4, rotary_dim=32), layers=3)
     write_checkpoint(model, tmp_path / "wide", seed=1, fmt="f32")
     plan = make_plan(model, 2, kv="q8_0", workload=workload(2, prompt=100))
     chosen = make_paged_plan(model, page=32, window=96, kv="q8_0", workload=plan.workload) if paged else plan
@@ -204,7 +204,7 @@ def test_divided_attention_over_eight_bits_is_refused() -> None:
     keys = memory.alloc(1 << 16, "keys")
     spec = {**stage_spec(divided=True), "kv_format": "q8_0"}
     with pytest.raises(UsageError, match=r"kv_format: divided attention reads f32, f16 and bf16 \(got 'q8_0'\)"):
-        cache_of(cast(Any, spec), keys, [], transposed=True)
+        cache_of(cast(Any, spec), cast(Any, spec), keys, [], transposed=True)
 
 
 @pytest.mark.nightly
@@ -296,9 +296,9 @@ def test_workspaces_of_ragged_passes_are_laid_out_as_native_ones() -> None:
 
 
 def check_layout(spec: Any) -> None:
-    size = Stage.workspace_size(spec)
-    native = Stage(Pool([0]), spec, Arena(size).alloc(size, "workspace"), 0)
-    found = regions_of(spec)
+    size = Stage.workspace_size(prepared(spec))
+    native = Stage(Pool([0]), prepared(spec), Arena(size).alloc(size, "workspace"), 0)
+    found = regions_of(prepared(spec))
     assert found.size == size
     assert found.at == native.regions()
 
@@ -310,7 +310,7 @@ def test_only_what_reaches_no_further_than_it_reads_from_the_device_is_replayed(
     vectors = dict.fromkeys(("q", "k", "v", "o", "gate", "up", "down", "norm1", "norm2", "q_norm", "k_norm"))
     block = {**vectors, "keys": None, "values": None}
     memory = TorchMemory("vram", 1 << 24, torch.device("cpu"))
-    empty: Any = {**spec, "blocks": [block], "final_norm": None}
+    empty = prepared({**spec, "blocks": [block], "final_norm": None})
     stage = TorchStage(empty, memory.alloc(regions_of(empty).size, "workspace"), 0)
     names = stage.ops
     assert stage.replays(0, len(names)) is not divided

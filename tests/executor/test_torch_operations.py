@@ -78,13 +78,13 @@ def test_a_range_is_marked_in_two_passes_of_which_the_second_counts(monkeypatch:
 
 
 def test_masks_and_positions_are_made_once_for_a_range() -> None:
-    positions = Positions(300, 2, CPU)
-    mask = positions.mask(3, 5, 8, torch.float16)
+    positions = Positions(300, CPU)
+    mask = positions.mask(2, 3, 5, 8, torch.float16)
     expected = np.array([[0.0 if key <= 5 + token else -np.inf for key in range(8)] for token in [*range(3)] * 2])
     assert np.array_equal(mask.numpy(), expected.astype(np.float16))
-    assert positions.mask(3, 5, 8, torch.float16) is mask and positions.of(3, 5) is positions.of(3, 5)
+    assert positions.mask(2, 3, 5, 8, torch.float16) is mask and positions.of(3, 5) is positions.of(3, 5)
     positions.begin()
-    assert positions.mask(3, 5, 8, torch.float16) is not mask
+    assert positions.mask(2, 3, 5, 8, torch.float16) is not mask
 
 
 @pytest.mark.parametrize("group", [1, 2, 4])
@@ -94,13 +94,13 @@ def test_attention_at_once_is_that_of_every_query_head(group: int, tokens: int, 
     made, heads, count = torch.Generator().manual_seed(group), 3, past + tokens
     q = torch.randn(2, tokens, heads * group, 8, generator=made)
     keys, values = (torch.randn(2, heads, count, 8, generator=made) for _ in range(2))
-    positions = Positions(64, group, CPU)
+    positions = Positions(64, CPU)
     positions.place(past)
     later = torch.arange(count) > past + torch.arange(tokens).unsqueeze(1)
     scores = torch.einsum("bthd,bhnd->bhtn", q, keys.repeat_interleave(group, 1)) * 8**-0.5
     weights = torch.softmax(scores.masked_fill(later, -torch.inf), -1)
     expected = torch.einsum("bhtn,bhnd->bthd", weights, values.repeat_interleave(group, 1))
-    masks = [positions.mask(tokens, past, count, torch.float32), *([None] if past == 0 and tokens > 1 else [])]
+    masks = [positions.mask(group, tokens, past, count, torch.float32), *([None] if past == 0 and tokens > 1 else [])]
     for mask in masks:
         target = torch.full_like(q, torch.nan)
         attend_at_once(q, keys, values, mask, target)

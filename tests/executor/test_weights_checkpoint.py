@@ -23,7 +23,9 @@ from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.hwdb.load_model import load_model
 from helmsman.hwdb.safetensors_file import SafetensorsFile
 from helmsman.lowering.stored_names import stored_tensors
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
@@ -52,7 +54,7 @@ def test_stored_names_and_shapes_are_those_of_transformers(family: str) -> None:
     with torch.device("meta"):
         reference = AutoModelForCausalLM.from_config(config).state_dict()
     expected = {name: tuple(weight.shape) for name, weight in reference.items()}
-    if model.tied_embeddings:
+    if model.head.tied:
         del expected["lm_head.weight"]
     assert {stored.name: stored.shape for stored in stored_tensors(model)} == expected
 
@@ -291,7 +293,7 @@ def test_pickled_weights_are_refused_and_no_weights_at_all(copy: Callable[[str],
     [("layers", 3), ("hidden", 128), ("kv_heads", 2), ("vocab", 2048), ("norm_eps", 1e-6), ("max_context", 4096)],
 )
 def test_a_plan_for_another_shape_is_refused_by_field(field: str, value: Any, written: Path) -> None:
-    other = family_model("llama").model_copy(update={field: value})
+    other = reshaped(family_model("llama"), **{field: value})
     with pytest.raises(BadInputError, match=rf"config\.json: {field}: the plan's model has {field} {value}"):
         Checkpoint.open(written / "llama", other)
 

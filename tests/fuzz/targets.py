@@ -20,7 +20,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document
 from helmsman.schemas.workload import Workload
 
-MODEL = small_model("llama").model_copy(update={"layers": 2})
+MODEL = small_model("llama").with_layers(2)
 WORK = Workload(prompt_tokens=5, output_tokens=4, context=32)
 SMALL = make_hardware(ram=2**27, vram=2**26)
 """A machine of which a case has all memory that it may take."""
@@ -184,7 +184,7 @@ def _gguf(folder: Path) -> Sequence[bytes]:
 
     found = []
     for family in ("llama", "qwen3", "phi3"):
-        model = small_model(family).model_copy(update={"layers": 1})
+        model = small_model(family).with_layers(1)
         if family == "phi3":
             model = model.model_copy(update={"name": "small"})
         path = folder / f"{family}.gguf"

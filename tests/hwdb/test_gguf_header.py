@@ -136,3 +136,10 @@ def check_inside(header: Header, size: int) -> None:
 @pytest.mark.parametrize("value", [1e-6, 1e-5, 0.1, 10_000.0, 5e5, 1.0192, 3.4028235e38, 0.0, -2.5])
 def test_single_precision_gives_back_the_number_that_was_meant(value: float) -> None:
     assert shortest(struct.unpack("<f", struct.pack("<f", value))[0]) == value
+
+
+def test_scales_before_every_row_are_counted() -> None:
+    """ik_llama.cpp's iq4_ks has four bytes before the blocks of a row."""
+    content = gguf({"general.architecture": string("llama")}, [info("a", (3, 512), kind=144)], data=0)
+    place = read_header(content, "m.gguf", len(content) + 3 * (4 + 2 * 136)).tensors["a"]
+    assert place.type.name == "iq4_ks" and place.end - place.start == 3 * (4 + 2 * 136)

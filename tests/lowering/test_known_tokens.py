@@ -30,7 +30,7 @@ from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
 
 LAYERS, KNOWN = 4, 192
-MODEL = load_model("Qwen3-0.6B").model_copy(update={"layers": LAYERS})
+MODEL = load_model("Qwen3-0.6B").with_layers(LAYERS)
 
 
 def frame(machine: str = "a100-ssd", known: int = KNOWN, **work: int) -> Frame:
@@ -61,7 +61,7 @@ def kept(placed: Placement) -> dict[str, int]:
 
 def row(tokens: int) -> int:
     """Bytes of a block's keys and values of so many tokens."""
-    return 2 * 2 * tokens * MODEL.kv_width
+    return 2 * 2 * tokens * MODEL.dense.kv_width
 
 
 def test_known_tokens_are_not_computed():
@@ -167,7 +167,7 @@ def test_a_fast_store_is_worth_it_and_a_slow_one_is_not():
     """LMCache's question: whether bringing is faster than computing again."""
     seconds = {}
     for store, known in ((None, 0), ("dram", KNOWN), ("ssd", KNOWN)):
-        large = replace(frame(known=known, batch=16), model=load_model("Qwen3-8B").model_copy(update={"layers": 2}))
+        large = replace(frame(known=known, batch=16), model=load_model("Qwen3-8B").with_layers(2))
         placed = Vllm(store=store).placement(large)
         if store == "ssd":
             slow = [link.bandwidth.model_copy(update={"value": 2e8, "p10": 1e8}) for link in placed.hardware.links]

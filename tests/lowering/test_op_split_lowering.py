@@ -9,7 +9,7 @@ from shapes import small_model
 from splits import WORK, make_frame, split_placement, with_storage
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import DIVIDED
+from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.rules import homes, kv_homes, places
 from helmsman.lowering.streams import hops
 from helmsman.lowering.tensors import block_tensors
@@ -56,7 +56,7 @@ def check_order(graph):
 
 
 def test_chunks_do_the_same_work(model):
-    chunks = {"q": 2, "scores": model.kv_heads, "wv": model.kv_heads, "o": 3, "up": 2, "down": 3}
+    chunks = {"q": 2, "scores": model.dense.kv_heads, "wv": model.dense.kv_heads, "o": 3, "up": 2, "down": 3}
     whole = sums(lower(split_placement(model, 0, 0), STEP), "flops", "bytes")
     units = len(pieces(model, chunks))
     for start in range(0, units, 2):
@@ -90,10 +90,10 @@ def test_a_prefix_split_streams_only_what_the_accelerator_uses(model):
     moved = transfers(graph, layer=1)
     assert {"keys", "values", "o.weights", "up.weights", "down.weights", "new_kv"} <= moved.keys()
     assert not {"q.weights", "k.weights", "v.weights"} & moved.keys()
-    past = size_of(STEP.batch * STEP.past * model.kv_width, "f32")
+    past = size_of(STEP.batch * STEP.past * model.dense.kv_width, "f32")
     assert moved["keys"].bytes == moved["values"].bytes == past
-    assert moved["new_kv"].bytes == size_of(2 * STEP.batch * model.kv_width, "f32")
-    assert moved["down.weights"].bytes == size_of(model.ffn * model.hidden, "f32")
+    assert moved["new_kv"].bytes == size_of(2 * STEP.batch * model.dense.kv_width, "f32")
+    assert moved["down.weights"].bytes == size_of(model.dense.ffn * model.hidden, "f32")
 
 
 def test_the_next_layer_comes_while_this_one_computes(model):
@@ -120,7 +120,7 @@ def test_where_the_cache_is_written(model):
     assert "kv" not in transfers(lower(split_placement(model, 4, units), STEP))
     away = lower(split_placement(model, 0, units), STEP)
     (home,) = [t for t in away.tasks if t.kind == "transfer" and t.op == "kv" and t.layer == 0]
-    assert (home.resource, home.bytes) == ("d2h", size_of(2 * STEP.batch * model.kv_width, "f32"))
+    assert (home.resource, home.bytes) == ("d2h", size_of(2 * STEP.batch * model.dense.kv_width, "f32"))
 
 
 def test_compressed_weights_are_expanded_on_the_accelerator(model):
@@ -129,7 +129,7 @@ def test_compressed_weights_are_expanded_on_the_accelerator(model):
     tasks = {task.id: (index, task) for index, task in enumerate(graph.tasks)}
     index, arrival = tasks["3/1.up.weights@h2d"]
     at, expanded = tasks["3/1.up.weights.decompress"]
-    elements = model.ffn * model.hidden
+    elements = model.dense.ffn * model.hidden
     assert arrival.bytes == size_of(elements, "q4")
     assert expanded.deps == (index,)
     assert expanded.bytes == size_of(elements, "q4") + size_of(elements, "f32")
@@ -158,7 +158,7 @@ def test_weights_from_storage(model, direct):
     )
     down = [t for t in graph.tasks if t.op == "down.weights" and t.layer == 1]
     lanes = [(t.resource, t.bytes) for t in down]
-    size = size_of(model.ffn * model.hidden, "f32")
+    size = size_of(model.dense.ffn * model.hidden, "f32")
     first = [("s2d-nvme0", size * 3 // 4), ("s2d-nvme1", size // 4)]
     if direct:
         assert lanes == first
@@ -221,7 +221,7 @@ def test_prompts_run_on_the_accelerator(model):
     assert {"q.weights", "down.weights", "kv"} <= names
     assert not {"keys", "values"} & names  # nothing is cached yet
     (out,) = [t for t in block if t.op == "kv"]
-    assert (out.resource, out.bytes) == ("d2h", size_of(2 * WORK.prompt_tokens * model.kv_width, "f32"))
+    assert (out.resource, out.bytes) == ("d2h", size_of(2 * WORK.prompt_tokens * model.dense.kv_width, "f32"))
 
 
 def test_stationary_weights_are_pageable_and_streamed_ones_pinned(model):
@@ -250,8 +250,8 @@ def test_rules_cover_every_row_once():
         ComputeRule(select=Select(), device="a"),
     )
     plan = replace(split_placement(model, 0, 0), compute=rules)
-    found = [(p.rule.device, p.start, p.stop) for p in places(plan, "up", 0, "decode", model.ffn, "rows")]
-    assert found == [("c", 0, 16), ("b", 16, 32), ("a", 32, model.ffn)]
+    found = [(p.rule.device, p.start, p.stop) for p in places(plan, "up", 0, "decode", model.dense.ffn, "rows")]
+    assert found == [("c", 0, 16), ("b", 16, 32), ("a", 32, model.dense.ffn)]
 
 
 @pytest.mark.parametrize(
@@ -272,11 +272,11 @@ def test_parts_that_cannot_be(part, names, message):
 
 def test_divided_caches_have_parts_of_their_own():
     model = small_model("qwen3")
-    chunks = {"scores": model.kv_heads}
+    chunks = {"scores": model.dense.kv_heads}
     plan = split_placement(model, 5, len(pieces(model, chunks)), chunks)
-    found = [(p.rule.path, p.start, p.stop) for p in kv_homes(plan, "keys", 0, model.kv_heads)]
-    assert found == [("pageable", 0, 1), ("pinned", 1, model.kv_heads)]
-    assert [p.rule.path for p in kv_homes(plan, "values", 0, model.kv_heads)] == ["pinned"]
+    found = [(p.rule.path, p.start, p.stop) for p in kv_homes(plan, "keys", 0, model.dense.kv_heads)]
+    assert found == [("pageable", 0, 1), ("pinned", 1, model.dense.kv_heads)]
+    assert [p.rule.path for p in kv_homes(plan, "values", 0, model.dense.kv_heads)] == ["pinned"]
 
 
 @pytest.mark.parametrize(("op", "count"), [("scores", 3), ("softmax", 2), ("norm1", 2), ("down", 10**5)])
@@ -289,4 +289,4 @@ def test_chunks_are_whole_panels():
     model = small_model("qwen3")
     parts = [unit for unit in pieces(model, {"up": 3}) if unit.op == "up"]
     assert [unit.start % 16 for unit in parts] == [0, 0, 0]
-    assert (parts[0].start, parts[-1].stop) == (0, model.ffn)
+    assert (parts[0].start, parts[-1].stop) == (0, model.dense.ffn)

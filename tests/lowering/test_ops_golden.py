@@ -3,7 +3,8 @@
 import pytest
 
 from helmsman.hwdb.load_model import load_model
-from helmsman.lowering.ops import Formats, Operation, operations
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import operations
 from helmsman.lowering.tensors import block_tensors
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.model import Model
@@ -108,7 +109,7 @@ def test_projection_flops_use_the_width_of_the_heads() -> None:
     model = load_model("Qwen3-4B")
     block = [op for op in step(model, 1) if op.kind == "linear" and op.unit == 1]
     true = sum(op.flops for op in block)
-    h, kv, f = model.hidden, model.kv_width, model.ffn
+    h, kv, f = model.hidden, model.dense.kv_width, model.dense.ffn
     printed = 2 * (2 * h * h + 2 * h * kv + 3 * h * f)
     assert printed / true == pytest.approx(0.922, abs=5e-4)
 

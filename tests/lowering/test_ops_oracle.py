@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from helmsman.hwdb.model_config import model_from_config
-from helmsman.lowering.ops import Formats, Operation, operations
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import operations
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.model import Model
@@ -37,7 +39,7 @@ def product_flops(model: Model, it: Iteration) -> int:
     """FLOPs of matrix products alone (no bias adds), attention over the whole context as eager torch computes it."""
     found = operations(model, it, Formats())
     linear = sum(op.flops - bias_adds(op) for op in found if op.kind == "linear")
-    dense = 4 * model.heads * model.head_dim * it.batch * it.tokens * it.context * model.layers
+    dense = 4 * model.dense.heads * model.dense.head_dim * it.batch * it.tokens * it.context * model.layers
     return linear + dense
 
 
@@ -73,7 +75,7 @@ def test_causal_attention_counts_only_the_past() -> None:
     model = model_from_config(config, "tiny", "config.json")
     (attention,) = (op for op in operations(model, it, Formats()) if op.kind == "attention")
     mask = torch.ones(PROMPT, PROMPT).tril()
-    assert attention.flops == 4 * model.q_width * BATCH * int(mask.sum())
+    assert attention.flops == 4 * model.dense.q_width * BATCH * int(mask.sum())
 
 
 def test_weight_bytes_of_a_pass_are_the_state_dict(small: tuple[dict[str, Any], Model]) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman.hwdb.model_config import model_from_config
-from helmsman.lowering.ops import Formats, Operation, operations
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import operations
 from helmsman.lowering.tensors import tensors
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import FORMATS
@@ -26,13 +27,13 @@ def models(draw: st.DrawFn) -> Model:
         "num_hidden_layers": draw(st.integers(1, 4)),
         "hidden_size": heads * head_dim,
         "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "intermediate_size": draw(st.integers(1, 99)),
-        "ffn_dim": draw(st.integers(1, 99)),
+        ("ffn_dim" if family == "opt" else "intermediate_size"): draw(st.integers(1, 99)),
         "vocab_size": draw(st.integers(1, 99)),
         "max_position_embeddings": 256,
         "tie_word_embeddings": draw(st.booleans()),
     }
+    if family != "opt":
+        config["num_key_value_heads"] = kv_heads
     if family == "qwen3":
         config["head_dim"] = 2 * draw(st.integers(1, 8))
     if family == "llama":
@@ -118,8 +119,8 @@ def test_only_attention_grows_with_the_context(model: Model, it: Iteration, more
         if a.kind != "attention":
             assert a == b
             continue
-        assert b.flops - a.flops == 4 * model.q_width * it.batch * it.tokens * more
-        assert b.kv_read - a.kv_read == 2 * it.batch * more * model.kv_width * 2
+        assert b.flops - a.flops == 4 * model.dense.q_width * it.batch * it.tokens * more
+        assert b.kv_read - a.kv_read == 2 * it.batch * more * model.dense.kv_width * 2
 
 
 @quick

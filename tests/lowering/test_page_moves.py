@@ -14,7 +14,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 MODEL = small_model("qwen3")
-PAGE = 32 * 2 * MODEL.kv_width * 4
+PAGE = 32 * 2 * MODEL.dense.kv_width * 4
 """Bytes of a page of keys and values in f32."""
 
 

@@ -72,15 +72,18 @@ def test_sub_batches_take_turns_on_both_sides() -> None:
 def test_requests_of_the_hosts_cache_cross_the_link_there_and_back() -> None:
     graph, model = lower_serving(PLAN, TWO), PLAN.model
     there, back = named(graph, "7/1.qkv@d2h#1"), named(graph, "7/1.attention@h2d#1")
-    assert (there.bytes, back.bytes) == (2 * 4 * (model.q_width + 2 * model.kv_width), 2 * 4 * model.q_width)
+    assert (there.bytes, back.bytes) == (
+        2 * 4 * (model.dense.q_width + 2 * model.dense.kv_width),
+        2 * 4 * model.dense.q_width,
+    )
     assert {there.resource, back.resource} == {"d2h:activations", "h2d:activations"}
     assert before(graph, there.id) == {"7/1.append#1"}
-    assert named(graph, "7/1.attention.host#1").bytes == 4 * 2 * model.kv_width * (8 + 9)
+    assert named(graph, "7/1.attention.host#1").bytes == 4 * 2 * model.dense.kv_width * (8 + 9)
     assert before(graph, "7/1.o") >= {"7/1.attention@h2d", "7/1.attention", "7/1.attention.prompt"}
 
 
 def test_caches_move_block_by_block() -> None:
-    graph, row = lower_serving(PLAN, TWO), 4 * 2 * PLAN.model.kv_width
+    graph, row = lower_serving(PLAN, TWO), 4 * 2 * PLAN.model.dense.kv_width
     new, out, come = (named(graph, f"7/2.kv.{name}") for name in ("new@d2h", "out@d2h", "in@h2d"))
     assert (new.bytes, out.bytes, come.bytes) == (10 * row, 3 * row, (2 + 5) * row)
     assert before(graph, new.id) == {"7/2.append"}
@@ -120,7 +123,7 @@ def test_those_who_are_part_of_the_way_join_the_second_sub_batch_for_the_rest(me
     assert {tokens[name] for name in joined} == {count + 2}
     assert {tokens.get(name, 0) for name in before} == {count}
     assert (tokens["7/embedding"], tokens["7/head"]) == (2 + count, 4 + count)
-    assert named(graph, "7/2.attention.host#1").bytes == 4 * 2 * PLAN.model.kv_width * (sum(members) + 50)
+    assert named(graph, "7/2.attention.host#1").bytes == 4 * 2 * PLAN.model.dense.kv_width * (sum(members) + 50)
 
 
 def test_prompts_that_go_on_yield_no_token() -> None:

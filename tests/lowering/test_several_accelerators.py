@@ -24,7 +24,7 @@ LAYERS, CUT = 6, 3
 def two(machine: str, weights: tuple[str, str] = ("vram", "vram1"), **schedule: object) -> Placement:
     """The first blocks on one GPU, the rest on the other; `weights`: where those of each live."""
     hardware = load_hardware(machine, None)
-    model = load_model("Qwen3-0.6B").model_copy(update={"layers": LAYERS})
+    model = load_model("Qwen3-0.6B").with_layers(LAYERS)
     first = Select(layers=LayerRange(start=0, stop=CUT))
     ends = [Select(names="embedding*")]
     return Placement(

@@ -22,6 +22,7 @@ from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import rows_size, size_of
 from helmsman.schemas.model import Model
@@ -33,11 +34,11 @@ from helmsman.simulator.replay import replay
 
 WORK = Workload(prompt_tokens=200, output_tokens=56, batch=8, context=256)
 PAST = mean_step(WORK).past
-LLAMA = load_model("Llama-2-7b-hf").model_copy(update={"layers": 6})
+LLAMA = load_model("Llama-2-7b-hf").with_layers(6)
 SHAPES = {
     "mha": LLAMA,
-    "gqa": LLAMA.model_copy(update={"kv_heads": 8}),
-    "mqa": LLAMA.model_copy(update={"kv_heads": 1}),
+    "gqa": reshaped(LLAMA, kv_heads=8),
+    "mqa": reshaped(LLAMA, kv_heads=1),
 }
 
 
@@ -70,9 +71,9 @@ def test_fewer_kv_heads_move_proportionally_less(shape):
     """MQA, GQA: the cache shrinks with the KV heads; every head of it is moved once per step."""
     model = SHAPES[shape]
     plan, graph, seconds = streaming(model)
-    assert cached(graph) == model.layers * size_of(2 * WORK.batch * PAST * model.kv_width, "f16")
+    assert cached(graph) == model.layers * size_of(2 * WORK.batch * PAST * model.dense.kv_width, "f16")
     assert {use.memory: use.kv for use in plan.predicted.memory}["dram"] == model.layers * size_of(
-        2 * WORK.batch * WORK.context * model.kv_width, "f16"
+        2 * WORK.batch * WORK.context * model.dense.kv_width, "f16"
     )
     assert seconds == pytest.approx(plan.predicted.decode.seconds.mid, rel=0.02)
     if shape != "mha":
@@ -121,8 +122,8 @@ def test_four_bit_weights_and_caches():
         weights, cache = (0.28125 if packed else 1.0 for packed in (weights_q4, cache_q4))
         assert moved(graph, *names) == weights * moved(plain, *names)
         assert cached(graph) == cache * cached(plain)
-        rows = 2 * WORK.batch * PAST * LLAMA.kv_heads * LLAMA.layers
-        assert not cache_q4 or cached(graph) == rows_size(rows, LLAMA.head_dim, "q4")
+        rows = 2 * WORK.batch * PAST * LLAMA.dense.kv_heads * LLAMA.layers
+        assert not cache_q4 or cached(graph) == rows_size(rows, LLAMA.dense.head_dim, "q4")
         expanded = {task.op for task in graph.tasks if task.kind == "decompress"}
         assert {f"{name}.decompress" for name in names} <= expanded or not weights_q4
         assert ("keys.decompress" in expanded) == cache_q4
@@ -182,7 +183,9 @@ def test_selection_follows_chunks_and_batches():
         totals = [sum(getattr(t, name) for t in graph.tasks if t.kind == "scores") for graph in (whole, parted)]
         assert totals[0] == pytest.approx(totals[1], rel=1e-9)
     assert moved(parted, "keys") * 4 == moved(whole, "keys") * 2
-    assert moved(whole, "keys") == 2 * model.layers * size_of(WORK.batch * ceil(0.25 * PAST) * model.kv_width, "f16")
+    assert moved(whole, "keys") == 2 * model.layers * size_of(
+        WORK.batch * ceil(0.25 * PAST) * model.dense.kv_width, "f16"
+    )
 
 
 def test_prompts_are_whole():
@@ -215,14 +218,14 @@ def test_cached_activations_as_tasks():
     past, own = mean_step(frame.workload).past, 1
     attention = of["attention"][1]
     assert attention.bytes == size_of((past + own) * model.hidden, "f32")
-    assert attention.flops == 4 * model.heads * model.hidden * (past + own)
+    assert attention.flops == 4 * model.dense.heads * model.hidden * (past + own)
     for before, after in (("q", "k"), ("k", "attention"), ("append", "attention"), ("attention", "v"), ("v", "o")):
         assert of[before][0] in of[after][1].deps
     assert of["q"][0] not in of["append"][1].deps
 
 
 def test_divided_attention_has_no_place_for_cached_activations():
-    model = load_model("opt-6.7b").model_copy(update={"layers": 3})
+    model = load_model("opt-6.7b").with_layers(3)
     plan = asked(model, cache=CacheUse(holds="activations")).decide({}).plan
     document = plan.to_json().replace('"attention": "whole"', '"attention": "divided"')
     with pytest.raises(BadInputError, match="undivided"):

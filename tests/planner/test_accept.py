@@ -10,6 +10,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import build_plan
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Select
 from helmsman.schemas.read import digest, parse_document
@@ -42,7 +43,7 @@ def test_a_good_plan_is_accepted(plan):
 
 
 def test_edited_documents_are_noticed(plan):
-    edited = plan.model.model_copy(update={"ffn": plan.model.ffn + 1})
+    edited = reshaped(plan.model, ffn=plan.model.dense.ffn + 1)
     assert refused(plan, model=edited).field == "model_sha256"
 
 
@@ -99,11 +100,15 @@ def test_a_plan_that_does_not_fit_says_by_how_much(plan):
     assert caught.value.exit_code == 3
 
 
-def test_a_context_beyond_the_sliding_window_is_refused(plan):
-    model = plan.model.model_copy(update={"sliding_window": plan.workload.context - 1})
-    changed = plan.model_copy(update={"model": model, "model_sha256": digest(model)})
-    with pytest.raises(BadInputError, match="sliding window"):
-        accept(changed)
+def test_a_context_beyond_an_attention_window_is_accepted_and_one_beyond_the_positions_is_not(plan):
+    def changed(**shape):
+        model = reshaped(plan.model, **shape)
+        return plan.model_copy(update={"model": model, "model_sha256": digest(model)})
+
+    short = plan.workload.context - 1
+    assert accept(changed(sliding_window=short)).model.dense.sliding_window == short
+    with pytest.raises(BadInputError, match=f"workload.context: exceeds the model's {short} positions"):
+        accept(changed(max_context=short))
 
 
 def test_streamed_weights_need_room_where_they_are_used(plan):
@@ -130,7 +135,7 @@ def test_each_tensor_is_read_in_its_own_format(plan):
     mixed = plan.model_copy(update={"residence": (wide, *plan.residence)})
     for task in lower(mixed, decode(plan.workload, 1)).tasks:
         if task.op == "down" and task.kind == "linear" and task.layer == 0:
-            elements = plan.model.hidden * plan.model.ffn + plan.model.ffn_bias * plan.model.hidden
+            elements = plan.model.hidden * plan.model.dense.ffn + plan.model.dense.ffn_bias * plan.model.hidden
             assert (task.format, task.bytes) == ("f32", 4 * elements)
 
 

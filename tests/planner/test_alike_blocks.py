@@ -21,7 +21,7 @@ from helmsman.schemas.plan import ComputeRule, LayerRange, Plan, Select
 from helmsman.timing.makespan import makespan
 from helmsman.timing.works import alike as kinds_of
 
-LLAMA, OPT = (model.model_copy(update={"layers": 7}) for model in (LAYER, OPT_LAYER))
+LLAMA, OPT = (model.with_layers(7) for model in (LAYER, OPT_LAYER))
 PLANS = {
     "layers": make_plan(LLAMA, 4),
     "one device": make_plan(LLAMA),
@@ -52,7 +52,9 @@ def test_what_is_known_is_what_the_rules_say(plan: Plan) -> None:
     assert all(homes(asked, tensor) == homes(plan, tensor) for tensor in tensors(model))
     for layer in range(model.layers):
         for what in ("keys", "values"):
-            assert kv_homes(asked, what, layer, model.kv_heads) == kv_homes(plan, what, layer, model.kv_heads)
+            assert kv_homes(asked, what, layer, model.dense.kv_heads) == kv_homes(
+                plan, what, layer, model.dense.kv_heads
+            )
         for op in (*BLOCK_OPS, "scores", "wv"):
             axis, extent = op_extent(model, op)
             for phase in PHASES:
@@ -62,7 +64,7 @@ def test_what_is_known_is_what_the_rules_say(plan: Plan) -> None:
 
 def test_a_rule_is_looked_up_once_for_a_run() -> None:
     """However many blocks there are."""
-    plans = (make_plan(LLAMA.model_copy(update={"layers": layers}), 4) for layers in (7, 70))
+    plans = (make_plan(LLAMA.with_layers(layers), 4) for layers in (7, 70))
     asked = [known(plan) for plan in plans]
     for plan in asked:
         lower(plan, mean_step(plan.workload))

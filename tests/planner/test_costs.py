@@ -13,7 +13,8 @@ from helmsman.hwdb.compose import compose
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import Formats, block_ops
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import block_ops
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import blended, product_rate
 from helmsman.planner.cost.model import CostModel, CostOptions

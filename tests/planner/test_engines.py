@@ -209,7 +209,7 @@ def test_vllm_offloads_whole_parameters_from_the_first_block(offload):
     question = asked(Vllm(offload=offload))
     gone = used(question, "dram").weights
     model = load_model("Qwen3-8B")
-    largest = 2 * 2 * model.ffn * model.hidden  # gate and up are one parameter
+    largest = 2 * 2 * model.dense.ffn * model.hidden  # gate and up are one parameter
     assert offload * GIB <= gone < offload * GIB + largest
     assert streamed(question) == gone
     whole, parts = offloaded(question.frame, int(offload * GIB))

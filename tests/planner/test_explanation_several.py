@@ -33,7 +33,7 @@ def question(vram: int, vram1: int | None = None, layers: int = 6, name: str = "
         for each in found.memories
     )
     hardware = found.model_copy(update={"memories": memories})
-    model = load_model(name).model_copy(update={"layers": layers})
+    model = load_model(name).with_layers(layers)
     workload = Workload(prompt_tokens=128, output_tokens=128, context=256)
     return Question(Frame(model, roles(hardware), workload, fused=True), CostOptions())
 

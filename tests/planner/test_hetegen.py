@@ -8,7 +8,8 @@ from questions import LAPTOP, SERVER, asked, simulated
 from seeds import seeds
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import op_extent
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.hetegen import HeteGen, shared_matrices

@@ -32,10 +32,10 @@ def test_one_rule_gives_the_kv_budgets_of_neo(case: tuple[str, str, int], tokens
     assert limits.context == load_model(model).max_context
 
 
-def test_requests_are_within_the_window_that_plans_are_for() -> None:
+def test_a_window_of_attention_does_not_limit_requests() -> None:
     model = load_model("Mistral-7B-v0.1")
-    assert model.sliding_window is not None and model.sliding_window < model.max_context
-    assert _limits(layer_split(model.name, NEO_8B[1])).context == model.sliding_window
+    assert model.dense.sliding_window is not None and model.dense.sliding_window < model.max_context
+    assert _limits(layer_split(model.name, NEO_8B[1])).context == model.max_context
 
 
 @pytest.mark.parametrize("utilisation", [0.75, 0.9, 1.0])
@@ -53,7 +53,7 @@ def test_weights_caches_and_activations_fit_together(utilisation: float) -> None
 def test_what_is_kept_of_more_cohorts_is_room_that_a_pass_has_not() -> None:
     plan = layer_split(*NEO_8B[:2])
     one, five = (_limits(plan, cohorts=count) for count in (1, 5))
-    kept = 4 * five.sequences * (plan.model.hidden + 2 * plan.model.q_width + 2 * plan.model.kv_width) * 2
+    kept = 4 * five.sequences * (plan.model.hidden + 2 * plan.model.dense.q_width + 2 * plan.model.dense.kv_width) * 2
     freed = activation_bytes(plan.model, one.batch_tokens - five.batch_tokens, 0, "f16")
     assert five.cohorts == 5 and freed == pytest.approx(kept, rel=0.01)
 

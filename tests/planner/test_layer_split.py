@@ -22,6 +22,7 @@ from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.paper import PrintedLayerSplit, StageRates, decode_stage
 from helmsman.scheduler.iteration import prefill
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
 
@@ -166,7 +167,7 @@ def test_kv_offload_is_bounded_by_the_link():
     step = mean_step(workload)
     graph = lower(split.placement(0), step)
     moved = sum(task.bytes for task in graph.tasks if task.resource == "h2d" and task.op == "kv")
-    assert moved == split.model.layers * 2 * step.batch * step.past * split.model.kv_width * (
+    assert moved == split.model.layers * 2 * step.batch * step.past * split.model.dense.kv_width * (
         2 if split.options.kv != "f32" else 4
     )
     assert split.seconds(0, step) >= moved / split.roles.hardware.link("dram", "vram").bandwidth.value
@@ -251,8 +252,8 @@ def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_memory(
 def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_compute(seed):
     """With H = h_a d_h (E-HELM-09) and without biases; eq 4.9 counts projections only."""
     split = random_split(seed)
-    shape = {"hidden": split.model.q_width, "qkv_bias": False, "out_bias": False, "ffn_bias": False}
-    split = replace(split, model=split.model.model_copy(update=shape))
+    shape = {"hidden": split.model.dense.q_width, "qkv_bias": False, "out_bias": False, "ffn_bias": False}
+    split = replace(split, model=reshaped(split.model, **shape))
     printed = bound_everywhere(split, read=1e22, flops=1e9)
     for k in printed.candidates():
         ours = lowered_seconds(printed, k, ("embedding", "token", "norm1", "norm2", "append", "final_norm"))
@@ -274,7 +275,7 @@ def test_an_accelerator_out_of_reach_leaves_the_cpu(kept):
 def test_search_equals_the_oracle_on_real_machines(machine):
     """Unified memory, no accelerator, one, two, and a second host memory."""
     hardware = load_hardware(machine, None)
-    model = load_model("Qwen3-8B").model_copy(update={"layers": 6})
+    model = load_model("Qwen3-8B").with_layers(6)
     split = LayerSplit(model, roles(hardware), Workload(), SplitQuestion(), CostModel(hardware))
     values = oracle(split)
     ranking = exhaustive(split.candidates(), split.evaluate)

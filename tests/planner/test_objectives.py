@@ -13,7 +13,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE
 from helmsman.planner.decide import decide
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights
-from helmsman.planner.registry import OWN, method
+from helmsman.planner.registry import OF_DENSE, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.words.explain import explain
 from helmsman.schemas.objective import OBJECTIVES
@@ -37,7 +37,7 @@ def decided(strategy, objective, vram=VRAM, **work):
     """What a strategy decides for an objective and half of a model, on an accelerator with `vram` bytes."""
     shape = {"prompt_tokens": 512, "output_tokens": 64, "context": 576, **work}
     hardware = limited(MACHINE, vram if strategy not in ("vllm", "accelerate") else None)
-    model = load_model(MODEL).model_copy(update={"layers": LAYERS})
+    model = load_model(MODEL).with_layers(LAYERS)
     options = method(strategy).options()
     return decide(PlanRequest(model, hardware, Workload(**shape), strategy, options, objective=objective))
 
@@ -50,7 +50,7 @@ def seconds(decision, objective):
 @pytest.mark.parametrize(
     ("strategy", "work"),
     [
-        *(pytest.param(strategy, {"batches": 1}, id=f"one-{strategy}") for strategy in OWN),
+        *(pytest.param(strategy, {"batches": 1}, id=f"one-{strategy}") for strategy in OF_DENSE),
         *(
             pytest.param(
                 strategy,
@@ -58,7 +58,7 @@ def seconds(decision, objective):
                 marks=() if strategy in IN_BATCHES else nightly,
                 id=f"batches-{strategy}",
             )
-            for strategy in OWN
+            for strategy in OF_DENSE
         ),
     ],
 )

@@ -7,7 +7,8 @@ import pytest
 from seeds import seeds
 
 from helmsman.hwdb.load_model import load_model
-from helmsman.lowering.tensors import Tensor, parameters, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import parameters, tensors
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap, outcomes
 from helmsman.planner.strategies.offload.allocation import Percentages, by_position, by_size
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers

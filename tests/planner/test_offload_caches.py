@@ -76,7 +76,7 @@ def test_only_what_is_in_host_memory_is_transferred(rule):
     asked, plan = question(rule), decided(rule).plan
     tasks = lower(plan, mean_step(plan.workload)).tasks
     coming = {t.layer: t.bytes for t in tasks if t.op == "kv" and t.memories == ("dram", "vram")}
-    past = 2 * plan.workload.batch * (plan.workload.mean_context - 1) * plan.model.kv_width * 2
+    past = 2 * plan.workload.batch * (plan.workload.mean_context - 1) * plan.model.dense.kv_width * 2
     away, parts = asked.kept.away, divisions(plan.model, rule)
     if rule == "layerkv":
         assert set(coming.values()) == {past} and len(coming) == away
@@ -87,10 +87,10 @@ def test_only_what_is_in_host_memory_is_transferred(rule):
 def test_heads_of_a_block_have_two_homes():
     asked, plan = question("headinfer"), decided("headinfer").plan
     for what in ("keys", "values"):
-        found = kv_homes(plan, what, 7, plan.model.kv_heads)
+        found = kv_homes(plan, what, 7, plan.model.dense.kv_heads)
         assert [(piece.start, piece.stop, piece.rule.memory) for piece in found] == [
             (0, asked.kept.away, "dram"),
-            (asked.kept.away, plan.model.kv_heads, "vram"),
+            (asked.kept.away, plan.model.dense.kv_heads, "vram"),
         ]
 
 

@@ -34,7 +34,7 @@ def question(
 ) -> OpSplit:
     """Decode steps of some layers of OPT-30B on the paper's machine, 512 + 128 tokens."""
     work = Workload(prompt_tokens=512, output_tokens=128, batch=batch, batches=batches, context=640)
-    model = load_model("opt-30b").model_copy(update={"layers": layers})
+    model = load_model("opt-30b").with_layers(layers)
     frame = Frame(model, roles(load_hardware("a4000-7950x", None)), work)
     ops = [op for op in divisible(frame.model) if op_extent(frame.model, op)[1] >= parts]
     options = SplitRules(dict.fromkeys(ops, parts) if parts > 1 else {}, compress, NVME if storage else ())

@@ -45,7 +45,7 @@ def steady(asked: OpSplit, layout: Layout) -> float:
     """Simulated seconds per layer."""
     ends, together = [], asked.frame.workload.batches
     for layers in (8, 14):
-        frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
+        frame = replace(asked.frame, model=asked.frame.model.with_layers(layers))
         graph = lower(place(frame, layout), mean_step(asked.frame.workload, together))
         price, hardware = asked.costs.price, asked.frame.roles.hardware
         ends.append(replay(graph, lambda t, p=price: p(t).mid, hardware, asked.costs.slowed()).makespan)

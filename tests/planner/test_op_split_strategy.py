@@ -42,7 +42,7 @@ def question(apart: bool = False, layers: int = 12, **options) -> OpSplit:
     if apart:
         links = tuple(link.model_copy(update={"shares": None, "slows": None}) for link in machine.links)
         machine = machine.model_copy(update={"links": links})
-    model = load_model("opt-30b").model_copy(update={"layers": layers})
+    model = load_model("opt-30b").with_layers(layers)
     return OpSplit(Frame(model, roles(machine), WORK), SplitRules(**options), CostOptions())
 
 
@@ -117,7 +117,7 @@ def _steady(asked: OpSplit, layout: Layout, ideal: bool = True) -> float:
         machine = machine.model_copy(update={"memories": memories})
     ends, together = [], asked.frame.workload.batches
     for layers in (12, 20):
-        frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
+        frame = replace(asked.frame, model=asked.frame.model.with_layers(layers))
         graph = lower(place(frame, layout), mean_step(asked.frame.workload, together))
         ends.append(replay(graph, price, machine).makespan)
     return (ends[1] - ends[0]) / 8

@@ -23,6 +23,7 @@ from helmsman.planner.strategies.op_split.variants import varied_table, with_cac
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.planner.strategies.streaming.tabulate import tabulate
 from helmsman.schemas.cache_use import CacheUse
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
@@ -47,7 +48,7 @@ def published() -> OperationTable:
 @cache
 def question(use: CacheUse = PLAIN, layers: int = OPT.layers, **options) -> OpSplit:
     """OPT-30B, or some layers of it, on the paper's machine."""
-    model = OPT.model_copy(update={"layers": layers})
+    model = OPT.with_layers(layers)
     frame = with_cache_use(Frame(model, roles(PAPER), WORK, cache=use))
     return OpSplit(frame, SplitRules(**options), CostOptions())
 
@@ -227,14 +228,14 @@ def test_rotated_keys_do_not_follow_from_activations(name, says):
 
 
 def test_activations_that_are_not_smaller_are_refused():
-    model = OPT.model_copy(update={"kv_heads": 28})
+    model = reshaped(OPT, kv_heads=28)
     with pytest.raises(UsageError, match="not smaller than K and V"):
         with_cache_use(Frame(model, roles(PAPER), WORK, cache=ASC))
 
 
 def test_a_plan_that_was_edited_to_cache_activations_is_refused():
     plan = parse_document(Plan, decided(compress="none").to_json().encode(), "plan")
-    rope = load_model("Llama-2-7b-hf").model_copy(update={"layers": 3})
+    rope = load_model("Llama-2-7b-hf").with_layers(3)
     whole = plan.schedule.model_copy(update={"cache": ASC, "attention": "whole"})
     other = OpSplit(Frame(rope, roles(PAPER), WORK.model_copy(update={"batch": 4})), SplitRules(), CostOptions())
     edited = other.decide({}).plan.model_copy(update={"schedule": whole})

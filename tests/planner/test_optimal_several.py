@@ -57,7 +57,7 @@ def machine(name: str = BARE, vram: int | None = None, dram: int | None = None, 
 def asked(hardware: Hardware, model: str = "opt-125m", layers: int | None = None, **work: int) -> Question:
     found = load_model(model)
     if layers is not None:
-        found = found.model_copy(update={"layers": layers})
+        found = found.with_layers(layers)
     workload = Workload(**{"prompt_tokens": 64, "output_tokens": 64, "context": 128, **work})
     return Question(Frame(found, roles(hardware), workload, fused=True), CostOptions())
 

@@ -57,6 +57,6 @@ def test_without_overlap_the_chosen_split_is_the_best_of_all_predicted(options, 
 def period(asked: OpSplit, split: Split) -> float:
     """Seconds that one more layer adds to the predicted step."""
     layout, work = asked.layout(split), asked.frame.workload
-    frames = [replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": n})) for n in (2, 4)]
+    frames = [replace(asked.frame, model=asked.frame.model.with_layers(n)) for n in (2, 4)]
     steps = [predict_phase(lower(place(frame, layout), mean_step(work)), asked.costs).seconds.mid for frame in frames]
     return (steps[1] - steps[0]) / 2

@@ -26,7 +26,7 @@ PLAN = layer_split("Llama-3.1-70B", EIGHT)
 def _stages(plan: Placement, layers: tuple[int, ...]) -> list[Placement]:
     """A plan of the layers of each stage, for a token."""
     one = replace(plan, workload=Workload(prompt_tokens=1, output_tokens=1, context=2))
-    return [replace(one, model=plan.model.model_copy(update={"layers": count})) for count in layers]
+    return [replace(one, model=plan.model.with_layers(count)) for count in layers]
 
 
 def _weights(plan: Placement, layers: tuple[int, ...]) -> list[int]:

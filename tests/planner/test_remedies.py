@@ -9,7 +9,7 @@ from fewer_blocks import fewer_blocks
 import helmsman
 from helmsman.planner.fits import fits, longest_context, would_fit
 from helmsman.planner.read_request import request_from
-from helmsman.planner.registry import OWN, RECOMMENDED
+from helmsman.planner.registry import OF_DENSE, RECOMMENDED
 from helmsman.schemas.errors import InfeasibleError
 
 SMALL = {"model": "opt-125m", "hardware": "rtx4060-laptop", "prompt_tokens": 16, "output_tokens": 4}
@@ -60,7 +60,7 @@ def test_what_no_change_helps_has_the_memory_alone() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in (RECOMMENDED, *OWN)],
+    [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in (RECOMMENDED, *OF_DENSE)],
 )
 def test_the_longest_context_is_the_last_that_fits(strategy: str, tmp_path: Path) -> None:
     """Memory is made so small that less than the model's context fits."""
@@ -68,9 +68,9 @@ def test_the_longest_context_is_the_last_that_fits(strategy: str, tmp_path: Path
     small = {"ram_available": 235 * 10**6, "vram_available": 235 * 10**6}
     request = request_from({**question, **small})
     longest = longest_context(request)
-    assert 20 <= longest <= request.model.longest_context
+    assert 20 <= longest <= request.model.max_context
     assert fits(request.sized(context=longest, output_tokens=1))
-    if longest < request.model.longest_context:
+    if longest < request.model.max_context:
         assert not fits(request.sized(context=longest + 1, output_tokens=1))
 
 

@@ -20,6 +20,7 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import decode
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS
 from helmsman.schemas.plan import MemoryUse, Residence, Select
@@ -30,7 +31,7 @@ MATRICES = {"Qwen3-8B": 8_190_427_136, "Qwen3-0.6B": 595_984_384, "Meta-Llama-3-
 151936 x 4096; and so on."""
 VECTORS = {"Qwen3-8B": 308_224, "Qwen3-0.6B": 65_536, "Meta-Llama-3-8B": 266_240}
 BITS = {"q8_0": 8.5, "q4_0": 4.5, "q4_k": 4.5, "q6_k": 6.5625, "q8": 8.5, "q4": 4.5}
-SMALL = small_model("qwen3").model_copy(update={"hidden": 256, "head_dim": 64, "ffn": 512})
+SMALL = reshaped(small_model("qwen3"), hidden=256, head_dim=64, ffn=512)
 
 
 def split(model, fmt, kv="f16", machine="rtx4060-laptop"):

@@ -16,6 +16,7 @@ from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.table_check import check_table, table_warnings
 from helmsman.planner.strategies.streaming.tabulate import tabulate
+from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.operation_table import COLUMNS, OperationTable
 from helmsman.schemas.read import parse_document
@@ -130,7 +131,7 @@ def test_tables_of_other_questions_are_refused(asked, table, change, field):
 
 def test_tables_of_other_layers_are_refused(asked, table):
     with pytest.raises(BadInputError, match="shape.heads"):
-        check_table(table, replace(asked.frame, model=load_model("opt-30b").model_copy(update={"heads": 64})))
+        check_table(table, replace(asked.frame, model=reshaped(load_model("opt-30b"), heads=64, kv_heads=64)))
 
 
 def test_unknown_sources_are_refused(asked, table):

@@ -30,7 +30,7 @@ BASELINE = FlexGenPercentages(Percentages(0, 80, 20))
 
 def asked(allocator, keeping: Keeping, model: str = "opt-30b", machine: str = "a100-optane", layers: int | None = None):
     found = load_model(model)
-    found = found if layers is None else found.model_copy(update={"layers": layers})
+    found = found if layers is None else found.with_layers(layers)
     work = Workload(prompt_tokens=128, output_tokens=21, context=149)
     return Offloading(Frame(found, roles(load_hardware(machine, None)), work), allocator, keeping, CostOptions())
 

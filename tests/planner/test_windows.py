@@ -76,7 +76,7 @@ def test_windows_that_cannot_be_are_refused(name: str) -> None:
 def test_home_and_device_both_count() -> None:
     uses = {use.memory: use for use in memory_use(plan(2, workload=WORK))}
     whole = {use.memory: use for use in memory_use(make_plan(MODEL, 2, workload=WORK))}
-    token = 2 * MODEL.kv_width * 4
+    token = 2 * MODEL.dense.kv_width * 4
     assert uses["dram"].kv == token * (200 + 2 * 224), "a block of the host's, two at home in whole pages"
     assert uses["vram"].kv == token * 2 * 96
     chunks = whole["vram"].buffers - uses["vram"].buffers + 2 * 32 * token
@@ -114,7 +114,7 @@ def test_of_many_passes_some_are_enough() -> None:
 def split(
     layers: int = 6, vram: int = GIB, window: Window | None = None, work: Workload = WORK, **changes: Any
 ) -> LayerSplit:
-    model, hardware = MODEL.model_copy(update={"layers": layers}), make_hardware(vram=vram)
+    model, hardware = MODEL.with_layers(layers), make_hardware(vram=vram)
     options = SplitQuestion(weights="f32", kv="f32", window=window, **changes)
     return LayerSplit(model, roles(hardware), work, options, CostModel(hardware))
 

@@ -10,8 +10,8 @@ from pydantic import Field, ValidationError
 
 from helmsman.schemas import read
 from helmsman.schemas.base import Frozen
+from helmsman.schemas.blocks.positions import LearnedPositions, Rope
 from helmsman.schemas.errors import BadInputError, unwritable
-from helmsman.schemas.model import LearnedPositions, Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document, parse_json, read_document
 from helmsman.schemas.trace import read_trace

@@ -5,8 +5,11 @@ import pytest
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.blocks.positions import Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 
@@ -67,11 +70,12 @@ def graph() -> Callable[..., TaskGraph]:
 
 @pytest.fixture
 def model() -> Model:
-    return Model(
+    dense = DenseModel(
         name="tiny", family="llama", layers=6, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, vocab=256,
         max_context=2**20, activation="silu", gated=True, norm="rms", norm_eps=1e-6,
         position=Rope(theta=1e4, rotary_dim=16), source="test",
     )  # fmt: skip
+    return described(dense)
 
 
 @pytest.fixture

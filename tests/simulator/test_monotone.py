@@ -25,7 +25,7 @@ CONTEXTS = (*range(2, 2000, 444), *range(533, 538))
 
 def asked(model: str, hardware: str, batch: int, batches: int) -> Frame:
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, batches=batches, context=2048)
-    shape = load_model(model).model_copy(update={"layers": 2})
+    shape = load_model(model).with_layers(2)
     return Frame(shape, roles(load_hardware(hardware, None)), work)
 
 

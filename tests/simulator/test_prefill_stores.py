@@ -26,7 +26,7 @@ WIDTH = 2 + 2
 def placements(layers: int, batch: int, batches: int) -> tuple[dict[str, Placement], CostModel]:
     """FlexGen's plan and one that streams everything without its barriers, for OPT-30B."""
     work = Workload(prompt_tokens=PROMPT, output_tokens=32, batch=batch, batches=batches, context=544)
-    model = load_model("opt-30b").model_copy(update={"layers": layers})
+    model = load_model("opt-30b").with_layers(layers)
     frame = Frame(model, roles(load_hardware("a4000-7950x", None)), work)
     schedule, units = FlexGen(frame, False, False, CostOptions()), frame.units({})
     return {"flexgen": schedule.placement, "op-split": place(frame, Layout(units, 0, len(units)))}, schedule.costs

@@ -24,7 +24,7 @@ def machine() -> Hardware:
 
 def compressed(layers: int = 1, batches: int = 1) -> TaskGraph:
     """The mean step of a model whose weights and caches all come in 4-bit groups."""
-    model = small_model("qwen3").model_copy(update={"layers": layers})
+    model = small_model("qwen3").with_layers(layers)
     frame = make_frame(model, hardware=machine())
     frame = replace(frame, workload=frame.workload.model_copy(update={"batches": batches}))
     units = frame.units({})

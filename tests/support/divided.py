@@ -6,7 +6,7 @@ from random import Random
 from plans import make_plan
 from shapes import small_model
 
-from helmsman.lowering.ops import DIVIDED, PANEL
+from helmsman.lowering.operation import DIVIDED, PANEL
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -18,8 +18,16 @@ FFN = ("norm2", "gate", "up", "down")
 
 def rows_of(model: Model) -> dict[str, int]:
     """Rows of every operation that has any."""
-    q, kv = model.q_width, model.kv_width
-    return {"q": q, "k": kv, "v": kv, "o": model.hidden, "gate": model.ffn, "up": model.ffn, "down": model.hidden}
+    q, kv = model.dense.q_width, model.dense.kv_width
+    return {
+        "q": q,
+        "k": kv,
+        "v": kv,
+        "o": model.hidden,
+        "gate": model.dense.ffn,
+        "up": model.dense.ffn,
+        "down": model.hidden,
+    }
 
 
 def divided_plan(source: Random, family: str, work: Workload, *, heads: bool) -> Plan:
@@ -51,13 +59,13 @@ def _block(source: Random, model: Model, phase: str, layers: LayerRange, heads: 
         yield ComputeRule(select=Select(layers=layers), device=source.choice(DEVICES), phase=phase)
         return
     together = source.choice(DEVICES)
-    for op in (*ATTENTION, *(FFN if model.gated else ("norm2", "up", "down"))):
+    for op in (*ATTENTION, *(FFN if model.dense.gated else ("norm2", "up", "down"))):
         if op in rows_of(model) and source.random() < 0.55:
             yield from _shared(
                 source, op, phase, layers, "rows", source.choice(range(PANEL, rows_of(model)[op], PANEL))
             )
         elif op in ("scores", "wv") and heads and source.random() < 0.55:
-            yield from _shared(source, op, phase, layers, "heads", source.choice(range(1, model.kv_heads)))
+            yield from _shared(source, op, phase, layers, "heads", source.choice(range(1, model.dense.kv_heads)))
         else:
             device = together if op in DIVIDED and not heads else source.choice(DEVICES)
             yield ComputeRule(select=Select(names=op, layers=layers), device=device, phase=phase)

@@ -202,7 +202,7 @@ def is_whole_checkpoint(path: Path) -> bool:
     from helmsman.executor.weights.checkpoint import Checkpoint
     from helmsman.lowering.tensors import tensors
 
-    model = MODEL.model_copy(update={"layers": 1})
+    model = MODEL.with_layers(1)
     found = Checkpoint.open(path, model)
     return all(len(found.tensor(each)[1]) for each in tensors(model)) and (path / "tokenizer.json").exists()
 

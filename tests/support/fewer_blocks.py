@@ -8,5 +8,5 @@ from helmsman.hwdb.load_model import load_model
 def fewer_blocks(folder: Path, name: str, layers: int) -> str:
     """A document of the model `name` with so many blocks, as `--model` takes it."""
     path = folder / f"{name}-{layers}.json"
-    path.write_text(load_model(name).model_copy(update={"layers": layers}).to_json())
+    path.write_text(load_model(name).with_layers(layers).to_json())
     return str(path)

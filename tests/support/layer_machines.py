@@ -3,13 +3,15 @@
 from helmsman.executor.measuring.host_facts import host_facts
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.fit import exact, figure
+from helmsman.schemas.blocks.positions import LearnedPositions, Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
-from helmsman.schemas.model import LearnedPositions, Model, Rope
 
 RATE, LATENCY, READ = 1e9, 20e-6, 8e9
 
-LAYER = Model(
+_SHAPE = DenseModel(
     name="a-layer",
     family="qwen3",
     layers=4,
@@ -27,19 +29,22 @@ LAYER = Model(
     position=Rope(theta=1e4, rotary_dim=64),
     qk_norm=True,
 )
-OPT_LAYER = LAYER.model_copy(
-    update={
-        "family": "opt",
-        "gated": False,
-        "activation": "relu",
-        "norm": "layer",
-        "qkv_bias": True,
-        "out_bias": True,
-        "ffn_bias": True,
-        "qk_norm": False,
-        "kv_heads": 8,
-        "position": LearnedPositions(offset=2),
-    }
+LAYER = described(_SHAPE)
+OPT_LAYER = described(
+    _SHAPE.model_copy(
+        update={
+            "family": "opt",
+            "gated": False,
+            "activation": "relu",
+            "norm": "layer",
+            "qkv_bias": True,
+            "out_bias": True,
+            "ffn_bias": True,
+            "qk_norm": False,
+            "kv_heads": 8,
+            "position": LearnedPositions(offset=2),
+        }
+    )
 )
 
 

@@ -47,7 +47,7 @@ def at(asked: OpSplit, **changes: object) -> SplitSearch:
 def graphs(asked: OpSplit, layout: Layout, warm: int = WARM, layers: int = LAYERS) -> list[TaskGraph]:
     """The mean decode steps of the model with `warm` and with so many more layers."""
     step = mean_step(asked.frame.workload, asked.frame.workload.batches)
-    models = [asked.frame.model.model_copy(update={"layers": count}) for count in (warm, warm + layers)]
+    models = [asked.frame.model.with_layers(count) for count in (warm, warm + layers)]
     return [lower(place(replace(asked.frame, model=model), layout), step) for model in models]
 
 

@@ -17,7 +17,7 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 
-LLAMA, OPT = (model.model_copy(update={"layers": 9}) for model in (LAYER, OPT_LAYER))
+LLAMA, OPT = (model.with_layers(9) for model in (LAYER, OPT_LAYER))
 PLANS = {
     "layers": make_plan(LLAMA, 4),
     "one device": make_plan(LLAMA),
@@ -41,7 +41,7 @@ def random_placement(seed: int) -> Placed:
     rng = Random(seed)
     split = random_split(seed)
     placement = split.placement(rng.choice(split.candidates()))
-    model = placement.model.model_copy(update={"layers": 9})
+    model = placement.model.with_layers(9)
     memories = [memory.name for memory in placement.hardware.memories]
     start = rng.randrange(9)
     some = LayerRange(start=start, stop=rng.randint(start + 1, 9))

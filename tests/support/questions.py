@@ -40,7 +40,7 @@ def asked(
     """The fastest decode step of 128 + 128 tokens unless said otherwise."""
     found = load_model(model)
     if layers is not None:
-        found = found.model_copy(update={"layers": layers})
+        found = found.with_layers(layers)
     workload = Workload(**{"prompt_tokens": 128, "output_tokens": 128, "context": 256, **work})
     return Question(Frame(found, roles(limited(machine, vram)), workload), CostOptions(), objective)
 

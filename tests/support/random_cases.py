@@ -7,6 +7,9 @@ from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.between_passes import BetweenPasses
+from helmsman.schemas.blocks.positions import LearnedPositions, Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
 from helmsman.schemas.hardware import (
     Compute,
     Device,
@@ -17,7 +20,7 @@ from helmsman.schemas.hardware import (
     Memory,
     Source,
 )
-from helmsman.schemas.model import LearnedPositions, Model, Rope
+from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 SOURCE = "test"
@@ -31,7 +34,7 @@ def random_model(rng: Random) -> Model:
     gated = rng.random() < 0.7
     heads = rng.choice([2, 4, 8, 12])
     head_dim = rng.choice([16, 32, 64, 80])
-    return Model(
+    dense = DenseModel(
         name="random",
         family="qwen3" if gated else "opt",
         layers=rng.randint(1, 12),
@@ -53,6 +56,7 @@ def random_model(rng: Random) -> Model:
         qk_norm=gated and rng.random() < 0.5,
         tied_embeddings=rng.random() < 0.5,
     )
+    return described(dense)
 
 
 def random_device(rng: Random, name: str, kind: str, memory: str, **more) -> Device:

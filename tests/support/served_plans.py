@@ -25,7 +25,7 @@ def layer_split(model: str, machine: str | Hardware, on_host: int = 0, layers: i
     """The first `on_host` units on the host, the rest on the accelerator, in f16; `layers`: of so many blocks."""
     found = load_model(model)
     if layers is not None:
-        found = found.model_copy(update={"layers": layers})
+        found = found.with_layers(layers)
     hardware = load_hardware(machine, None) if isinstance(machine, str) else machine
     options = SplitQuestion(weights="f16", kv="f16", objective="latency")
     split = LayerSplit(found, roles(hardware), Workload(), options, CostModel(hardware))

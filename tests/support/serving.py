@@ -28,7 +28,7 @@ def wide(hardware: Hardware) -> Hardware:
 
 def serving_plan(layers: int, on_cpu: int = 0) -> Plan:
     """Everything on the accelerator; `on_cpu` 1: but for the embedding."""
-    model = load_model("Qwen3-0.6B").model_copy(update={"layers": layers})
+    model = load_model("Qwen3-0.6B").with_layers(layers)
     return make_plan(model, on_cpu, hardware=wide(make_hardware()))
 
 
@@ -51,15 +51,15 @@ def work_of(batch: SubBatch, swap_out: int = 0, swap_in: int = 0) -> PassWork:
 def priced(cost: IterationCost, plan: Plan) -> Callable[[Task], float]:
     """Seconds of tasks that add up to what `cost` says of stages; a linear stage is all in its last operations."""
     model = plan.model
-    row = 2 * model.kv_width * 4
-    sent = row + model.q_width * 4
+    row = 2 * model.dense.kv_width * 4
+    sent = row + model.dense.q_width * 4
 
     def attention(task: Task) -> float:
         read = task.bytes / row
         if task.op == HOST_ATTENTION:
             return cost.cpu_attention(read) + cost.cpu_request * task.tokens
         if task.phase == "prefill":
-            return max(cost.prefill_compute(task.flops / (4 * model.q_width)), cost.prefill_read(read))
+            return max(cost.prefill_compute(task.flops / (4 * model.dense.q_width)), cost.prefill_read(read))
         return cost.gpu_attention(read) + cost.gpu_request * task.tokens
 
     def transfer(task: Task) -> float:

@@ -17,7 +17,8 @@ from helmsman.lowering.caches import appended_sizes
 from helmsman.lowering.cargo import cargo
 from helmsman.lowering.emit import Emitter, Words
 from helmsman.lowering.graph import Payload
-from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, embedding_ops, output_ops
+from helmsman.lowering.operation import Formats, Operation
+from helmsman.lowering.ops import attention_op, block_ops, embedding_ops, output_ops
 from helmsman.lowering.parts import DividedOperation, OperationPart, divided_operations
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
@@ -194,7 +195,7 @@ class ServingTasks:
         return here, there
 
     def _query_bytes(self, tokens: int) -> int:
-        return size_of(tokens * self.plan.model.q_width, self.plan.activations)
+        return size_of(tokens * self.plan.model.dense.q_width, self.plan.activations)
 
     def _kv_bytes(self, layer: int, tokens: int) -> int:
         return sum(appended_sizes(self.plan, layer, tokens).values())

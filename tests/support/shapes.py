@@ -1,6 +1,9 @@
 """Small models of every family, in sizes that no kernel's block divides."""
 
-from helmsman.schemas.model import LearnedPositions, Model, Rope
+from helmsman.schemas.blocks.positions import LearnedPositions, Rope
+from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.described import described
+from helmsman.schemas.model import Model
 
 _COMMON = {"layers": 3, "hidden": 96, "heads": 4, "head_dim": 24, "ffn": 200, "vocab": 523, "max_context": 1024}
 
@@ -26,4 +29,6 @@ def small_model(family: str) -> Model:
         "phi3": {**gated, "kv_heads": 4},
         "opt": {**plain, "kv_heads": 4},
     }
-    return Model(name=f"small-{family}", family=family, native_format="f32", **_COMMON, **shapes[family])
+    return described(
+        DenseModel(name=f"small-{family}", family=family, native_format="f32", **_COMMON, **shapes[family])
+    )

@@ -9,8 +9,10 @@ from benchmarks.papers.facts.answer import EXACT, MODELLED, ROUGH, Answer, Answe
 from benchmarks.papers.figure import Traces
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
-from helmsman.lowering.ops import Formats, block_ops
-from helmsman.lowering.tensors import Tensor, block_tensors, parameters
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import block_ops
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, parameters
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.cache_bytes import kv_block_bytes
@@ -64,8 +66,8 @@ def answers() -> Answers:
 
 def _catalogue() -> dict[str, Answer]:
     """What models and records say of what the paper gives its model."""
-    model = load_model(EXAMPLE)
-    shape = (model.hidden, model.layers, model.heads, model.kv_heads, model.head_dim, model.ffn, 2)
+    dense = load_model(EXAMPLE).dense
+    shape = (dense.hidden, dense.layers, dense.heads, dense.kv_heads, dense.head_dim, dense.ffn, 2)
     found = {f"HELM-F{number:03}": Answer(float(value), 0.0, "given") for number, value in enumerate(shape, 1)}
     laptop = load_hardware(MACHINES["4060"], None)
     link = laptop.link("dram", "vram")
@@ -141,7 +143,7 @@ def _split(machine: str, name: str, options: CostOptions) -> LayerSplit:
 
 def _ends(split: LayerSplit, k: int, step: Iteration) -> float:
     """Seconds of embedding and output: a pass of two blocks twice, less that of four."""
-    two, four = (replace(split, model=split.model.model_copy(update={"layers": layers})) for layers in (2, 4))
+    two, four = (replace(split, model=split.model.with_layers(layers)) for layers in (2, 4))
     place = {True: lambda each: each.model.units, False: lambda each: 0}[k > 0]
     return 2 * two.seconds(place(two), step) - four.seconds(place(four), step)
 

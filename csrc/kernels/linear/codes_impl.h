@@ -5,10 +5,8 @@
 // columns 2p and 2p + 1 of span s in the 32-bit lanes of register i, `offset` above what they stand for.
 #pragma once
 #include "kernels/simd/ahead.h"
+#include "kernels/simd/inlined.h"
 #include "kernels/kernels.h"
-
-#define HELM_INLINE inline __attribute__((always_inline))
-#define HELM_LAMBDA __attribute__((always_inline))
 
 namespace helm {
 namespace {

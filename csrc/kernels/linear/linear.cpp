@@ -45,6 +45,12 @@ size_t parts_of(InputKind kind, size_t columns) {
 
 }  // namespace
 
+Range packed_columns(InputKind kind, size_t columns, size_t thread, size_t threads) {
+  const size_t parts = parts_of(kind, columns), width = parts == columns ? 1 : kRun;
+  const Range share = share_of(parts, thread, threads);
+  return {share.begin * width, std::min(columns, share.end * width)};
+}
+
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
                        size_t columns, float* packed) {
   if ((kind == InputKind::floats || kind == InputKind::tiled) && tokens == 1) return x;
@@ -72,6 +78,20 @@ const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t t
   return packed;
 }
 
+void multiply(const Kernels& k, InputKind kind, const LinearArgs& args) {
+  switch (kind) {
+    case InputKind::words:
+    case InputKind::small_words:
+      return k.linear_words(args);
+    case InputKind::bytes:
+      return k.linear_bytes(args);
+    case InputKind::pairs:
+      return k.linear_pairs(args);
+    default:
+      return k.linear(args);
+  }
+}
+
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
                   size_t stride, size_t tokens, bool accumulate, float* scratch) {
   const Range panels = share_of(m.panels(), thread, threads);
@@ -79,20 +99,7 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
   y += m.first;
   const LinearArgs args{m.weights, m.format, m.rows,     m.columns,    x,          y,
                         stride,    tokens,   accumulate, panels.begin, panels.end, scratch};
-  switch (input_kind(k, m.format, m.activations, tokens)) {
-    case InputKind::words:
-    case InputKind::small_words:
-      k.linear_words(args);
-      break;
-    case InputKind::bytes:
-      k.linear_bytes(args);
-      break;
-    case InputKind::pairs:
-      k.linear_pairs(args);
-      break;
-    default:
-      k.linear(args);
-  }
+  multiply(k, input_kind(k, m.format, m.activations, tokens), args);
   if (m.bias == nullptr) return;
   const Range rows = rows_of(m, thread, threads);
   for (size_t t = 0; t < tokens; ++t) k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);

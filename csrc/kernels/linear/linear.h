@@ -50,10 +50,16 @@ class PackedInput {
   std::vector<Line> lines_;
 };
 
+// The columns of x that pack_share reads for a thread.
+Range packed_columns(InputKind kind, size_t columns, size_t thread, size_t threads);
+
 // x[tokens][columns] as `linear_share` wants it: x itself for one token's floats, else this thread's share of `packed`
 // (tokens * input_size(columns) floats) is filled; a barrier must follow before `packed` is used.
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
                        size_t columns, float* packed);
+
+// The kernel that multiplies inputs of a kind.
+void multiply(const Kernels& k, InputKind kind, const LinearArgs& args);
 
 // This thread's rows of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are `stride` floats
 // apart. scratch: kLinearScratch floats.

@@ -5,5 +5,8 @@
 #include "kernels/isa.h"
 #include "kernels/tables/table_impl.h"
 
-const helm::Kernels& helm::neon_kernels() { return kTable; }
+const helm::Kernels& helm::neon_kernels() {
+  static constexpr Kernels table = table_by_name(neon_mixers);
+  return table;
+}
 #endif

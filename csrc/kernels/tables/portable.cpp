@@ -4,4 +4,7 @@
 #include "kernels/isa.h"
 #include "kernels/tables/table_impl.h"
 
-const helm::Kernels& helm::portable_kernels() { return kTable; }
+const helm::Kernels& helm::portable_kernels() {
+  static constexpr Kernels table = table_by_name(portable_mixers);
+  return table;
+}

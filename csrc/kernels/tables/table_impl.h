@@ -11,7 +11,7 @@ namespace helm {
 namespace {
 
 // Kernels of BF16 units are null: tables that have them add them.
-constexpr Kernels table_by_name() {
+constexpr Kernels table_by_name(const MixerKernels& (*mixers)()) {
   Kernels table{};
   table.name = Simd::name;
   table.stream_tokens = Simd::stream_tokens;
@@ -49,10 +49,9 @@ constexpr Kernels table_by_name() {
   table.peak_floats = kPeakFloats;
   table.peak_words = kPeakWords;
   table.peak_bytes = kPeakBytes;
+  table.mixers = mixers;
   return table;
 }
-
-constexpr Kernels kTable = table_by_name();
 
 }  // namespace
 }  // namespace helm

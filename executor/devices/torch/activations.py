@@ -2,6 +2,7 @@
 
 import torch
 
+from helmsman.executor.devices.operations import HeadShape
 from helmsman.executor.devices.parts import Region
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.torch.buffers import TorchBuffer
@@ -9,43 +10,45 @@ from helmsman.executor.devices.torch.regions import StageRegions
 
 
 class Activations:
-    """The activations of the sequences of a stage's batch, by name; every tensor is f32 and part of the workspace."""
+    """The activations of the sequences of a stage's batch, by name; every tensor is f32 and part of the workspace.
+
+    `layer`: whose operation is under way."""
 
     def __init__(self, spec: StageSpec, workspace: TorchBuffer, regions: StageRegions) -> None:
-        self._spec = spec
+        self._batch = spec["batch"]
+        self.layer: int | None = None
         self._places = {name: _columns(workspace, region, regions.rows) for name, region in regions.at.items()}
         after = workspace.part(regions.logits, workspace.size - regions.logits)
         self.logits = after.view(torch.float32, regions.outputs, spec["vocab"])
 
     def rows(self, name: str, tokens: int) -> torch.Tensor:
         """(batch * tokens, width)."""
-        return self._places[name][: self._spec["batch"] * tokens]
+        own = self._places.get(f"{self.layer}.{name}")
+        return (self._places[name] if own is None else own)[: self._batch * tokens]
 
     def hidden(self, tokens: int) -> torch.Tensor:
         """(batch, tokens, hidden): the residual stream."""
-        return self.rows("hidden", tokens).view(self._spec["batch"], tokens, -1)
+        return self.rows("hidden", tokens).view(self._batch, tokens, -1)
 
-    def heads(self, name: str, tokens: int) -> torch.Tensor:
+    def heads(self, name: str, tokens: int, head_dim: int) -> torch.Tensor:
         """(batch, tokens, heads, head_dim) of q, k, v or attended."""
-        return self.rows(name, tokens).view(self._spec["batch"], tokens, -1, self._spec["head_dim"])
+        return self.rows(name, tokens).view(self._batch, tokens, -1, head_dim)
 
-    def queries(self, tokens: int) -> torch.Tensor:
+    def queries(self, name: str, tokens: int, heads: HeadShape) -> torch.Tensor:
         """(batch, kv_heads, group * tokens, head_dim): the query heads of a group follow each other."""
-        spec = self._spec
-        q = self.heads("q", tokens).view(spec["batch"], tokens, spec["kv_heads"], -1, spec["head_dim"])
-        return q.permute(0, 2, 3, 1, 4).reshape(spec["batch"], spec["kv_heads"], -1, spec["head_dim"])
+        count, width = heads["kv_heads"], heads["head_dim"]
+        q = self.heads(name, tokens, width).view(self._batch, tokens, count, -1, width)
+        return q.permute(0, 2, 3, 1, 4).reshape(self._batch, count, -1, width)
 
-    def attended(self, out: torch.Tensor, tokens: int) -> None:
+    def attended(self, name: str, out: torch.Tensor, tokens: int, heads: HeadShape) -> None:
         """Keep `out` (batch, kv_heads, group * tokens, head_dim) where attention leaves its output."""
-        spec = self._spec
-        heads = out.view(spec["batch"], spec["kv_heads"], -1, tokens, spec["head_dim"]).permute(0, 3, 1, 2, 4)
-        self.rows("attended", tokens).copy_(heads.reshape(spec["batch"] * tokens, -1))
+        parts = out.view(self._batch, heads["kv_heads"], -1, tokens, heads["head_dim"]).permute(0, 3, 1, 2, 4)
+        self.rows(name, tokens).copy_(parts.reshape(self._batch * tokens, -1))
 
-    def scores(self, tokens: int) -> torch.Tensor:
+    def scores(self, name: str, tokens: int, heads: HeadShape) -> torch.Tensor:
         """(batch, tokens, kv_heads, group, positions in whole panels)."""
-        spec = self._spec
-        shape = (spec["batch"], tokens, spec["kv_heads"], spec["heads"] // spec["kv_heads"], -1)
-        return self.rows("scores", tokens).view(*shape)
+        shape = (self._batch, tokens, heads["kv_heads"], heads["heads"] // heads["kv_heads"], -1)
+        return self.rows(name, tokens).view(*shape)
 
 
 def _columns(workspace: TorchBuffer, region: "Region", rows: int) -> torch.Tensor:

@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from helmsman.executor.devices.operations import HeadShape
 from helmsman.executor.devices.parts import KvSpan, of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.torch.activations import Activations
 from helmsman.executor.devices.torch.attention import Seen, attend_at_once, attend_part, merge
-from helmsman.executor.devices.torch.blocks import StageBlock
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, kind_of
 from helmsman.executor.devices.torch.positions import Positions
+from helmsman.executor.devices.torch.steps import CacheStep
 from helmsman.lowering.buffers import expanded_positions
 
 
@@ -20,92 +21,98 @@ class BlockAttention:
 
     def __init__(self, spec: StageSpec, activations: Activations, positions: Positions) -> None:
         self._spec, self._activations, self._positions = spec, activations, positions
-        self._kind = kind_of(spec)
-        self._heads = range(spec["kv_heads"])
         self._running: Seen | None = None
 
-    def whole(self, block: StageBlock, tokens: int, past: int) -> None:
+    def whole(self, step: CacheStep, tokens: int, past: int) -> None:
         """Over the cache of a block: at once, or what is kept in 8 bits a part after the other."""
-        keys, values, count = _there(block.keys), _there(block.values), self._positions.seen(tokens, past)
+        op, heads, count = step.spec, range(step.spec["kv_heads"]), self._positions.seen(tokens, past)
+        keys, values = _there(step.keys), _there(step.values)
         if keys.plain:
-            self._at_once(keys.read(self._heads, 0, count), values.read(self._heads, 0, count), tokens, past)
+            self._at_once(step, keys.read(heads, 0, count), values.read(heads, 0, count), tokens, past)
             return
-        q, running = self._activations.queries(tokens), None
-        for begin, end in self._parts(False, count):
-            later = self._positions.later(tokens, past, begin, end)
-            part = attend_part(q, keys.read(self._heads, begin, end), values.read(self._heads, begin, end), later)
+        q, running = self._activations.queries(op["inputs"][0], tokens, op), None
+        for begin, end in self._parts(op, False, count):
+            later = self._positions.later(step.group, tokens, past, begin, end)
+            part = attend_part(q, keys.read(heads, begin, end), values.read(heads, begin, end), later)
             running = _with(running, part)
         assert running is not None, "a token sees itself"
-        self._activations.attended(running[0], tokens)
+        self._activations.attended(op["output"], running[0], tokens, op)
 
-    def _at_once(self, keys: torch.Tensor, values: torch.Tensor, tokens: int, past: int) -> None:
+    def _at_once(self, step: CacheStep, keys: torch.Tensor, values: torch.Tensor, tokens: int, past: int) -> None:
         """Over keys and values (batch, kv_heads, count, head_dim), by PyTorch's own attention."""
         alone = tokens > 1 and past == 0 and keys.dtype != torch.float32
-        mask = None if alone else self._positions.mask(tokens, past, keys.shape[2], keys.dtype)
-        q, target = (self._activations.heads(name, tokens) for name in ("q", "attended"))
+        mask = None if alone else self._positions.mask(step.group, tokens, past, keys.shape[2], keys.dtype)
+        names = step.spec["inputs"][0], step.spec["output"]
+        q, target = (self._activations.heads(name, tokens, step.spec["head_dim"]) for name in names)
         attend_at_once(q, keys, values, mask, target)
 
-    def _parts(self, plain: bool, count: int) -> Iterator[tuple[int, int]]:
-        values = self._spec["batch"] * self._spec["kv_heads"] * self._spec["head_dim"]
+    def _parts(self, heads: HeadShape, plain: bool, count: int) -> Iterator[tuple[int, int]]:
+        values = self._spec["batch"] * heads["kv_heads"] * heads["head_dim"]
         step = count if plain else expanded_positions(values)
         yield from ((begin, min(begin + step, count)) for begin in range(0, count, step))
 
-    def spans(self, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
+    def spans(self, step: CacheStep, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
         """Part after part: over `spans` of a cache.
 
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
         self._positions.begin()
         self._positions.place(past)
-        q, running = self._activations.queries(tokens), None if first else self._running
-        for part in (part for span in spans if span[-1] > 0 for part in self._pieces(span)):
-            running = _with(running, attend_part(q, *self._span(part, tokens, past)))
+        op = step.spec
+        q, running = self._activations.queries(op["inputs"][0], tokens, op), None if first else self._running
+        for part in (part for span in spans if span[-1] > 0 for part in self._pieces(op, span)):
+            running = _with(running, attend_part(q, *self._span(step, part, tokens, past)))
         self._running = running
         if last:
-            self._activations.attended(torch.zeros_like(q) if running is None else running[0], tokens)
+            out = torch.zeros_like(q) if running is None else running[0]
+            self._activations.attended(op["output"], out, tokens, op)
 
-    def _pieces(self, span: KvSpan) -> Iterator[KvSpan]:
+    def _pieces(self, heads: HeadShape, span: KvSpan) -> Iterator[KvSpan]:
         keys, key_offset, values, value_offset, sequence, head, position, count = span
-        row = self._kind.length * self._kind.dtype.itemsize
-        for begin, end in self._parts(self._kind.plain, count):
+        kind = kind_of(self._spec, heads["head_dim"])
+        row = kind.length * kind.dtype.itemsize
+        for begin, end in self._parts(heads, kind.plain, count):
             offsets = key_offset + begin * row, value_offset + begin * row
             yield keys, offsets[0], values, offsets[1], sequence, head, position + begin, end - begin
 
-    def _span(self, span: KvSpan, tokens: int, past: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    def _span(
+        self, step: CacheStep, span: KvSpan, tokens: int, past: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""
         keys, key_offset, values, value_offset, sequence, head, position, count = span
-        dtype, length = self._kind.dtype, self._kind.length
-        shape = (self._spec["batch"], self._spec["kv_heads"], count, length)
+        kind = kind_of(self._spec, step.spec["head_dim"])
+        dtype, length = kind.dtype, kind.length
+        shape = (self._spec["batch"], step.spec["kv_heads"], count, length)
         strides = (sequence, head, length * dtype.itemsize, dtype.itemsize)
         sides = ((keys, key_offset), (values, value_offset))
-        one, other = (
-            self._kind.values(of_kind(side, TorchBuffer).strided(dtype, shape, strides, at)) for side, at in sides
-        )
+        one, other = (kind.values(of_kind(side, TorchBuffer).strided(dtype, shape, strides, at)) for side, at in sides)
         seen = position + count <= past + 1
-        return one, other, None if seen else self._positions.later(tokens, past, position, position + count)
+        return one, other, None if seen else self._positions.later(step.group, tokens, past, position, position + count)
 
-    def scores(self, block: StageBlock, tokens: int, past: int) -> None:
+    def scores(self, step: CacheStep, tokens: int, past: int) -> None:
         """Products of queries and keys of some heads."""
-        heads, count, scores = block.scores_heads, past + tokens, self._activations.scores(tokens)
-        q = self._activations.heads("q", tokens).view(*scores.shape[:4], -1)[:, :, heads.start : heads.stop]
-        keys = _there(block.keys).read(heads, 0, count)
-        products = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
+        op, heads, count = step.spec, step.computes, past + tokens
+        scores = self._activations.scores(op["output"], tokens, op)
+        q = self._activations.heads(op["inputs"][0], tokens, op["head_dim"]).view(*scores.shape[:4], -1)
+        keys = _there(step.keys).read(heads, 0, count)
+        products = torch.einsum("bthgd,bhdn->bthgn", q[:, :, heads.start : heads.stop].to(keys.dtype), keys).float()
         scores[:, :, heads.start : heads.stop, :, :count] = products
 
-    def softmax(self, _: StageBlock, tokens: int, past: int) -> None:
+    def softmax(self, step: CacheStep, tokens: int, past: int) -> None:
         """Weights of the positions that each token may look at."""
         count = past + tokens
-        lines = self._activations.scores(tokens)[..., :count]
+        lines = self._activations.scores(step.spec["output"], tokens, step.spec)[..., :count]
         later = self._positions.beyond(tokens, past, 0, count).view(1, tokens, 1, 1, count)
-        scaled = lines * self._spec["head_dim"] ** -0.5
+        scaled = lines * step.spec["head_dim"] ** -0.5
         lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
 
-    def weighted(self, block: StageBlock, tokens: int, past: int) -> None:
+    def weighted(self, step: CacheStep, tokens: int, past: int) -> None:
         """Sums of the values of some heads."""
-        heads, count, scores = block.weighted_heads, past + tokens, self._activations.scores(tokens)
-        values = _there(block.values).read(heads, 0, count)
+        op, heads, count = step.spec, step.computes, past + tokens
+        scores = self._activations.scores(op["inputs"][0], tokens, op)
+        values = _there(step.values).read(heads, 0, count)
         weights = scores[:, :, heads.start : heads.stop, :, :count]
         sums = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
-        out = self._activations.heads("attended", tokens).view(*scores.shape[:4], -1)
+        out = self._activations.heads(op["output"], tokens, op["head_dim"]).view(*scores.shape[:4], -1)
         out[:, :, heads.start : heads.stop] = sums
 
 

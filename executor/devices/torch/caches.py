@@ -6,8 +6,10 @@ from itertools import groupby
 
 import torch
 
+from helmsman.executor.devices.operations import HeadShape
 from helmsman.executor.devices.parts import Buffer, of_kind
-from helmsman.executor.devices.specs import CacheBuffers, StageSpec, StoredHeads
+from helmsman.executor.devices.specs import StageSpec
+from helmsman.executor.devices.tensors import CacheBuffers, StoredHeads
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.row_formats import RowFormat
 from helmsman.schemas.errors import UsageError
@@ -84,35 +86,37 @@ def _copy(target: torch.Tensor, dimension: int, at: torch.Tensor | slice, rows: 
         target.index_copy_(dimension, at, rows)
 
 
-def cache_of(spec: StageSpec, content: CacheBuffers, kept: list[StoredHeads], transposed: bool) -> HeadsCache | None:
-    """Return the cache that `Block.keys` or `.values` describes; None when the block has none.
+def cache_of(
+    spec: StageSpec, heads: HeadShape, content: CacheBuffers, kept: list[StoredHeads], transposed: bool
+) -> HeadsCache | None:
+    """Return the cache that `CacheUser.keys` or `.values` describes; None when the block has none.
 
     Raises UsageError for lines of tokens that are not values."""
     if content is None:
         return None
-    kind = kind_of(spec)
+    kind = kind_of(spec, heads["head_dim"])
     if transposed and not kind.plain:
         remedy = "keep caches in one of them, or do not divide attention"
         raise UsageError("divided attention reads f32, f16 and bf16", field="kv_format", value=kind.fmt, remedy=remedy)
-    listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
-    line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], kind.length)
+    listed = content if isinstance(content, list) else [(0, heads["kv_heads"], content)]
+    line = (heads["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], kind.length)
     pieces = tuple(_held(kind, spec["batch"], line, *entry) for entry in listed)
-    return HeadsCache(pieces, tuple(_kept(spec, entry) for entry in kept), transposed)
+    return HeadsCache(pieces, tuple(_kept(spec, heads["head_dim"], entry) for entry in kept), transposed)
 
 
-def kind_of(spec: StageSpec) -> RowFormat:
+def kind_of(spec: StageSpec, head_dim: int) -> RowFormat:
     """How attention's own caches keep rows."""
-    return RowFormat(spec["kv_format"], spec["head_dim"])
+    return RowFormat(spec["kv_format"], head_dim)
 
 
 def _held(kind: RowFormat, batch: int, line: Sequence[int], begin: int, end: int, buffer: Buffer) -> CacheRows:
     return CacheRows(begin, end, kind, of_kind(buffer, TorchBuffer).view(kind.dtype, batch, end - begin, *line))
 
 
-def _kept(spec: StageSpec, entry: StoredHeads) -> CacheRows:
+def _kept(spec: StageSpec, head_dim: int, entry: StoredHeads) -> CacheRows:
     """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, length)."""
     begin, end = entry["heads"]
-    kind = RowFormat("q4", spec["head_dim"]) if entry["groups"] else kind_of(spec)
+    kind = RowFormat("q4", head_dim) if entry["groups"] else kind_of(spec, head_dim)
     count, batch, capacity, buffer = end - begin, spec["batch"], spec["capacity"], of_kind(entry["rows"], TorchBuffer)
     if entry["by_token"]:
         rows = buffer.view(kind.dtype, batch, capacity, count, kind.length).transpose(1, 2)

@@ -14,7 +14,7 @@ from helmsman.executor.devices.move_calls import UNLIMITED
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.torch.buffers import bytes_of
 from helmsman.executor.devices.torch.lane import TorchLane, WaitPoint
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import StoredFormat
 
 LARGE_PIECE = 64 << 10

@@ -8,7 +8,7 @@ from helmsman.executor.devices.torch.buffers import TorchBuffer, dtype_of
 from helmsman.executor.devices.torch.groups import unpack_groups
 from helmsman.executor.devices.torch.quantised import expand_panels
 from helmsman.lowering.buffers import EXPANDED_VALUES
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import rows_size
 
 

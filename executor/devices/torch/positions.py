@@ -11,10 +11,10 @@ BUCKET = 256
 class Positions:
     """A pass of one token takes its position from the device, so that a captured graph serves a whole bucket.
 
-    `capacity`: positions of the caches; `group`: query heads of a KV head."""
+    `capacity`: positions of the caches."""
 
-    def __init__(self, capacity: int, group: int, device: torch.device) -> None:
-        self._capacity, self._group = capacity, group
+    def __init__(self, capacity: int, device: torch.device) -> None:
+        self._capacity = capacity
         self._at = torch.zeros(1, dtype=torch.int64, device=device)
         self._made: dict[tuple[object, ...], torch.Tensor] = {}
 
@@ -39,24 +39,25 @@ class Positions:
             return past + tokens
         return min(self._capacity, -(-(past + 1) // BUCKET) * BUCKET)
 
-    def later(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
-        """bool (group * tokens, end - begin): true where a query may not look at a position of [begin, end)."""
-        key = "later", tokens, past, begin, end
-        return self._once(key, lambda: self.beyond(tokens, past, begin, end).repeat(self._group, 1))
+    def later(self, group: int, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
+        """bool (group * tokens, end - begin): true where a query may not look at a position of [begin, end); `group`:
+        query heads of a KV head."""
+        key = "later", group, tokens, past, begin, end
+        return self._once(key, lambda: self.beyond(tokens, past, begin, end).repeat(group, 1))
 
     def beyond(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
         """bool (tokens, end - begin): true where a position of [begin, end) comes after a token."""
         return torch.arange(begin, end, device=self._at.device) > self.of(tokens, past).unsqueeze(1)
 
-    def mask(self, tokens: int, past: int, count: int, kind: torch.dtype) -> torch.Tensor:
+    def mask(self, group: int, tokens: int, past: int, count: int, kind: torch.dtype) -> torch.Tensor:
         """(group * tokens, count) of type `kind`: what is added to scores of the first `count` positions, -inf where
         one comes after a token."""
 
         def made() -> torch.Tensor:
-            hidden = self.later(tokens, past, 0, count)
+            hidden = self.later(group, tokens, past, 0, count)
             return torch.zeros(hidden.shape, dtype=kind, device=hidden.device).masked_fill_(hidden, -torch.inf)
 
-        return self._once(("mask", tokens, past, count, kind), made)
+        return self._once(("mask", group, tokens, past, count, kind), made)
 
     def _once(self, key: tuple[object, ...], make: Callable[[], torch.Tensor]) -> torch.Tensor:
         if key not in self._made:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from helmsman.executor._kernels import packed_size
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat
 
 RUN = 32

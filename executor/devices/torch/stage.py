@@ -5,27 +5,33 @@ values of quantised ones, and attention reads the cache in its own. Passes of on
 device, so that a captured graph serves every position of a bucket."""
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import torch
 
-from helmsman.executor.devices.parts import KvSpan, Region, of_kind
-from helmsman.executor.devices.specs import AnySpec, StageSpec, Vector
+from helmsman.executor.devices.parts import KvSpan, Region
+from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.devices.torch.activations import Activations
 from helmsman.executor.devices.torch.block_attention import BlockAttention
-from helmsman.executor.devices.torch.blocks import StageBlock, block_of
 from helmsman.executor.devices.torch.buffers import TorchBuffer
+from helmsman.executor.devices.torch.experts import add_experts, route
+from helmsman.executor.devices.torch.gates import ACTIVATIONS, gated
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.rotation import Angles, angles_at, rotate
-from helmsman.executor.devices.torch.weights import linear_of, lookup_of, norm_of
-from helmsman.lowering.ops import DIVIDED
-
-ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "silu": torch.nn.functional.silu,
-    "relu": torch.relu,
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
-}
+from helmsman.executor.devices.torch.steps import (
+    AppendStep,
+    CacheStep,
+    EmbeddingStep,
+    ExpertsStep,
+    LinearStep,
+    MemberStep,
+    NormStep,
+    RouterStep,
+    RowGateStep,
+    Step,
+    steps_of,
+)
 
 
 class TorchStage:
@@ -36,39 +42,23 @@ class TorchStage:
     ) -> None:
         self._spec = spec
         self.workspace = workspace
-        self._regions = regions_of(spec)
+        self._first_layer = first_layer
+        self._regions = regions_of(spec, first_layer)
         self._activations = Activations(spec, workspace, self._regions)
-        group = spec["heads"] // spec["kv_heads"]
-        self._positions = positions or Positions(spec["capacity"], group, workspace.bytes.device)
+        self._positions = positions or Positions(spec["capacity"], workspace.bytes.device)
         self._attending = BlockAttention(spec, self._activations, self._positions)
-        self._outside_blocks = {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}
-        self._over_caches = {
-            "append": self._append,
-            "attention": self._attending.whole,
-            "scores": self._attending.scores,
-            "softmax": self._attending.softmax,
-            "wv": self._attending.weighted,
-        }
         space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
-        values = space.bytes.view(torch.float32)
-        self._blocks = [block_of(spec, block, values) for block in spec["blocks"]]
-        self._looked_up = spec.get("looked_up", False)
-        self._embedding = lookup_of(spec["embedding"], values, self._looked_up)
-        self._head = linear_of(spec["head"], values)
-        self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
-        rows = spec.get("context", spec["capacity"])
-        self._cos, self._sin = (_table(spec[name], rows, spec["rotary_dim"] // 2) for name in ("cos", "sin"))
-        self._angles: Angles | None = None
+        self._steps = steps_of(spec, space.bytes.view(torch.float32))
+        self._names = [_title(step, first_layer) for step in self._steps]
+        self._angles: dict[int, Angles] = {}
         self._factors: tuple[str, torch.Tensor] | None = None
-        self._embedded_positions = _table(spec["positions"], rows, spec["hidden"])
-        self._steps = list(_steps(spec, self._blocks, first_layer))
         self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=workspace.bytes.device)
         self._chosen = torch.zeros(spec["batch"], dtype=torch.int64, device=workspace.bytes.device)
 
     @property
     def ops(self) -> list[str]:
         """`embedding`, `3.q`, ..."""
-        return [name for name, _, _ in self._steps]
+        return self._names
 
     def regions(self) -> dict[str, Region]:
         """Where activations are in the workspace."""
@@ -95,21 +85,23 @@ class TorchStage:
 
     def embeds(self, first: int) -> bool:
         """Whether operation `first` reads token ids."""
-        return self._steps[first][1] == "embedding"
+        return isinstance(self._steps[first], EmbeddingStep)
 
     def chooses(self, last: int) -> bool:
         """Whether the operation before `last` chooses tokens."""
-        return self._steps[last - 1][1] == "head"
+        return self._steps[last - 1].spec["kind"] == "head"
 
     def replays(self, first: int, last: int) -> bool:
         """Whether operations [first, last) for one token may be captured once for a bucket: those of divided attention
-        reach as far as the pass that is captured."""
-        return not any(op in DIVIDED for _, op, _ in self._steps[first:last])
+        reach as far as the pass that is captured, and experts are those that its tokens chose."""
+        divided = ("scores", "softmax", "weighted")
+        apart = (*divided, "experts")
+        return not any(step.spec["kind"] in apart for step in self._steps[first:last])
 
     def feed(self, ids: torch.Tensor, part: slice, at: int) -> None:
         """Of the ids (batch, tokens) of a pass, those that the embedding is to read next, and the position of the
         first; where rows of the table have been looked up for all of them, the numbers of theirs."""
-        read = torch.arange(ids.numel(), device=self._ids.device).view(ids.shape) if self._looked_up else ids
+        read = torch.arange(ids.numel(), device=self._ids.device).view(ids.shape) if self._looked_up() else ids
         self._ids[: read[:, part].numel()].copy_(read[:, part].reshape(-1))
         self.place(at)
 
@@ -127,10 +119,10 @@ class TorchStage:
 
     def left(self, last: int) -> range:
         """Which columns of it the operation before `last` leaves: of a part of o or down its own."""
-        _, op, block = self._steps[last - 1]
-        if block is None or op not in ("o", "down"):
+        step = self._steps[last - 1]
+        if not isinstance(step, LinearStep) or step.spec["output"] != "hidden" or step.matrix is None:
             return range(self.width)
-        return range(block.linears[op].first, block.linears[op].first + block.linears[op].rows)
+        return range(step.matrix.first, step.matrix.first + step.matrix.rows)
 
     def compute(
         self, first: int, last: int, tokens: int, past: int, ends: bool, after: Callable[[], None] = lambda: None
@@ -139,48 +131,100 @@ class TorchStage:
 
         `ends`: whether these are the last tokens of a pass; the output operations are left out where they are not."""
         self._positions.begin()
-        self._angles = self._factors = None
-        for _, op, block in self._steps[first:last]:
-            if op in ("final_norm", "head") and not ends:
+        self._angles.clear()
+        self._factors = None
+        for step in self._steps[first:last]:
+            if not ends and _of_outputs(step):
                 break
-            self._do(op, block, tokens, past)
+            self._do(step, tokens, past)
             after()
 
     def attend(self, block: int, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
         """Attention of a block, part after part: over `spans` of its cache, wherever they lie.
 
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
-        self._attending.spans(spans, first, last, tokens, past)
+        for step in self._steps:
+            if isinstance(step, CacheStep) and step.spec["block"] == block:
+                self._activations.layer = self._first_layer + block
+                return self._attending.spans(step, spans, first, last, tokens, past)
+        raise ValueError(f"block {block} has no attention")
 
-    def _do(self, op: str, block: StageBlock | None, tokens: int, past: int) -> None:
-        if block is not None and op in block.linears:
-            self._linear(op, block, tokens)
-            return
-        self._factors = None
-        if block is None:
-            self._outside_blocks[op](tokens, past)
-        elif op in self._over_caches:
-            self._over_caches[op](block, tokens, past)
-        else:
-            normed = block.norms[op].of(self._activations.rows("hidden", tokens), *self._norm_kind)
-            self._activations.rows("normed", tokens).copy_(normed)
+    def _do(self, step: Step, tokens: int, past: int) -> None:
+        block = step.spec["block"]
+        self._activations.layer = None if block is None else self._first_layer + block
+        if not isinstance(step, LinearStep):
+            self._factors = None
+        match step:
+            case LinearStep():
+                self._choose(step) if step.spec["kind"] == "head" else self._linear(step, tokens)
+            case EmbeddingStep():
+                self._embed(step, tokens, past)
+            case NormStep():
+                self._norm(step, tokens)
+            case AppendStep():
+                self._append(step, tokens, past)
+            case CacheStep():
+                self._over_cache(step, tokens, past)
+            case RouterStep():
+                self._route(step, tokens)
+            case ExpertsStep():
+                self._experts(step, tokens)
+            case RowGateStep():
+                self._gate_rows(step, tokens)
+            case MemberStep():
+                pass
+            case _:
+                assert_never(step)
 
-    @property
-    def _norm_kind(self) -> tuple[str, float]:
-        return self._spec["norm"], self._spec["norm_eps"]
+    def _over_cache(self, step: CacheStep, tokens: int, past: int) -> None:
+        match step.spec["kind"]:
+            case "attention":
+                self._attend(step, tokens, past)
+            case "scores":
+                self._attending.scores(step, tokens, past)
+            case "softmax":
+                self._attending.softmax(step, tokens, past)
+            case "weighted":
+                self._attending.weighted(step, tokens, past)
 
-    def _linear(self, op: str, block: StageBlock, tokens: int) -> None:
-        source, target = {"o": ("attended", "hidden"), "down": ("up", "hidden")}.get(op, ("normed", op))
-        layer = block.linears[op]
+    def _attend(self, step: CacheStep, tokens: int, past: int) -> None:
+        self._attending.whole(step, tokens, past)
+
+    def _linear(self, step: LinearStep, tokens: int) -> None:
+        op, layer = step.spec, step.matrix
+        assert op["kind"] == "linear" and layer is not None, "a matrix of this stage"
         own = slice(layer.first, layer.first + layer.rows)
-        columns = self._activations.rows(target, tokens)[:, own]
-        layer.multiply(self._factor(source, layer.weight.factor, tokens), columns, add=target == "hidden")
-        if op == "up":
-            activation = ACTIVATIONS[self._spec["activation"]]
-            if self._spec.get("gated", False):
-                columns.mul_(activation(self._activations.rows("gate", tokens)[:, own]))
-            else:
-                columns.copy_(activation(columns))
+        columns = self._activations.rows(op["output"], tokens)[:, own]
+        factor = self._factor(op["inputs"][0], layer.weight.factor, tokens)
+        layer.multiply(factor, columns, add=op["output"] == "hidden")
+        if op["activation"] is None:
+            return
+        gate = self._activations.rows(op["inputs"][1], tokens)[:, own] if len(op["inputs"]) > 1 else None
+        if gate is not None and op["activation"] in ACTIVATIONS:
+            columns.mul_(ACTIVATIONS[op["activation"]](gate))
+        else:
+            columns.copy_(gated(op["activation"], None, gate, columns))
+
+    def _route(self, step: RouterStep, tokens: int) -> None:
+        op, rows = step.spec, self._activations.rows
+        assert step.matrix is not None, "a router of this stage"
+        logits = rows(op["output"], tokens)
+        step.matrix.multiply(rows(op["inputs"][0], tokens).to(step.matrix.weight.factor), logits)
+        chosen, weights = route(step, logits)
+        rows(op["choice"], tokens).view(torch.int32).copy_(chosen)
+        rows(op["shares"], tokens).copy_(weights)
+
+    def _experts(self, step: ExpertsStep, tokens: int) -> None:
+        x, chosen, shares = (self._activations.rows(name, tokens) for name in step.spec["inputs"])
+        choice = chosen.view(torch.int32).long(), shares
+        add_experts(step, x, choice, self._activations.rows(step.spec["output"], tokens))
+
+    def _gate_rows(self, step: RowGateStep, tokens: int) -> None:
+        assert step.matrix is not None, "a matrix of this stage"
+        x, value = (self._activations.rows(name, tokens) for name in step.spec["inputs"])
+        factors = self._activations.rows(step.spec["output"], tokens)
+        step.matrix.multiply(x.to(step.matrix.weight.factor), factors)
+        value.mul_(torch.sigmoid(factors))
 
     def _factor(self, source: str, kind: torch.dtype, tokens: int) -> torch.Tensor:
         """Return what a product reads of the activations `source`, of type `kind`: made once for products that follow
@@ -189,60 +233,68 @@ class TorchStage:
             self._factors = source, self._activations.rows(source, tokens).to(kind)
         return self._factors[1]
 
-    def _embed(self, tokens: int, past: int) -> None:
-        assert self._embedding is not None
-        hidden = self._embedding(self._ids[: self._spec["batch"] * tokens])
-        if self._embedded_positions is not None:
-            hidden = hidden + self._embedded_positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
-        self._activations.rows("hidden", tokens).copy_(hidden)
+    def _looked_up(self) -> bool:
+        step = self._steps[0]
+        return isinstance(step, EmbeddingStep) and step.spec["looked_up"]
 
-    def _append(self, block: StageBlock, tokens: int, past: int) -> None:
+    def _embed(self, step: EmbeddingStep, tokens: int, past: int) -> None:
+        hidden = step.table(self._ids[: self._spec["batch"] * tokens])
+        if step.positions is not None:
+            hidden = hidden + step.positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
+        self._activations.rows(step.spec["output"], tokens).copy_(hidden)
+
+    def _norm(self, step: NormStep, tokens: int) -> None:
+        op = step.spec
+        assert step.weights is not None, "a norm of this stage"
+        if op["last"]:
+            source, rows = self._activations.hidden(tokens)[:, -1], 1
+        else:
+            source, rows = self._activations.rows(op["inputs"][0], tokens), tokens
+        self._activations.rows(op["output"], rows).copy_(step.weights.of(source, op["norm"], op["eps"]))
+
+    def _append(self, step: AppendStep, tokens: int, past: int) -> None:
         at = self._positions.of(tokens, past)
-        self._place_heads(block, tokens, at)
-        wraps = self._spec.get("paged", False)
+        self._place_heads(step, tokens, at)
+        wraps = self._spec["paged"]
         there = slice(past, past + tokens) if tokens > 1 and not wraps else at % self._spec["capacity"] if wraps else at
-        for cache, new in ((block.keys, "k"), (block.values, "v")):
+        for cache, new in zip((step.keys, step.values), step.spec["inputs"][1:], strict=True):
             assert cache is not None
-            rows = self._activations.heads(new, tokens).transpose(1, 2)
+            rows = self._activations.heads(new, tokens, step.spec["head_dim"]).transpose(1, 2)
             cache.write(rows, there)
 
-    def _place_heads(self, block: StageBlock, tokens: int, at: torch.Tensor) -> None:
+    def _place_heads(self, step: AppendStep, tokens: int, at: torch.Tensor) -> None:
         """Queries and keys, normed and rotated to where they are."""
-        for name in ("q", "k"):
-            heads, norm = self._activations.heads(name, tokens), block.norms.get(f"{name}_norm")
-            normed = heads if norm is None else norm.of(heads, *self._norm_kind)
-            if self._cos is not None and self._sin is not None:
-                self._angles = self._angles or angles_at(self._cos, self._sin, at)
-                rotate(normed, self._angles, heads)
+        op = step.spec
+        for name, norm in zip(op["inputs"], (step.q_norm, step.k_norm), strict=False):
+            if norm is not None and op["over"] == "projection":
+                rows = self._activations.rows(name, tokens)
+                rows.copy_(norm.of(rows, op["norm"], op["eps"]))
+                norm = None
+            heads = self._activations.heads(name, tokens, op["head_dim"])
+            normed = heads if norm is None else norm.of(heads, op["norm"], op["eps"])
+            if step.cos is not None and step.sin is not None:
+                rotate(normed, self._angles_of(step.cos, step.sin, at), heads)
             elif norm is not None:
                 heads.copy_(normed)
 
-    def _norm_last(self, tokens: int, _: int) -> None:
-        assert self._final_norm is not None
-        normed = self._final_norm.of(self._activations.hidden(tokens)[:, -1], *self._norm_kind)
-        self._activations.rows("normed", 1).copy_(normed)
+    def _angles_of(self, cos: torch.Tensor, sin: torch.Tensor, at: torch.Tensor) -> Angles:
+        """Return the angles of positions, made once for all blocks that have the same tables."""
+        key = cos.data_ptr()
+        if key not in self._angles:
+            self._angles[key] = angles_at(cos, sin, at)
+        return self._angles[key]
 
-    def _choose(self, _tokens: int, _past: int) -> None:
-        assert self._head is not None
-        self._head.multiply(self._activations.rows("normed", 1), self._activations.logits)
+    def _choose(self, step: LinearStep) -> None:
+        assert step.matrix is not None
+        step.matrix.multiply(self._activations.rows(step.spec["inputs"][0], 1), self._activations.logits)
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 
-def _steps(spec: StageSpec, blocks: list[StageBlock], first_layer: int) -> list[tuple[str, str, StageBlock | None]]:
-    """(name, operation, block) in order, as csrc/stage/stage.cpp has them."""
-    inner = ["scores", "softmax", "wv"] if spec.get("attention") == "divided" else ["attention"]
-    gate = ["gate"] if spec.get("gated", False) else []
-    order = ["norm1", "q", "k", "v", "append", *inner, "o", "norm2", *gate, "up", "down"]
-    steps: list[tuple[str, str, StageBlock | None]] = []
-    if spec["embedding"] is not None:
-        steps.append(("embedding", "embedding", None))
-    for layer, block in enumerate(blocks, first_layer):
-        steps += [(f"{layer}.{op}", op, block) for op in order]
-    steps += [(op, op, None) for op in ("final_norm", "head") if spec[op] is not None]
-    return steps
+def _of_outputs(step: Step) -> bool:
+    """Return whether an operation is of the last token of every sequence only."""
+    return step.spec["kind"] == "head" or (step.spec["kind"] == "norm" and step.spec["last"])
 
 
-def _table(buffer: Vector | None, rows: int, columns: int) -> torch.Tensor | None:
-    if buffer is None or columns == 0:
-        return None
-    return of_kind(buffer, TorchBuffer).view(torch.float32, rows, columns)
+def _title(step: Step, first_layer: int) -> str:
+    block, name = step.spec["block"], step.spec["name"]
+    return name if block is None else f"{first_layer + block}.{name}"

@@ -8,11 +8,11 @@ import torch
 
 from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.devices.specs import Linear, Norm
+from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.devices.torch.buffers import TorchBuffer, dtype_of
 from helmsman.executor.devices.torch.quantised import expand_panels, expand_rows
 from helmsman.lowering.buffers import expanded_values
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import StoredFormat, is_plain
 
 Lookup = Callable[[torch.Tensor], torch.Tensor]
@@ -176,11 +176,9 @@ def linear_of(spec: Linear | None, space: torch.Tensor) -> TorchLinear | None:
     return TorchLinear(weight, rows, spec.get("first", 0), _bias(spec, rows))
 
 
-def lookup_of(spec: Linear | None, space: torch.Tensor, looked_up: bool) -> Lookup | None:
+def lookup_of(spec: Linear, space: torch.Tensor, looked_up: bool) -> Lookup:
     """The token table of a stage, or the rows of it that have been `looked_up` for the tokens of a pass, whose ids are
     then the numbers of these rows."""
-    if spec is None:
-        return None
     held, fmt, rows, columns = of_kind(spec["weight"], TorchBuffer), spec["format"], spec["rows"], spec["columns"]
     if not looked_up:
         return weight_of(held, fmt, rows, columns, space).rows_of
@@ -197,7 +195,7 @@ def lookup_of(spec: Linear | None, space: torch.Tensor, looked_up: bool) -> Look
     return expanded
 
 
-def norm_of(spec: Norm | None, width: int) -> TorchNorm | None:
+def norm_of(spec: NormVectors | None, width: int) -> TorchNorm | None:
     """A norm over `width` values."""
     if spec is None:
         return None

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.engines.tensor_pattern import PatternError, tensor_pattern
 from helmsman.schemas.errors import UsageError

@@ -6,7 +6,8 @@ from typing import Literal
 
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.strategies.engines.overrides import FIELD, SIDES, Override, Side, side_of
 from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
 from helmsman.planner.strategies.streaming.place import Frame

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError
 
 Tier = Literal["storage", "host", "accelerator"]

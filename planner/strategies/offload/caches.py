@@ -17,7 +17,7 @@ CacheRule = Literal["accelerator", "host", "layerkv", "headinfer"]
 
 def divisions(model: Model, rule: CacheRule) -> int:
     """Into how many parts a rule divides all caches: blocks, heads, or nothing."""
-    return {"layerkv": model.layers, "headinfer": model.kv_heads}.get(rule, 0)
+    return {"layerkv": model.layers, "headinfer": model.dense.kv_heads}.get(rule, 0)
 
 
 def least_away(model: Model, rule: CacheRule, fits: Callable[[int], bool]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensor import Tensor
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers

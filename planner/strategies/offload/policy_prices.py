@@ -9,7 +9,8 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.lowering.streams import hops
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cost.footprint import at_footprint
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.table_prices import table_prices
@@ -87,7 +88,7 @@ class Prices:
         tokens = 1 if decoding else self.frame.workload.new_tokens
         yield "cache", "host", False, float(self._cached(tokens))
         if self.keeping.delegate and decoding:
-            outcomes = float(self._states(1, model.q_width))
+            outcomes = float(self._states(1, model.dense.q_width))
             yield from (("cache", "host", coming, outcomes) for coming in (False, True))
         elif past := self.frame.workload.mean_context - 1 if decoding else self.frame.workload.prefix_tokens:
             yield "cache", "host", True, float(self._cached(past))
@@ -197,7 +198,7 @@ class Prices:
 
     def _one(self, tier: Tier, cache: CacheRule) -> Placement:
         """One block, wholly in a tier, with its cache."""
-        frame = replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+        frame = replace(self.frame, model=self.frame.model.with_layers(1))
         return place(frame, _all(frame, tier), replace(self.keeping, cache=cache))
 
 

@@ -115,7 +115,7 @@ class Offloading:
         return more + (layers - _MORE_LAYERS) * (more - few) / (_MORE_LAYERS - _FEW_LAYERS)
 
     def _of_layers(self, layers: int, phase: Phase) -> float:
-        frame = replace(self.frame, model=self.frame.model.model_copy(update={"layers": layers}))
+        frame = replace(self.frame, model=self.frame.model.with_layers(layers))
         return phase_seconds(place(frame, self.allocator.tiers(frame.model), self.kept), self.costs, phase)
 
     def fits(self, workload: Workload) -> bool:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from helmsman.lowering.ops import FFN_OPS
-from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.schemas.model import Model
 

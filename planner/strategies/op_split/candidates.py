@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from helmsman.planner.strategies.op_split.clock import StreamedSeconds
-from helmsman.planner.strategies.op_split.contention import Pool
+from helmsman.planner.strategies.op_split.contention import SharedPool
 from helmsman.planner.strategies.op_split.interference import BesideLinks, delayed, part
 from helmsman.planner.strategies.op_split.layer_table import COLUMNS, LayerTable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
@@ -152,7 +152,7 @@ class Candidates:
     def _units_linked(self) -> dict[tuple[str, ...], Mask]:
         return {}
 
-    def _pool(self, pool: Pool, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
+    def _pool(self, pool: SharedPool, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
         """Seconds that a memory or link works for a layer."""
         linked = self._linked(stored)
         columns, start, stop = pool.columns, self.start[rows], self.stop[rows]
@@ -160,7 +160,7 @@ class Candidates:
         weights = np.where(linked, streamed, columns["storage"] + columns["staged"])
         return np.asarray(self._pool_batches(pool, compressed)[rows] + _within(weights, start, stop))
 
-    def _pool_batches(self, pool: Pool, compressed: bool) -> Seconds:
+    def _pool_batches(self, pool: SharedPool, compressed: bool) -> Seconds:
         """The part of all batches: what is computed, caches, activations."""
         key = pool.name, compressed
         if key not in self._pooled:

@@ -21,7 +21,7 @@ _LANES = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pool:
+class SharedPool:
     """A memory or link: the seconds that it works for every unit, by column of the layer's table; and for every byte
     of activations that crosses to the accelerator (`into`) and `back`."""
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
-from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.graph import TaskKind
-from helmsman.lowering.ops import Formats
-from helmsman.lowering.variants import reorders, varied_ops
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.variants import varied_ops
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.division import DivisionPiece
 from helmsman.planner.strategies.streaming.place import Frame
@@ -71,12 +70,12 @@ def dataflow(
     iteration = mean_step(frame.workload)
     formats = Formats(kv=frame.kv, activations=frame.roles.activations)
     ops = varied_ops(frame.model, 0, iteration, formats, frame.form == "divided", frame.cache)
-    reordered, place = reorders(frame.cache, iteration), _places(units)
+    place = _places(units)
     steps = tuple(
         DataflowStep(
             name=op.name,
-            names=names_of(op.name),
-            inputs=inputs_of(op.name, reordered),
+            names=op.names,
+            inputs=op.inputs,
             size=op.out_bytes,
             written=op.kv_write,
             host=host[op.name, op.kind],

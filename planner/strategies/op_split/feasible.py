@@ -130,7 +130,7 @@ class SplitRoom:
     @cached_property
     def _always(self) -> dict[Ends, bool]:
         """Whether the host computes something even if every unit is streamed."""
-        one = replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+        one = replace(self.frame, model=self.frame.model.with_layers(1))
         layouts = {ends: Layout(self.layout.units, 0, len(self.layout.units), ends=ends) for ends in ENDS}
         return {ends: self.frame.roles.host.name in devices_used(place(one, layouts[ends])) for ends in ENDS}
 

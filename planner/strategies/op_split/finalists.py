@@ -92,13 +92,13 @@ def layer_seconds(frame: Frame, costs: CostModel, layout: Layout, phase: Phase =
 
 def _of_layers(frame: Frame, costs: CostModel, layout: Layout, layers: int, phase: Phase) -> float:
     """Seconds of a phase of the model with so many layers."""
-    placed = place(replace(frame, model=frame.model.model_copy(update={"layers": layers})), layout)
+    placed = place(replace(frame, model=frame.model.with_layers(layers)), layout)
     return phase_seconds(placed, costs, phase)
 
 
 def end_seconds(frame: Frame, costs: CostModel, layout: Layout, weights: Mapping[Phase, float]) -> float:
     """Seconds of work on the ends of the model in the phases, as often as they count."""
-    placed = place(replace(frame, model=frame.model.model_copy(update={"layers": 1})), layout)
+    placed = place(replace(frame, model=frame.model.with_layers(1)), layout)
     work, together = placed.workload, batches_together(placed)
     passes: Mapping[Phase, Iteration] = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
 

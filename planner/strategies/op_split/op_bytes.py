@@ -87,7 +87,7 @@ class ChunkedOperation:
         if self.op not in ("scores", "attention") or first == last or self.frame.cache.select == 0:
             return 0
         unit = next(k for k, unit in enumerate(self.layout.units) if unit.op == self.op)
-        one = replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+        one = replace(self.frame, model=self.frame.model.with_layers(1))
         a, b = (unit + self._edges.index(edge) for edge in (first, last))
         placed = place(one, Layout(self.layout.units, a, b))
         return self.frame.model.layers * partial_keys(placed).get(self.frame.accelerator.memory, 0)
@@ -131,7 +131,7 @@ class ChunkedOperation:
         frame = self.frame
         if not heads or self.layout.pinning != "pinned" or not page_locks(frame.roles.hardware):
             return 0
-        width = cached_elements(frame.model, frame.cache, heads * frame.model.head_dim)
+        width = cached_elements(frame.model, frame.cache, heads * frame.model.dense.head_dim)
         return pinned_extra(frame.workload, width, self._cache_format)
 
     def _parts(self, first: int, last: int) -> list[tuple[int, KeptFormat]]:
@@ -145,7 +145,7 @@ class ChunkedOperation:
         """Bytes of a block's keys, or values, of so many heads."""
         model = self.frame.model
         rows = workload.batch * workload.batches * workload.context * heads
-        return rows_size(cached_elements(model, self.frame.cache, rows), model.head_dim, fmt)
+        return rows_size(cached_elements(model, self.frame.cache, rows), model.dense.head_dim, fmt)
 
     def _size(self, rows: int, fmt: StoredFormat | None = None) -> int:
         return size_of(rows * self._columns, fmt or self.frame.weights)
@@ -174,7 +174,7 @@ class ChunkedOperation:
     @property
     def _extent(self) -> int:
         """Rows of the weight, heads of the cache."""
-        return self.frame.model.kv_heads if self.op in CACHES else self._linear[0]
+        return self.frame.model.dense.kv_heads if self.op in CACHES else self._linear[0]
 
     @property
     def _weight_format(self) -> StoredFormat:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.planner.strategies.op_split.contention import Pool
+from helmsman.planner.strategies.op_split.contention import SharedPool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow
 from helmsman.planner.strategies.op_split.interference import Delays
 from helmsman.planner.strategies.op_split.pipeline import Indices
@@ -36,7 +36,7 @@ class SearchOptions:
     feasible: Feasible | None = None
     serial: bool = False
     flow: Dataflow | None = None
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[SharedPool, ...] = ()
     delays: Delays | None = None
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from helmsman.lowering.graph import Task, TaskKind
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.cost.stripes import parallel
-from helmsman.planner.strategies.op_split.contention import Pool
+from helmsman.planner.strategies.op_split.contention import SharedPool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked, divided
 from helmsman.planner.strategies.op_split.layer_table import layer_table as of_operations
@@ -46,15 +46,17 @@ def _seconds(costs: CostModel, tasks: list[Task]) -> dict[tuple[str, TaskKind], 
     return seconds
 
 
-def layer_pools(frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork) -> tuple[Pool, ...]:
+def layer_pools(
+    frame: Frame, costs: CostModel, units: tuple[DivisionPiece, ...], work: LayerWork
+) -> tuple[SharedPool, ...]:
     """The memories and links that tasks of several lanes draw on, and for how long each unit needs them."""
     price, pools, shares = _median(costs), costs.pools, list(_fractions(units).values())
     into, back = (pools.per_byte(link) for link in activation_links(frame))
 
-    def pool(name: str) -> Pool:
+    def pool(name: str) -> SharedPool:
         whole = work.columns(lambda task: pools.draws(task, price(task)).get(name, 0.0))
         columns = {column: np.array(divided(amounts.values(), shares)) for column, amounts in whole.items()}
-        return Pool(name, columns, into.get(name, 0.0), back.get(name, 0.0))
+        return SharedPool(name, columns, into.get(name, 0.0), back.get(name, 0.0))
 
     return tuple(shared for shared in map(pool, pools.capacity) if shared.lanes > 1)
 

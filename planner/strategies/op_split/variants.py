@@ -19,7 +19,8 @@ the copy at hand, and neither method's own latencies are published per operation
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from helmsman.lowering.ops import DIVIDED, LINEAR_OPS, Formats, Operation
+from helmsman.lowering.operation import DIVIDED, Formats, Operation
+from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, check_cache_use, varied_ops
 from helmsman.planner.cost.expansion import line
@@ -90,7 +91,7 @@ class _Work:
 
     def _row(self, row: OperationRow) -> OperationRow:
         if row.op in ("k", "v") and self.use.holds == "activations":
-            return self._scaled(row, COMPUTED, self.model.heads / self.model.kv_heads)
+            return self._scaled(row, COMPUTED, self.model.dense.heads / self.model.dense.kv_heads)
         if row.op == "softmax":
             return self._scaled(row, COMPUTED, self._ratio("softmax", "activation_bytes"))
         if row.op not in CACHED:
@@ -156,7 +157,7 @@ class _Work:
 
     def _elements(self, op: str) -> tuple[int, int]:
         """Cached elements that an operation reads of past tokens: plain, and under the variant."""
-        count = (2 if op == "attention" else 1) * self.table.batch * self.model.kv_width
+        count = (2 if op == "attention" else 1) * self.table.batch * self.model.dense.kv_width
         kept = attending(self.use, self._step).past
         return count * self._step.past, cached_elements(self.model, self.use, count * kept)
 
@@ -184,7 +185,7 @@ class _Work:
         weights: dict[str, int] = {}
         for tensor in block_tensors(self.model, 0):
             weights[tensor.op] = weights.get(tensor.op, 0) + tensor.elements
-        past = self.table.batch * self._step.past * self.model.kv_width
+        past = self.table.batch * self._step.past * self.model.dense.kv_width
         sizes = {**weights, "scores": past, "wv": past, "attention": 2 * past}
         points = [(float(sizes[row.op]), row.decompress.value) for row in self.table.rows if row.decompress is not None]
         return line(points) if points else (0.0, 0.0)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import op_extent
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 
@@ -46,7 +47,7 @@ class DivisionPiece:
 
 def layer_operations(model: Model, form: Form = "divided") -> tuple[str, ...]:
     """The operations of a layer that have a place of their own, in order (PARK-02); `append` goes with `v`."""
-    gate = ("gate",) if model.gated else ()
+    gate = ("gate",) if model.dense.gated else ()
     attention = {
         "divided": ("k", "v", "scores", "softmax", "wv"),
         "fused": ("k", "v", "attention"),

@@ -70,7 +70,7 @@ class Question:
         if batch is not None:
             frame = replace(frame, workload=frame.workload.model_copy(update={"batch": batch}))
         if layers is not None:
-            frame = replace(frame, model=frame.model.model_copy(update={"layers": layers}))
+            frame = replace(frame, model=frame.model.with_layers(layers))
         return replace(self, frame=frame)
 
     def infeasible(

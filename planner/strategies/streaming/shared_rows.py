@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.ops import PANEL
+from helmsman.lowering.operation import PANEL
 from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.hardware import lane_owner
 from helmsman.timing.interference import speed

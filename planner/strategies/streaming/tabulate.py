@@ -69,7 +69,7 @@ def _blank(frame: Frame) -> OperationTable:
     """A table for the question, without figures."""
     divided: tuple[OperationName, ...] = ("scores", "softmax", "wv")
     attention: tuple[OperationName, ...] = divided if frame.form == "divided" else ("attention",)
-    gate: tuple[OperationName, ...] = ("gate",) if frame.model.gated else ()
+    gate: tuple[OperationName, ...] = ("gate",) if frame.model.dense.gated else ()
     names: tuple[OperationName, ...] = ("norm1", "q", "k", "v", "append", *attention, "o", "norm2", *gate, "up", "down")
     return OperationTable(
         shape=shape_of(frame.model),

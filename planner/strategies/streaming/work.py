@@ -110,7 +110,7 @@ def layer_work(
 
 def layer_tasks(frame: Frame, layout: Layout) -> list[Task]:
     """The tasks of the only block of a one-block model in the mean decode step."""
-    small = frame.model.model_copy(update={"layers": 1})
+    small = frame.model.with_layers(1)
     one = frame.workload.model_copy(update={"batches": 1})
     placed = place(replace(frame, model=small, workload=one), layout)
     return [task for task in lower(placed, mean_step(one)).tasks if task.layer is not None]

@@ -180,11 +180,18 @@ async function post(path, body) {
 }
 
 function modelAbout(model) {
-  const shape =
-    model.kv_heads === model.heads
-      ? `${model.heads} heads`
-      : `${model.heads} heads over ${model.kv_heads} of the cache`;
-  return `${model.layers} layers of ${model.hidden}, ${shape}, up to ${tokens(model.max_context)} tokens`;
+  const bodies = model.layouts.flatMap((layout) => layout.residuals.flatMap(({ bodies }) => bodies));
+  const shapes = bodies.filter(({ op }) => op.kind === "attention").map(({ op }) => headsOf(op));
+  const parts = [
+    `${model.pattern.length} layers of ${model.hidden}`,
+    [...new Set(shapes)].join(" or "),
+    `up to ${tokens(model.max_context)} tokens`,
+  ];
+  return parts.filter(Boolean).join(", ");
+}
+
+function headsOf({ heads, kv_heads: cached }) {
+  return cached === heads ? `${heads} heads` : `${heads} heads over ${cached} of the cache`;
 }
 
 function machineAbout(machine) {

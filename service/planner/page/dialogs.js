@@ -186,6 +186,7 @@ function editNumbers(title, words, groups, use) {
           path: entry.path,
           value: readNumber(input.value, entry.unit),
           figure: entry.figure,
+          layers: entry.layers,
         }));
       await use(changes);
     },

@@ -3,33 +3,49 @@
 import { SOURCES, deviceName, formatName, memoryName, resource } from "./words.js";
 
 /**
- * @typedef {{path: (string | number)[], words: string, value: number, unit: string, figure?: boolean, source?: string}} Entry
+ * @typedef {{path: (string | number)[], words: string, value: number, unit: string, figure?: boolean, layers?: boolean, source?: string}} Entry
  * @typedef {{title: string, entries: Entry[]}} Group
  */
 
 const MODEL = {
-  layers: "Layers",
   hidden: "Width of a layer",
-  heads: "Attention heads",
-  kv_heads: "Heads of the cache",
-  head_dim: "Width of a head",
-  ffn: "Width of feed-forward",
   vocab: "Tokens it knows",
   max_context: "Longest context",
 };
+/** The numbers of a body that can be edited without others that follow from them, by its kind. */
+const BODIES = {
+  attention: { heads: "Attention heads", kv_heads: "Heads of the cache" },
+  "feed-forward": { width: "Width of feed-forward" },
+  experts: { experts: "Experts", chosen: "Experts of a token", width: "Width of an expert" },
+};
+const MAX_LAYERS = 1024;
 /** The key under which edited figures name their source. */
 const YOURS = "yours";
 
 /** @param {any} model @returns {Group[]} */
 export function modelNumbers(model) {
+  const layers = { path: ["pattern"], words: "Layers", value: model.pattern.length, unit: "", layers: true };
+  const several = model.layouts.length > 1;
   return [
-    {
-      title: "Shape",
-      entries: Object.entries(MODEL)
-        .filter(([name]) => typeof model[name] === "number")
-        .map(([name, words]) => ({ path: [name], words, value: model[name], unit: "" })),
-    },
+    { title: "Shape", entries: [layers, ...numbers(model, MODEL, [])] },
+    ...model.layouts.map((layout, place) => ({
+      title: several ? `Layers ${layout.letter}` : "Every layer",
+      entries: layout.residuals.flatMap(({ bodies }, residual) =>
+        bodies.flatMap(({ op }, body) =>
+          numbers(op, BODIES[op.kind] ?? {}, ["layouts", place, "residuals", residual, "bodies", body, "op"]),
+        ),
+      ),
+    })),
   ];
+}
+
+function numbers(part, words, path) {
+  return Object.entries(words).map(([name, text]) => ({
+    path: [...path, name],
+    words: text,
+    value: part[name],
+    unit: "",
+  }));
 }
 
 /** @param {any} machine @returns {Group[]} */
@@ -84,18 +100,24 @@ export function machineNumbers(machine) {
 }
 
 /**
- * Return the document with numbers changed; figures keep their relative interval and name the person as their source.
- * @param {any} document @param {{path: (string | number)[], value: number, figure?: boolean}[]} changes @returns {any}
+ * Return the document with numbers changed; figures keep their relative interval and name the person as their source,
+ * and a pattern begins again where there are more layers than it has letters.
+ * @param {any} document @param {{path: (string | number)[], value: number, figure?: boolean, layers?: boolean}[]} changes @returns {any}
  */
 export function withNumbers(document, changes) {
   const copy = structuredClone(document);
-  for (const { path, value, figure } of changes) {
+  for (const { path, value, figure, layers } of changes) {
     const holder = path.slice(0, -1).reduce((part, step) => part[step], copy);
     const last = path.at(-1);
-    holder[last] = figure ? edited(holder[last], value) : value;
+    holder[last] = layers ? repeated(holder[last], value) : figure ? edited(holder[last], value) : value;
     if (figure) copy.sources[YOURS] = { kind: "user", where: "edited on the page" };
   }
   return copy;
+}
+
+function repeated(pattern, count) {
+  if (!(Number.isInteger(count) && count >= 1 && count <= MAX_LAYERS)) return "";
+  return pattern.repeat(Math.ceil(count / pattern.length)).slice(0, count);
 }
 
 function edited(figure, value) {

@@ -10,7 +10,7 @@ const HOW = { resident: "", streamed: ", its weights come when they are used", s
 /** @param {Element} box @param {any} answer a helm.plan-answer/1 */
 export function showStrip(box, answer) {
   const { blocks, prompt_blocks: prompts } = answer;
-  const layers = answer.plan.model.layers;
+  const layers = answer.plan.model.pattern.length;
   const rows =
     prompts.length > 0
       ? [

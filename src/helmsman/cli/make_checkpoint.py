@@ -108,7 +108,7 @@ def _shallower(model: "Model", layers: int | None) -> "Model":
     if not 1 <= layers <= model.layers:
         remedy = f"use 1 to {model.layers}"
         raise UsageError(f"{model.name} has {model.layers}", field="--layers", value=layers, remedy=remedy)
-    return model.model_copy(update={"layers": layers})
+    return model.with_layers(layers)
 
 
 @contextmanager

@@ -245,7 +245,7 @@ def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int
         model=request.model.name,
         hardware=request.hardware.name,
         max_context=context,
-        limited_by="model" if context == request.model.longest_context else "memory",
+        limited_by="model" if context == request.model.max_context else "memory",
     )
     text = f"longest context that fits: {context} tokens, limited by the {answer.limited_by}"
     emit(args, answer.to_json(), lambda: text)

@@ -50,7 +50,7 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
     from helmsman.planner.checks.format_check import check_blocks
 
     model = load_model(args.model)
-    context = min(CONTEXT, model.longest_context) if args.context is None else args.context
+    context = min(CONTEXT, model.max_context) if args.context is None else args.context
     for name, value, most in (("--batch", args.batch, LARGEST), ("--context", context, 10**9)):
         if not 1 <= value <= most:
             raise UsageError(f"must be between 1 and {most}", field=name, value=value)

@@ -139,11 +139,17 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _accepted(args: argparse.Namespace) -> "Plan":
+    """Return the plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
+    from helmsman.executor.passes.model_check import check_native
+    from helmsman.executor.passes.plan_check import check_executed
 
     select_from_environment()
-    return plan_of(args)
+    plan = plan_of(args)
+    check_native(plan.model)
+    check_executed(plan)
+    return plan
 
 
 def _served(args: argparse.Namespace, plan: "Plan") -> "ServedModel":

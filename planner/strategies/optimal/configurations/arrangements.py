@@ -27,7 +27,7 @@ def first_of_alike(ends: Ends) -> bool:
 
 def outside_tasks(frame: Frame, ends: Ends, iteration: Iteration) -> tuple[Task, ...]:
     """The tasks of the ends of the model in one pass."""
-    model, output = frame.model.model_copy(update={"layers": 1}), ends[1]
+    model, output = frame.model.with_layers(1), ends[1]
     on = 0 if isinstance(output, str) else output
     last = on_host(model) if output == "host" else replace(on_accelerator(model), on=on)
     placed = place(replace(frame, model=model), Assignment((last,), *ends, {}))

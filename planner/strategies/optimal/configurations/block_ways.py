@@ -11,7 +11,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Literal
 
-from helmsman.lowering.ops import FFN_OPS, LINEAR_OPS, PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import FFN_OPS, LINEAR_OPS, op_extent
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Quarter
 from helmsman.scheduler.iteration import Phase
@@ -162,7 +163,7 @@ class BlockWay:
 
 def decided(model: Model) -> tuple[str, ...]:
     """The operations that are decided about, in order; norms go with what reads them, appending with attention."""
-    linear = [op for op in LINEAR_OPS if op != "gate" or model.gated]
+    linear = [op for op in LINEAR_OPS if op != "gate" or model.dense.gated]
     return (*linear[:ATTENTION], "attention", *linear[ATTENTION:])
 
 

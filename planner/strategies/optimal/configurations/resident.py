@@ -47,7 +47,7 @@ def _more(frame: Frame, memory: str, one: dict[str, int], two: dict[str, int]) -
 def _used(frame: Frame, count: int) -> dict[str, int]:
     """Bytes by memory with `count` blocks on every accelerator alone."""
     several = len(frame.roles.accelerators)
-    model = frame.model.model_copy(update={"layers": count * several})
+    model = frame.model.with_layers(count * several)
     blocks = [on for on in range(several) for _ in range(count)]
     placed = place(replace(frame, model=model), _assigned(frame, blocks, (0, several - 1)))
     return {use.memory: use.used for use in memory_use(placed)}

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.optimal.configurations.block_ways import ATTENTION, BlockWay, Division, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
@@ -210,7 +211,7 @@ def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> I
 def companions(model: Model) -> dict[str, str]:
     """The operations that are not decided about, by name, and with which they go: norms with what reads them first,
     writing keys and values with attention."""
-    return {"norm1": "q", "append": "attention", "norm2": "gate" if model.gated else "up"}
+    return {"norm1": "q", "append": "attention", "norm2": "gate" if model.dense.gated else "up"}
 
 
 def parts_of(model: Model, way: BlockWay, phase: Phase) -> dict[str, Part]:

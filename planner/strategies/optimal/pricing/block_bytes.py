@@ -83,7 +83,7 @@ class BlockBytes:
         """Bytes (ways) of keys and values, and what they take more where they are page-locked."""
         formats: list[KeptFormat] = ["q4" if "cache" in way.q4 else self.frame.kv for way in self.ways]
         sizes = {fmt: float(kv_block_bytes(self.frame.model, work, fmt)) for fmt in set(formats)}
-        extras = {fmt: 2.0 * pinned_extra(work, self.frame.model.kv_width, fmt) for fmt in set(formats)}
+        extras = {fmt: 2.0 * pinned_extra(work, self.frame.model.dense.kv_width, fmt) for fmt in set(formats)}
         return np.array([sizes[fmt] for fmt in formats]), np.array([extras[fmt] for fmt in formats])
 
     @cached_property

@@ -190,7 +190,7 @@ class Blocks:
 
     @property
     def _one(self) -> Frame:
-        return replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+        return replace(self.frame, model=self.frame.model.with_layers(1))
 
     def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
         """The tasks of a block, the ends of whose model are where it begins and ends."""

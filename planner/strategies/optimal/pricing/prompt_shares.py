@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.operation import PANEL
+from helmsman.lowering.ops import op_extent
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.strategies.optimal.pricing.chains import GROUPS
 from helmsman.planner.strategies.optimal.pricing.task_kinds import activation, computed, weights_of

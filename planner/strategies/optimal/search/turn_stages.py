@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower_turns
 from helmsman.lowering.placement import known
-from helmsman.lowering.stages import FIRST_OPS
+from helmsman.lowering.stages import first_ops
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.configurations.rules import BUFFERS, Assignment, Ends, Side, place, streaming
 from helmsman.planner.strategies.optimal.order.pace import HOST
 from helmsman.planner.strategies.optimal.pricing.all_blocks import AllBlocks
 from helmsman.planner.strategies.optimal.pricing.task_kinds import MOVING, brought
 from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.model import Model
 from helmsman.timing._clock import TurnStage, followed
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class TurnStages:
         numbers = {device.name: on for on, device in enumerate(frame.roles.accelerators)}
         for side, _ in self.blocks.everywhere:
             tasks = chain.from_iterable(self._turns((on_host(frame.model),), (side, "host")))
-            begun = [task for task in tasks if _stage_of(task, 1) == _BEGINNING and task.kind not in MOVING]
+            own = [task for task in tasks if _stage_of(task, frame.model, 1) == _BEGINNING]
+            begun = [task for task in own if task.kind not in MOVING]
             result[side] = (numbers.get(begun[-1].resource, HOST),)
         return result
 
@@ -125,7 +127,7 @@ class TurnStages:
     def _turns(self, blocks: tuple[BlockWay, ...], ends: Ends) -> list[tuple[Task, ...]]:
         """The tasks of a model of such blocks, turn after turn."""
         frame = self.blocks.frame
-        few = replace(frame, model=frame.model.model_copy(update={"layers": len(blocks)}))
+        few = replace(frame, model=frame.model.with_layers(len(blocks)))
         placed = known(place(few, Assignment(blocks, *ends, self.blocks.shares)))
         return list(lower_turns(placed, self.blocks.members[0].iteration(self.phase)))
 
@@ -133,7 +135,7 @@ class TurnStages:
         """The stage of such a `number` of a model of such blocks."""
         turns = self._turns(blocks, ends)
         tasks, starts = tuple(chain.from_iterable(turns)), accumulate(map(len, turns), initial=0)
-        stages = [_stage_of(task, len(blocks)) for task in tasks]
+        stages = [_stage_of(task, self.blocks.frame.model, len(blocks)) for task in tasks]
         mine = [index for index, stage in enumerate(stages) if stage == number]
         earlier = [index for index, stage in enumerate(stages) if stage == number - 1]
         own, places = [tasks[index] for index in mine], {index: place for place, index in enumerate(mine)}
@@ -180,11 +182,11 @@ class TurnStages:
         return self.blocks.costs.price(task).mid
 
 
-def _stage_of(task: Task, blocks: int) -> int:
+def _stage_of(task: Task, model: Model, blocks: int) -> int:
     """The number of the stage of a task in a model of so many blocks."""
     if task.layer is not None:
         return task.layer
-    return _BEGINNING if task.operation in FIRST_OPS else blocks
+    return _BEGINNING if task.operation in first_ops(model) else blocks
 
 
 def _outputs(tasks: Sequence[Task]) -> tuple[int, ...]:

@@ -1,0 +1,51 @@
+// Fields of specifications from Python, and what they point to.
+#pragma once
+#include "stage/norm_operation.h"
+#include "bindings/stage_spec.h"
+
+namespace helm {
+
+// Throws KeyError for a field that is missing.
+py::object field(const py::dict& fields, const char* name);
+size_t count_at(const py::dict& fields, const char* name, long long least = 1);
+// `absent` where the field is missing or None.
+size_t count_or(const py::dict& fields, const char* name, size_t absent);
+bool flag_at(const py::dict& fields, const char* name);  // false where it is missing
+std::string text_at(const py::dict& fields, const char* name);
+
+template <class Enum>
+Enum choice_at(const py::dict& fields, const char* name, const std::vector<std::pair<const char*, Enum>>& choices) {
+  const auto value = text_at(fields, name);
+  for (const auto& [text, choice] : choices)
+    if (value == text) return choice;
+  throw py::value_error(std::string(name) + " has no choice '" + value + "'");
+}
+
+NormKind norm_kind_at(const py::dict& fields);
+Activation activation_at(const py::dict& fields);
+
+// Takes what specifications point to into the keeping of a ParsedSpec.
+class Keeper {
+ public:
+  explicit Keeper(ParsedSpec& parsed) : parsed_(parsed) {}
+
+  StageSpec& spec() const { return parsed_.spec; }
+  // The f32 buffer of a field, or null when it is None or missing.
+  const float* floats(const py::dict& fields, const char* name, size_t count);
+  const Buffer& keep(const py::object& value);
+  // A buffer with room for the product of `factors` for every sequence.
+  const Buffer& sized(const char* name, const py::object& value, std::initializer_list<size_t> factors);
+  Matrix matrix(const std::string& name, const py::dict& fields);
+  std::optional<Matrix> optional_matrix(const std::string& name, const py::object& value);
+  // Scale and shift of `width` values with the kind and the epsilon of an operation; nothing where `value` is None.
+  std::optional<NormWeights> norm(const py::dict& operation, const std::string& name, const py::object& value,
+                                  size_t width);
+
+ private:
+  ParsedSpec& parsed_;
+};
+
+// Fills spec.operations from the list of operations. `format`: of caches; `bf16`: whether attention rounds to it.
+void parse_operations(Keeper keeper, const py::list& operations, Format format, bool bf16);
+
+}  // namespace helm

@@ -1,0 +1,251 @@
+// Operations of a stage from Python, a function for each kind.
+#include <limits>
+
+#include "formats/shape.h"
+#include "kernels/attention/attention_divided.h"
+#include "stage/attention_operation.h"
+#include "stage/embedding_operation.h"
+#include "stage/experts_operation.h"
+#include "stage/linear_operation.h"
+#include "bindings/cache_fields.h"
+
+namespace helm {
+namespace {
+
+using Made = std::unique_ptr<Operation>;
+
+class Operations {
+ public:
+  Operations(Keeper keeper, Format format, bool bf16) : keeper_(keeper), format_(format), bf16_(bf16) {}
+
+  Made parse(const py::dict& fields) {
+    using Parse = Made (Operations::*)(const py::dict&);
+    const Parse parse = choice_at<Parse>(fields, "kind",
+                                         {{"embedding", &Operations::embedding},
+                                          {"norm", &Operations::norm},
+                                          {"linear", &Operations::linear},
+                                          {"append", &Operations::append},
+                                          {"attention", &Operations::attention},
+                                          {"scores", &Operations::divided},
+                                          {"softmax", &Operations::divided},
+                                          {"weighted", &Operations::divided},
+                                          {"router", &Operations::router},
+                                          {"experts", &Operations::experts},
+                                          {"member", &Operations::member},
+                                          {"row-gate", &Operations::row_gate},
+                                          {"head", &Operations::head}});
+    Made made = (this->*parse)(fields);
+    made->name = text_at(fields, "name");
+    if (const py::object block = field(fields, "block"); !block.is_none())
+      made->block = count_of("block", block.cast<long long>(), 0);
+    return made;
+  }
+
+ private:
+  StageSpec& spec() const { return keeper_.spec(); }
+
+  // The names of what an operation reads, as many as `widths`, with these.
+  static std::vector<Value> reads(const py::dict& fields, const std::vector<size_t>& widths) {
+    const auto names = field(fields, "inputs").cast<std::vector<std::string>>();
+    if (names.size() != widths.size())
+      throw py::value_error(text_at(fields, "name") + " has " + std::to_string(names.size()) + " inputs, not " +
+                            std::to_string(widths.size()));
+    std::vector<Value> found;
+    for (size_t i = 0; i < names.size(); ++i) found.push_back({names[i], widths[i]});
+    return found;
+  }
+  static std::vector<Value> leaves(const py::dict& fields, size_t width) {
+    return {{text_at(fields, "output"), width}};
+  }
+
+  Made embedding(const py::dict& fields) {
+    auto made = std::make_unique<EmbeddingOperation>();
+    made->leaves = leaves(fields, spec().hidden);
+    made->looked_up = flag_at(fields, "looked_up");
+    const auto table = field(fields, "table").cast<py::dict>();
+    made->table = made->looked_up ? looked_up(table) : keeper_.matrix("embedding", table);
+    made->positions = keeper_.floats(fields, "positions", product({spec().context, spec().hidden}));
+    return made;
+  }
+
+  // A pass's own rows of the table, one after the other.
+  Matrix looked_up(const py::dict& fields) {
+    Matrix m;
+    m.format = stored_format_of(text_at(fields, "format"));
+    m.rows = count_at(fields, "rows"), m.columns = count_at(fields, "columns");
+    expect_columns(m.format, m.columns);
+    const size_t row = row_size(m.format, m.columns);
+    m.weights = keeper_.sized("embedding", field(fields, "weight"), {spec().max_tokens, row}).data;
+    return m;
+  }
+
+  Made norm(const py::dict& fields) {
+    auto made = std::make_unique<NormOperation>();
+    made->reads = reads(fields, {spec().hidden});
+    made->leaves = leaves(fields, spec().hidden);
+    made->weights = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), spec().hidden);
+    made->last = flag_at(fields, "last");
+    return made;
+  }
+
+  Made linear(const py::dict& fields) {
+    auto made = std::make_unique<LinearOperation>();
+    const size_t rows = count_at(fields, "rows"), columns = count_at(fields, "columns");
+    const bool gated = py::len(field(fields, "inputs")) > 1;
+    made->reads = gated ? reads(fields, {columns, rows}) : reads(fields, {columns});
+    made->leaves = leaves(fields, rows);
+    made->adds = made->leaves[0].area() == Area::hidden;
+    if (const py::object activation = field(fields, "activation"); !activation.is_none())
+      made->activation = activation_at(fields);
+    made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
+    return made;
+  }
+
+  Made head(const py::dict& fields) {
+    auto made = std::make_unique<HeadOperation>();
+    made->reads = reads(fields, {spec().hidden});
+    made->leaves = leaves(fields, spec().vocab);
+    made->matrix = keeper_.matrix("head", field(fields, "matrix").cast<py::dict>());
+    return made;
+  }
+
+  Attention shape(const py::dict& fields) const {
+    Attention shape{count_at(fields, "heads"), count_at(fields, "kv_heads"), count_at(fields, "head_dim"),
+                    spec().capacity, format_};
+    shape.bf16 = bf16_;
+    product({spec().batch, spec().max_tokens, shape.q_width(), sizeof(float)});
+    return shape;
+  }
+
+  Made append(const py::dict& fields) {
+    auto made = std::make_unique<AppendOperation>();
+    const Attention& s = made->shape = shape(fields);
+    made->reads = reads(fields, {s.q_width(), s.kv_width(), s.kv_width()});
+    made->transposed = flag_at(fields, "transposed");
+    made->over_projection = choice_at<bool>(fields, "over", {{"head", false}, {"projection", true}});
+    const bool whole = made->over_projection;
+    made->q_norm = keeper_.norm(fields, "q_norm", field(fields, "q_norm"), whole ? s.q_width() : s.head_dim);
+    made->k_norm = keeper_.norm(fields, "k_norm", field(fields, "k_norm"), whole ? s.kv_width() : s.head_dim);
+    made->rotary_dim = count_at(fields, "rotary_dim", 0);
+    if (const size_t half = made->rotary_dim / 2; half > 0) {
+      made->cos = keeper_.floats(fields, "cos", product({spec().context, half}));
+      made->sin = keeper_.floats(fields, "sin", product({spec().context, half}));
+    }
+    made->caches = block_caches(keeper_, s, fields);
+    made->caches.kept_keys = kept_heads(keeper_, s, fields, "kept_keys");
+    made->caches.kept_values = kept_heads(keeper_, s, fields, "kept_values");
+    return made;
+  }
+
+  Made attention(const py::dict& fields) {
+    auto made = std::make_unique<AttentionOperation>();
+    made->shape = shape(fields);
+    made->reads = reads(fields, {made->shape.q_width()});
+    made->leaves = leaves(fields, made->shape.q_width());
+    made->caches = block_caches(keeper_, made->shape, fields);
+    return made;
+  }
+
+  Made divided(const py::dict& fields) {
+    using Part = DividedOperation::Part;
+    auto made = std::make_unique<DividedOperation>();
+    made->part = choice_at<Part>(fields, "kind",
+                                 {{"scores", Part::scores}, {"softmax", Part::softmax}, {"weighted", Part::weighted}});
+    const Attention& s = made->shape = shape(fields);
+    const size_t scores = product({s.heads, scores_stride(s)});
+    made->reads = reads(fields, {made->part == Part::scores ? s.q_width() : scores});
+    made->leaves = leaves(fields, made->part == Part::weighted ? s.q_width() : scores);
+    made->heads = {0, s.kv_heads};
+    if (const py::object own = field(fields, "computes"); !own.is_none()) {
+      const auto [begin, end] = own.cast<std::pair<long long, long long>>();
+      made->heads = {count_of("computes", begin, 0), count_of("computes", end, 0)};
+    }
+    if (made->part != Part::softmax) made->caches = block_caches(keeper_, s, fields);
+    return made;
+  }
+
+  Made router(const py::dict& fields) {
+    auto made = std::make_unique<RouterOperation>();
+    RouterSpec& r = made->router;
+    r.experts = count_at(fields, "experts"), r.chosen = count_at(fields, "chosen");
+    made->reads = reads(fields, {spec().hidden});
+    made->leaves = leaves(fields, r.experts);
+    made->leaves.push_back({text_at(fields, "choice"), r.chosen});
+    made->leaves.push_back({text_at(fields, "shares"), r.chosen});
+    r.score = choice_at<RouterScore>(fields, "score",
+                                     {{"softmax", RouterScore::softmax},
+                                      {"sigmoid", RouterScore::sigmoid},
+                                      {"sqrt-softplus", RouterScore::sqrt_softplus},
+                                      {"none", RouterScore::none}});
+    r.weights = choice_at<RouterWeights>(
+        fields, "weights",
+        {{"scores", RouterWeights::scores}, {"softmax-of-chosen", RouterWeights::softmax_of_chosen}});
+    r.normalised = flag_at(fields, "normalised"), r.eps = field(fields, "eps").cast<float>();
+    r.scaling = field(fields, "scaling").cast<float>();
+    r.correction = keeper_.floats(fields, "correction", r.experts);
+    r.expert_scale = keeper_.floats(fields, "expert_scale", r.experts);
+    r.groups = count_or(fields, "groups", 0), r.kept = count_or(fields, "kept", 0);
+    r.best_two = r.groups > 0 && choice_at<bool>(fields, "by", {{"best", false}, {"best-two", true}});
+    made->matrix = keeper_.optional_matrix("router", field(fields, "matrix"));
+    return made;
+  }
+
+  Made experts(const py::dict& fields) {
+    auto made = std::make_unique<ExpertsOperation>();
+    const size_t rows = count_at(fields, "rows"), chosen = count_at(fields, "chosen");
+    made->experts = count_at(fields, "experts");
+    made->reads = reads(fields, {spec().hidden, chosen, chosen});
+    made->leaves = leaves(fields, spec().hidden);
+    made->activation = activation_at(fields);
+    const py::object limit = field(fields, "limit");
+    made->limit = limit.is_none() ? std::numeric_limits<float>::infinity() : limit.cast<float>();
+    made->input_scaled = flag_at(fields, "input_scaled");
+    made->gate = expert_weights("gate", fields, rows, spec().hidden);
+    made->up = expert_weights("up", fields, rows, spec().hidden);
+    made->down = expert_weights("down", fields, spec().hidden, rows);
+    if (made->up) made->activations = activations_of(text_at(field(fields, "up").cast<py::dict>(), "activations"));
+    return made;
+  }
+
+  // One matrix of every expert, of (rows, columns).
+  std::optional<ExpertWeights> expert_weights(const char* name, const py::dict& operation, size_t rows,
+                                              size_t columns) {
+    const py::object value = field(operation, name);
+    if (value.is_none()) return std::nullopt;
+    const auto fields = value.cast<py::dict>();
+    const std::string format = text_at(fields, "format");
+    ExpertWeights made;
+    for (const py::handle each : field(fields, "weights").cast<py::list>()) {
+      const Buffer& buffer = keeper_.keep(py::reinterpret_borrow<py::object>(each));
+      made.weights.push_back(
+          matrix_of(name, buffer, format, static_cast<long long>(rows), static_cast<long long>(columns)).weights);
+    }
+    made.matrix = {nullptr, stored_format_of(format), rows, columns,
+                   keeper_.floats(fields, "bias", product({made.weights.size(), rows}))};
+    made.point();
+    return made;
+  }
+
+  Made member(const py::dict&) { return std::make_unique<MemberOperation>(); }
+
+  Made row_gate(const py::dict& fields) {
+    auto made = std::make_unique<RowGateOperation>();
+    made->reads = reads(fields, {spec().hidden, count_at(fields, "rows")});
+    made->leaves = leaves(fields, 1);
+    made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
+    return made;
+  }
+
+  Keeper keeper_;
+  Format format_;
+  bool bf16_;
+};
+
+}  // namespace
+
+void parse_operations(Keeper keeper, const py::list& operations, Format format, bool bf16) {
+  Operations parser(keeper, format, bf16);
+  for (const py::handle each : operations) keeper.spec().operations.push_back(parser.parse(each.cast<py::dict>()));
+}
+
+}  // namespace helm

@@ -1,0 +1,109 @@
+#include "stage/append_operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "formats/shape.h"
+#include "stage/stage_pass.h"
+
+namespace helm {
+
+bool cover(const HeadCaches& caches, size_t begin, size_t end) {
+  if (caches.empty()) return false;
+  return std::all_of(caches.begin() + begin, caches.begin() + end,
+                     [](const HeadCache& c) { return c.data != nullptr; });
+}
+
+void check_shape(const Attention& shape) {
+  expect(shape.heads % shape.kv_heads == 0, "heads must be a multiple of kv_heads");
+  expect(divides(shape.format, shape.head_dim),
+         "kv_format q8_0 needs a head_dim that is a multiple of 32, not " + std::to_string(shape.head_dim));
+}
+
+void AppendOperation::check(const StageSpec& spec) const {
+  check_shape(shape);
+  expect(rotary_dim % 2 == 0 && rotary_dim <= shape.head_dim, "rotary_dim must be even and at most head_dim");
+  expect(rotary_dim == 0 || (cos != nullptr && sin != nullptr), "rotation needs cos and sin");
+  expect(reads[0].width == shape.q_width() && reads[1].width == shape.kv_width() && reads[2].width == shape.kv_width(),
+         "queries, keys and values are of other widths than their heads");
+  expect(!transposed || !quantised(shape.format), "divided attention reads f32, f16 and bf16, not q8_0");
+  expect(!transposed || !spec.paged, "paged attention cannot be divided");
+  expect(!transposed || spec.sequences == 0,
+         "rows of several sequences have batch 1, attention in one operation and caches at home");
+}
+
+// Transposed, a head's rows follow each other, so that cache lines of K stay while its positions are filled.
+void AppendOperation::run(StagePass& pass) const {
+  if (over_projection) norm_projections(pass);
+  const size_t kv_heads = shape.kv_heads, rows = pass.rows();
+  const Range share = pass.mine(rows * kv_heads);
+  for (size_t item = share.begin; item < share.end; ++item)
+    transposed ? heads(pass, item % rows, item / rows) : heads(pass, item / kv_heads, item % kv_heads);
+  pass.done_by_all();
+}
+
+void AppendOperation::norm_projections(StagePass& pass) const {
+  const Range share = pass.mine(pass.rows());
+  for (size_t row = share.begin; row < share.end; ++row)
+    for (const auto& [value, norm] : {std::pair{&reads[0], &q_norm}, {&reads[1], &k_norm}}) {
+      float* x = value->at + row * value->width;
+      if (*norm) pass.k().norm((*norm)->kind, x, (*norm)->weight, (*norm)->bias, (*norm)->eps, value->width, x);
+    }
+  pass.barrier();
+}
+
+void AppendOperation::prepare(StagePass& pass, float* head, const std::optional<NormWeights>& weights,
+                              size_t position) const {
+  if (weights && !over_projection)
+    pass.k().norm(weights->kind, head, weights->weight, weights->bias, weights->eps, shape.head_dim, head);
+  const size_t half = rotary_dim / 2;
+  if (half > 0) pass.k().rope(head, cos + position * half, sin + position * half, half);
+}
+
+// Of one key head and its query heads.
+void AppendOperation::heads(StagePass& pass, size_t row, size_t kv_head) const {
+  const size_t position = pass.position(row), head_dim = shape.head_dim;
+  float* q = reads[0].at + row * shape.q_width() + kv_head * shape.group() * head_dim;
+  for (size_t g = 0; g < shape.group(); ++g) prepare(pass, q + g * head_dim, q_norm, position);
+  float* key = reads[1].at + row * shape.kv_width() + kv_head * head_dim;
+  prepare(pass, key, k_norm, position);
+  const float* value = reads[2].at + row * shape.kv_width() + kv_head * head_dim;
+  write(pass, row, kv_head, key, value);
+  keep(pass, caches.kept_keys, row, kv_head, key);
+  keep(pass, caches.kept_values, row, kv_head, value);
+}
+
+void AppendOperation::write(StagePass& pass, size_t row, size_t kv_head, const float* key, const float* value) const {
+  const Ragged* ragged = pass.io().ragged;
+  const size_t cached = ragged != nullptr ? ragged->cached[row] : pass.position(row) % shape.capacity;
+  if (cached == kNowhere) return;
+  const bool passing = cached >= shape.capacity;
+  const size_t at = (passing ? cached - shape.capacity : cached) * row_size(shape.format, shape.head_dim);
+  const size_t sequence = pass.sequence(row);
+  const HeadCache& keys = (passing ? caches.passing_keys : caches.keys)[kv_head];
+  const HeadCache& values = (passing ? caches.passing_values : caches.values)[kv_head];
+  if (transposed)
+    write_transposed(pass, keys, row, key);
+  else
+    pass.k().write_row(shape.format, key, shape.head_dim, keys.data + sequence * keys.sequence + at);
+  pass.k().write_row(shape.format, value, shape.head_dim, values.data + sequence * values.sequence + at);
+}
+
+void AppendOperation::keep(StagePass& pass, const KeptHeads& kept, size_t row, size_t kv_head,
+                           const float* values) const {
+  if (kept.empty() || kept[kv_head].data == nullptr) return;
+  const KeptHead& head = kept[kv_head];
+  char* to = head.data + pass.sequence(row) * head.sequence + pass.position(row) * head.token;
+  head.groups ? pass.k().compress_row(values, shape.head_dim, to)
+              : pass.k().write_row(shape.format, values, shape.head_dim, to);
+}
+
+void AppendOperation::write_transposed(StagePass& pass, const HeadCache& keys, size_t row, const float* key) const {
+  const size_t width = size_of(shape.format), column = shape.capacity * width;
+  char* to = keys.data + pass.sequence(row) * keys.sequence + pass.position(row) * width;
+  const char* from = reinterpret_cast<const char*>(pass.scratch());
+  pass.k().narrow(shape.format, key, shape.head_dim, pass.scratch());
+  for (size_t d = 0; d < shape.head_dim; ++d) memcpy(to + d * column, from + d * width, width);
+}
+
+}  // namespace helm

@@ -1,0 +1,70 @@
+#include "stage/attention_operation.h"
+
+#include "kernels/attention/attention_divided.h"
+
+#include "stage/stage_pass.h"
+
+namespace helm {
+
+void AttentionOperation::check(const StageSpec&) const {
+  check_shape(shape);
+  expect(reads[0].width == shape.q_width() && leaves[0].width == shape.q_width(),
+         "queries and outputs of attention are of other widths than their heads");
+}
+
+void AttentionOperation::run(StagePass& pass) const {
+  if (pass.io().ragged != nullptr) return each_sequence(pass);
+  const size_t past = pass.io().past + pass.first();
+  const KvSpan span{caches.keys.data(), caches.values.data(), 0, past + pass.count()};
+  attention_share(
+      pass.k(), pass.pool(), pass.thread(), shape,
+      {{&span, 1}, pass.batch(), pass.count(), past, reads[0].at, leaves[0].at, {nullptr, nullptr, true, true}});
+  pass.done_by_all();
+}
+
+// A sequence at a time, so that what it gets does not depend on the others.
+void AttentionOperation::each_sequence(StagePass& pass) const {
+  const size_t width = shape.q_width(), own = shape.capacity;
+  const Ragged& ragged = *pass.io().ragged;
+  std::vector<KvSpan>& spans = pass.spans();
+  for (const RaggedSequence& s : ragged.sequences) {
+    spans.clear();
+    for (const CacheRun* run = ragged.runs_of(s); run < ragged.runs_of(s) + s.runs; ++run)
+      spans.push_back(run->row < own
+                          ? KvSpan{caches.keys.data(), caches.values.data(), run->position, run->count, run->row}
+                          : KvSpan{caches.passing_keys.data(), caches.passing_values.data(), run->position, run->count,
+                                   run->row - own});
+    const AttentionCall call{{spans.data(), spans.size()},
+                             1,
+                             s.tokens,
+                             s.past,
+                             reads[0].at + s.first * width,
+                             leaves[0].at + s.first * width,
+                             {nullptr, nullptr, true, true}};
+    if (attention_share(pass.k(), pass.pool(), pass.thread(), shape, call)) pass.barrier();
+  }
+  pass.done_by_all();
+}
+
+void DividedOperation::check(const StageSpec&) const {
+  check_shape(shape);
+  expect(heads.begin < heads.end && heads.end <= shape.kv_heads,
+         name + "_heads [" + std::to_string(heads.begin) + ", " + std::to_string(heads.end) + ") are not among " +
+             std::to_string(shape.kv_heads) + " KV heads");
+}
+
+bool DividedOperation::present() const {
+  if (part == Part::softmax) return true;
+  return cover(part == Part::scores ? caches.keys : caches.values, heads.begin, heads.end);
+}
+
+void DividedOperation::run(StagePass& pass) const {
+  const auto share = part == Part::scores ? scores_share : part == Part::weighted ? weighted_share : softmax_share;
+  const bool first = part == Part::scores, last = part == Part::weighted;
+  share(pass.k(), pass.pool(), pass.thread(), shape,
+        {caches.keys.data(), caches.values.data(), pass.batch(), pass.count(), pass.io().past + pass.first(), heads,
+         first ? reads[0].at : nullptr, first ? leaves[0].at : reads[0].at, last ? leaves[0].at : nullptr});
+  pass.done_by_all();
+}
+
+}  // namespace helm

@@ -1,0 +1,52 @@
+#include "stage/linear_operation.h"
+
+#include "stage/stage_pass.h"
+
+namespace helm {
+
+void LinearOperation::check(const StageSpec& spec) const {
+  check_part(name, matrix, leaves[0].width, reads[0].width);
+  expect(!adds || (leaves[0].area() == Area::hidden && leaves[0].width == spec.hidden),
+         name + " adds to hidden states");
+  expect(adds || leaves[0].area() == Area::inner, name + " leaves a value of its own");
+  expect(reads.size() == 1 || (activation && reads[1].width == leaves[0].width), name + " has a gate of its own width");
+}
+
+size_t LinearOperation::scratch(const StageSpec& spec) const { return linear_scratch(reads[0].width) + spec.hidden; }
+
+Range LinearOperation::hidden_read(size_t) const {
+  return adds && matrix ? Range{matrix->first, matrix->first + matrix->rows} : Range{0, 0};
+}
+
+Range LinearOperation::hidden_left(size_t hidden) const { return adds ? hidden_read(hidden) : Range{0, hidden}; }
+
+void LinearOperation::run(StagePass& pass) const {
+  pass.linear(*matrix, reads[0], leaves[0].at, leaves[0].width, pass.rows(), adds);
+  if (activation) activate(pass);
+  shares ? pass.done_by_all() : pass.done();
+}
+
+// Of the rows of the matrix that this thread has multiplied.
+void LinearOperation::activate(StagePass& pass) const {
+  const Range own = pass.rows_of_matrix(*matrix);
+  const float* gate = reads.size() > 1 ? reads[1].at : nullptr;
+  for (size_t row = 0; row < pass.rows() && own.begin < own.end; ++row) {
+    const size_t at = row * leaves[0].width + matrix->first + own.begin;
+    pass.k().activate(*activation, gate != nullptr ? gate + at : nullptr, leaves[0].at + at, own.end - own.begin);
+  }
+}
+
+void HeadOperation::check(const StageSpec& spec) const {
+  check_matrix(name, matrix, spec.vocab, spec.hidden);
+  expect(leaves[0].area() == Area::logits && leaves[0].width == spec.vocab, "the head leaves logits");
+}
+
+size_t HeadOperation::scratch(const StageSpec& spec) const { return linear_scratch(reads[0].width) + spec.hidden; }
+
+void HeadOperation::run(StagePass& pass) const {
+  pass.linear(matrix, reads[0], leaves[0].at, leaves[0].width, pass.outputs(), false);
+  pass.choose(matrix, leaves[0].at);
+  pass.done();
+}
+
+}  // namespace helm

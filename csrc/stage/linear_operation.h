@@ -1,0 +1,40 @@
+// LinearOperation: the product of every row with a matrix, or with a part of one, and what becomes of it.
+#pragma once
+#include "stage/operation.h"
+
+namespace helm {
+
+// Left in a value of its own; or added to the residual stream (`adds`); or what an activation makes of it, with the
+// same columns of a gate where there is one: reads[1].
+class LinearOperation final : public Operation {
+ public:
+  std::optional<Matrix> matrix;
+  bool adds = false;
+  std::optional<Activation> activation;
+
+  void check(const StageSpec& spec) const override;
+  bool present() const override { return matrix.has_value(); }
+  void run(StagePass& pass) const override;
+  size_t scratch(const StageSpec& spec) const override;
+  size_t columns() const override { return reads[0].width; }
+  Range hidden_read(size_t) const override;
+  Range hidden_left(size_t hidden) const override;
+
+ private:
+  void activate(StagePass& pass) const;
+};
+
+// The head: logits of the last token of every sequence, and the likeliest tokens.
+class HeadOperation final : public Operation {
+ public:
+  Matrix matrix;
+
+  void check(const StageSpec& spec) const override;
+  void run(StagePass& pass) const override;
+  size_t scratch(const StageSpec& spec) const override;
+  size_t columns() const override { return reads[0].width; }
+  bool chooses() const override { return true; }
+  bool of_outputs() const override { return true; }
+};
+
+}  // namespace helm

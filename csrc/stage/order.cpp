@@ -1,0 +1,65 @@
+#include "stage/order.h"
+
+#include <algorithm>
+#include <set>
+
+#include "stage/linear_operation.h"
+#include "stage/norm_operation.h"
+
+namespace helm {
+namespace {
+
+const LinearOperation* product_of(const Operation& op) {
+  const auto* linear = dynamic_cast<const LinearOperation*>(&op);
+  return linear != nullptr && !linear->adds ? linear : nullptr;
+}
+
+// Whether each thread reads of a gate only what it has computed itself: both are the same part.
+bool alike(const LinearOperation& gate, const LinearOperation& up) {
+  return up.reads.size() > 1 && up.reads[1].name == gate.leaves[0].name && gate.matrix && up.matrix &&
+         up.matrix->first == gate.matrix->first && up.matrix->rows == gate.matrix->rows;
+}
+
+// Whether one of the operations after a norm, up to the next, reads it other than as the input of a product.
+bool read_whole(const StageSpec& spec, size_t norm) {
+  for (size_t i = norm + 1; i < spec.operations.size(); ++i) {
+    const Operation& op = *spec.operations[i];
+    if (dynamic_cast<const NormOperation*>(&op) != nullptr) return false;
+    const bool reads = std::any_of(op.reads.begin(), op.reads.end(), [](const Value& v) { return v.normed(); });
+    if (reads && op.columns() == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void share_values(StageSpec& spec) {
+  std::set<std::string> pending;
+  for (size_t i = 0; i + 1 < spec.operations.size(); ++i) {
+    Operation& op = *spec.operations[i];
+    if (auto* norm = dynamic_cast<NormOperation*>(&op)) norm->kept = read_whole(spec, i);
+    const LinearOperation *own = product_of(op), *next = product_of(*spec.operations[i + 1]);
+    if (own == nullptr) continue;
+    pending.insert(own->leaves[0].name);
+    bool waits = next == nullptr;
+    for (size_t j = 0; next != nullptr && j < next->reads.size(); ++j)
+      waits = waits || (pending.count(next->reads[j].name) > 0 && !(j == 1 && alike(*own, *next)));
+    op.shares = waits;
+    if (waits) pending.clear();
+  }
+}
+
+std::vector<bool> cuts(const StageSpec& spec) {
+  std::vector<bool> alone(spec.operations.size() + 1, true);
+  std::set<std::string> live;
+  for (size_t i = spec.operations.size(); i-- > 0;) {
+    const Operation& op = *spec.operations[i];
+    for (const Value& value : op.leaves) live.erase(value.name);
+    for (const Value& value : op.reads)
+      if (value.area() != Area::hidden && !op.of_outputs()) live.insert(value.name);
+    alone[i] = live.empty();
+  }
+  return alone;
+}
+
+}  // namespace helm

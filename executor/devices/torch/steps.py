@@ -1,0 +1,207 @@
+"""Operations of a stage with their weights and caches as tensors."""
+
+from dataclasses import dataclass
+
+import torch
+
+from helmsman.executor.devices.operations import (
+    AnyOperation,
+    AppendOperation,
+    AttentionOperation,
+    CacheUser,
+    DividedAttention,
+    EmbeddingOperation,
+    ExpertMatrices,
+    ExpertsOperation,
+    HeadOperation,
+    LinearOperation,
+    MemberOperation,
+    NormOperation,
+    RouterOperation,
+    RowGateOperation,
+)
+from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.specs import StageSpec
+from helmsman.executor.devices.tensors import Vector
+from helmsman.executor.devices.torch.buffers import TorchBuffer
+from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
+from helmsman.executor.devices.torch.weights import (
+    Lookup,
+    TorchLinear,
+    TorchNorm,
+    linear_of,
+    lookup_of,
+    norm_of,
+    weight_of,
+)
+
+
+@dataclass(frozen=True)
+class EmbeddingStep:
+    """`positions`: f32 (context, hidden), learned."""
+
+    spec: EmbeddingOperation
+    table: Lookup
+    positions: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class NormStep:
+    """A norm of hidden states; None: of another device."""
+
+    spec: NormOperation
+    weights: TorchNorm | None
+
+
+@dataclass(frozen=True)
+class LinearStep:
+    """A product with a matrix; None: of another device."""
+
+    spec: LinearOperation | HeadOperation
+    matrix: TorchLinear | None
+
+
+@dataclass(frozen=True)
+class RouterStep:
+    """A router's matrix, and vectors f32 (experts,)."""
+
+    spec: RouterOperation
+    matrix: TorchLinear | None
+    correction: torch.Tensor | None
+    expert_scale: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class ExpertsStep:
+    """The matrices of every expert; None: of another device, or no gate."""
+
+    spec: ExpertsOperation
+    gate: list[TorchLinear] | None
+    up: list[TorchLinear] | None
+    down: list[TorchLinear] | None
+
+
+@dataclass(frozen=True)
+class MemberStep:
+    """A part of a later operation."""
+
+    spec: MemberOperation
+
+
+@dataclass(frozen=True)
+class RowGateStep:
+    """A matrix of one row."""
+
+    spec: RowGateOperation
+    matrix: TorchLinear | None
+
+
+@dataclass(frozen=True)
+class CacheStep:
+    """An operation over the cache of a block. `computes`: of divided attention, the KV heads."""
+
+    spec: AttentionOperation | DividedAttention
+    keys: HeadsCache | None
+    values: HeadsCache | None
+    computes: range
+
+    @property
+    def group(self) -> int:
+        """Return how many query heads a KV head has."""
+        return self.spec["heads"] // self.spec["kv_heads"]
+
+
+@dataclass(frozen=True)
+class AppendStep:
+    """QK norms, tables of rotation f32 (context, rotary_dim / 2), and the cache that grows."""
+
+    spec: AppendOperation
+    keys: HeadsCache | None
+    values: HeadsCache | None
+    q_norm: TorchNorm | None
+    k_norm: TorchNorm | None
+    cos: torch.Tensor | None
+    sin: torch.Tensor | None
+
+
+Step = (
+    EmbeddingStep | NormStep | LinearStep | CacheStep | AppendStep | RouterStep | ExpertsStep | MemberStep | RowGateStep
+)
+
+
+def steps_of(spec: StageSpec, space: torch.Tensor) -> list[Step]:
+    """Return the operations, in order; `space`: where quantised weights are expanded."""
+    return [_step(spec, op, space) for op in spec["operations"]]
+
+
+def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
+    if op["kind"] == "embedding":
+        table = lookup_of(op["table"], space, op["looked_up"])
+        return EmbeddingStep(op, table, _table(spec, op["positions"], spec["hidden"]))
+    if op["kind"] == "norm":
+        return NormStep(op, norm_of(op["weights"], spec["hidden"]))
+    if op["kind"] == "linear" or op["kind"] == "head":
+        return LinearStep(op, linear_of(op["matrix"], space))
+    if op["kind"] == "append":
+        return _append(spec, op)
+    if op["kind"] == "router":
+        vectors = (_vector(op["correction"], op["experts"]), _vector(op["expert_scale"], op["experts"]))
+        return RouterStep(op, linear_of(op["matrix"], space), *vectors)
+    if op["kind"] == "experts":
+        shape = op["rows"], spec["hidden"]
+        into = (_experts(op["gate"], shape, space), _experts(op["up"], shape, space))
+        return ExpertsStep(op, *into, _experts(op["down"], shape[::-1], space))
+    if op["kind"] == "member":
+        return MemberStep(op)
+    if op["kind"] == "row-gate":
+        return RowGateStep(op, linear_of(op["matrix"], space))
+    stated = op["computes"] if op["kind"] != "attention" else None
+    computes = range(op["kv_heads"]) if stated is None else range(*stated)
+    return CacheStep(op, *_caches(spec, op, divided=op["kind"] != "attention"), computes)
+
+
+def _experts(matrices: ExpertMatrices | None, shape: tuple[int, int], space: torch.Tensor) -> list[TorchLinear] | None:
+    if matrices is None:
+        return None
+    rows, columns = shape
+    biases = _vector(matrices["bias"], len(matrices["weights"]) * rows)
+    return [
+        TorchLinear(
+            weight_of(of_kind(weight, TorchBuffer), matrices["format"], rows, columns, space),
+            rows,
+            0,
+            None if biases is None else biases[number * rows : (number + 1) * rows],
+        )
+        for number, weight in enumerate(matrices["weights"])
+    ]
+
+
+def _vector(buffer: Vector | None, values: int) -> torch.Tensor | None:
+    return None if buffer is None else of_kind(buffer, TorchBuffer).view(torch.float32, values)
+
+
+def _append(spec: StageSpec, op: AppendOperation) -> AppendStep:
+    whole = op["over"] == "projection"
+    widths = [op["head_dim"] * (op[heads] if whole else 1) for heads in ("heads", "kv_heads")]
+    keys, values = op["kept_keys"], op["kept_values"]
+    half = op["rotary_dim"] // 2
+    return AppendStep(
+        op,
+        cache_of(spec, op, op["keys"], keys, op["transposed"]),
+        cache_of(spec, op, op["values"], values, transposed=False),
+        norm_of(op["q_norm"], widths[0]),
+        norm_of(op["k_norm"], widths[1]),
+        _table(spec, op["cos"], half),
+        _table(spec, op["sin"], half),
+    )
+
+
+def _caches(spec: StageSpec, op: CacheUser, divided: bool) -> tuple[HeadsCache | None, HeadsCache | None]:
+    return cache_of(spec, op, op["keys"], [], divided), cache_of(spec, op, op["values"], [], transposed=False)
+
+
+def _table(spec: StageSpec, buffer: Vector | None, columns: int) -> torch.Tensor | None:
+    if buffer is None or columns == 0:
+        return None
+    rows = spec.get("context", spec["capacity"])
+    return of_kind(buffer, TorchBuffer).view(torch.float32, rows, columns)

@@ -1,0 +1,71 @@
+"""The values that operations of a stage read and leave, with their widths: what csrc/bindings makes of them too."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from helmsman.executor.devices.operations import AnyOperation, HeadShape
+from helmsman.executor.devices.specs import StageSpec
+
+Area = Literal["hidden", "wide", "inner", "logits", "scores"]
+_AREAS: dict[str, Area] = {
+    "hidden": "hidden",
+    "normed": "wide",
+    "attended": "wide",
+    "logits": "logits",
+    "scores": "scores",
+}
+LINE = 16
+"""Values to whose multiples regions are rounded: 64 bytes."""
+
+
+def area_of(name: str) -> Area:
+    """Return the part of the workspace in which a value lies."""
+    return _AREAS.get(name, "inner")
+
+
+def round_up(values: int) -> int:
+    """Return the next multiple of LINE."""
+    return -(-values // LINE) * LINE
+
+
+def values_of(spec: StageSpec, op: AnyOperation) -> Iterator[tuple[str, int]]:
+    """Yield name and width of what an operation reads, in order, then of what it leaves."""
+    *reads, left = _widths(spec, op)
+    yield from zip(op["inputs"], reads, strict=True)
+    if op["kind"] not in ("append", "member"):
+        yield op["output"], left
+    if op["kind"] == "router":
+        yield op["choice"], op["chosen"]
+        yield op["shares"], op["chosen"]
+
+
+def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
+    match op["kind"]:
+        case "embedding":
+            return [spec["hidden"]]
+        case "norm":
+            return [spec["hidden"], spec["hidden"]]
+        case "linear":
+            return [op["columns"], *[op["rows"]] * (len(op["inputs"]) - 1), op["rows"]]
+        case "head":
+            return [spec["hidden"], spec["vocab"]]
+        case "append":
+            q, kv = _projections(op)
+            return [q, kv, kv, q]
+        case "router":
+            return [spec["hidden"], op["experts"]]
+        case "experts":
+            return [spec["hidden"], op["chosen"], op["chosen"], spec["hidden"]]
+        case "member":
+            return [0]
+        case "row-gate":
+            return [spec["hidden"], op["rows"], 1]
+        case "attention":
+            return [_projections(op)[0]] * 2
+        case _:
+            q, line = _projections(op)[0], op["heads"] * round_up(spec["capacity"])
+            return [q if op["kind"] == "scores" else line, q if op["kind"] == "weighted" else line]
+
+
+def _projections(op: HeadShape) -> tuple[int, int]:
+    return op["heads"] * op["head_dim"], op["kv_heads"] * op["head_dim"]

@@ -1,0 +1,138 @@
+"""Lowers attention over latent vectors: absorbed where few tokens are new, expanded where many are.
+
+Absorbed, queries and outcomes go through the matrices that would expand keys and values, and attention reads latent
+vectors as they are kept. Expanded, keys and values of all cached tokens are made anew in the pass."""
+
+from collections.abc import Iterator
+
+from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
+from helmsman.lowering.operation import Operation
+from helmsman.lowering.tensor import Tensor, matrix, vector
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.blocks.attention import LatentAttention
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.model import Model
+
+
+def matrices(body: LatentAttention, layer: int, hidden: int) -> Iterator[Tensor]:
+    """Yield the projections, in order of use."""
+    wide = body.heads * body.compared
+    if body.query_rank is None:
+        yield from matrix("q", layer, wide, hidden)
+    else:
+        yield from matrix("q_a", layer, body.query_rank, hidden)
+        yield from matrix("q_b", layer, wide, body.query_rank)
+    yield from matrix("kv_a", layer, body.cached_width, hidden)
+    yield from matrix("k_b", layer, body.heads * body.nope_dim, body.latent)
+    yield from matrix("v_b", layer, body.heads * body.value_dim, body.latent)
+    yield from matrix("o", layer, hidden, body.heads * body.value_dim)
+    indexer = body.indexer
+    if indexer is not None and indexer.selects == "own":
+        yield from matrix("index_q", layer, indexer.heads * indexer.head_dim, body.query_rank or hidden)
+        yield from matrix("index_k", layer, indexer.head_dim, hidden)
+        yield from matrix("index_weights", layer, indexer.heads, hidden)
+
+
+def vectors(body: LatentAttention, layer: int) -> Iterator[Tensor]:
+    """Yield the norms of queries, latent vectors and index keys."""
+    if body.query_rank is not None:
+        yield vector("q_norm", layer, body.query_rank)
+    yield vector("append", layer, body.latent, "kv_norm")
+    if body.indexer is not None and body.indexer.selects == "own":
+        yield vector("append", layer, body.indexer.head_dim, "index_k_norm")
+        yield Tensor("index_k_norm.bias", "append", layer, (body.indexer.head_dim,))
+
+
+def absorbed(body: LatentAttention, new: int) -> bool:
+    """Whether `new` tokens of a sequence cost less FLOPs where keys and values are not expanded."""
+    saved = 2 * body.latent - body.nope_dim - body.value_dim
+    return saved <= 0 or new * saved <= body.latent * (body.nope_dim + body.value_dim)
+
+
+def pass_form(model: Model, iteration: Iteration) -> tuple[bool, ...]:
+    """Return which layouts with latent attention are absorbed in a pass: their operations are others then."""
+    bodies = (body.op for layout in model.layouts for body in layout.bodies)
+    return tuple(absorbed(op, iteration.tokens) for op in bodies if isinstance(op, LatentAttention))
+
+
+def operations(body: LatentAttention, block: BlockPass, source: str) -> Iterator[Operation]:
+    """Yield the operations that read `source`, in order."""
+    query, asking = "q", source
+    if body.query_rank is not None:
+        yield block.linear("q_a", (source,))
+        yield block.norm("q_norm", ("q_a",), body.query_rank)
+        query, asking = "q_b", "q_norm"
+    yield block.linear(query, (asking,))
+    yield block.linear("kv_a", (source,))
+    if block.weights("index_q"):
+        yield block.linear("index_q", (asking,))
+        yield block.linear("index_k", (source,))
+        yield block.linear("index_weights", (source,))
+    yield _append(body, block, query)
+    if block.weights("index_q"):
+        yield _index(body, block)
+    yield from _attention(body, block)
+
+
+def _append(body: LatentAttention, block: BlockPass, query: str) -> Operation:
+    """Return norm and rotation of what is new, written to the cache."""
+    own = body.indexer is not None and body.indexer.selects == "own"
+    indexed = body.indexer.head_dim if body.indexer is not None and own else 0
+    tokens, kept = block.tokens, block.tokens * (body.cached_width + indexed)
+    rotated = body.rope_dim if body.rope is not None else 0
+    flops = tokens * (4 * (body.latent + indexed) + 3 * (body.heads + 1) * rotated)
+    moved = block.activations(2 * tokens * body.heads * body.rope_dim + 2 * kept)
+    out, weights = block.activations(tokens * body.heads * body.compared), block.weights("append")
+    place = block.layer + 1, block.layer, weights, tokens, block.bytes_of(weights), 0
+    inputs = (query, "kv_a", *(("index_q", "index_k") if own else ()))
+    return Operation("append", "append", *place, size_of(kept, block.formats.kv), moved, out, flops, inputs=inputs)
+
+
+def _index(body: LatentAttention, block: BlockPass) -> Operation:
+    """Return the scores of all index keys for every token, and its choice of them."""
+    assert body.indexer is not None
+    indexer, seen, sequences = body.indexer, seen_by(block.iteration), block.iteration.batch
+    pairs, read = sequences * seen.pairs, size_of(sequences * seen.cached * indexer.head_dim, block.formats.kv)
+    out = 4 * block.tokens * min(indexer.top_k, block.iteration.context)
+    moved = block.activations(block.tokens * indexer.heads * indexer.head_dim) + 4 * pairs + out
+    flops = 2 * pairs * indexer.heads * (indexer.head_dim + 1)
+    place = block.layer + 1, block.layer, (), block.tokens, 0, read, 0
+    inputs = ("append", "index_weights", NEW_KV)
+    return Operation("index", "index", *place, moved, out, flops, 1, sequences, inputs=inputs)
+
+
+def _attention(body: LatentAttention, block: BlockPass) -> Iterator[Operation]:
+    sequences, iteration = block.iteration.batch, block.iteration
+    seen = seen_by(iteration, None if body.indexer is None else body.indexer.top_k)
+    cached, choice = sequences * seen.cached, ("index",) if block.weights("index_q") else ()
+    if absorbed(body, iteration.tokens):
+        yield block.linear("k_b", ("append",))
+        per_pair = 2 * body.latent + body.rope_dim
+        yield _attended(body, block, sequences * seen.pairs, cached, body.latent, per_pair, ("k_b", NEW_KV, *choice))
+        yield block.linear("v_b", ("attention",))
+        yield block.linear("o", ("v_b",))
+    else:
+        yield block.linear("k_b", ("append", NEW_KV), cached)
+        yield block.linear("v_b", ("append", NEW_KV), cached)
+        per_pair, inputs = body.compared + body.value_dim, ("k_b", "v_b", *choice)
+        yield _attended(body, block, sequences * seen.pairs, cached, body.value_dim, per_pair, inputs)
+        yield block.linear("o", ("attention",))
+
+
+def _attended(
+    body: LatentAttention,
+    block: BlockPass,
+    pairs: int,
+    cached: int,
+    width: int,
+    per_pair: int,
+    inputs: tuple[str, ...],
+) -> Operation:
+    """Return attention whose heads' outcomes have `width` values, at `per_pair` multiplications a head and pair."""
+    out = block.activations(block.tokens * body.heads * width)
+    moved = block.activations(block.tokens * body.heads * (width + body.rope_dim)) + out
+    read = size_of(cached * body.cached_width, block.formats.kv)
+    place = block.layer + 1, block.layer, (), block.tokens, 0, read, 0
+    flops, sequences = 2 * body.heads * pairs * per_pair, block.iteration.batch
+    return Operation("attention", "attention", *place, moved, out, flops, 1, sequences, inputs=("append", *inputs))

@@ -1,0 +1,54 @@
+"""Counts the values of a token that are held at once while it passes through a block: an upper bound over its parts."""
+
+from collections.abc import Iterator
+
+from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
+from helmsman.schemas.blocks.block import Block, Body
+from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, PerLayerInput
+from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
+from helmsman.schemas.model import Model
+
+
+def row_values(model: Model) -> int:
+    """Return values of a token: hidden states, normed ones or what a mixer gives, what the widest part holds, and a
+    packed copy of a layer's input."""
+    return max(_block_values(model, block) for block in model.layouts)
+
+
+def _block_values(model: Model, block: Block) -> int:
+    parts = [part for body in block.bodies for part in _parts(model, body)]
+    wide = max(model.hidden, *(outcome for outcome, _, _ in parts))
+    return model.hidden + wide + max(inner for _, inner, _ in parts) + max(wide, *(packed for _, _, packed in parts))
+
+
+def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
+    """Yield (values that a mixer gives, values held within, values that a product takes)."""
+    hidden = model.hidden
+    match body.op:
+        case Attention() as op:
+            within = op.q_width * (1 + op.output_gate) + op.k_width + op.v_width
+            yield max(op.q_width, op.out_width), within, op.out_width
+        case LatentAttention() as op:
+            heads, latent = op.heads, op.latent + op.rope_dim
+            indexer = 0 if op.indexer is None else op.indexer.heads * op.indexer.head_dim
+            within = (op.query_rank or 0) + heads * max(op.compared, latent) + latent + indexer
+            yield heads * max(op.compared, latent), within + heads * op.latent, heads * op.value_dim
+        case CompressedAttention() as op:
+            wide = op.heads * op.head_dim
+            indexer = 0 if op.indexer is None else op.indexer.heads * op.indexer.head_dim
+            yield wide, 2 * wide + op.query_rank + 5 * op.head_dim + indexer, wide
+        case DeltaRule() as op:
+            inner = op.value_heads * op.value_dim
+            yield inner, 2 * op.channels + 2 * inner + 2 * op.key_heads * op.key_dim, inner
+        case StateSpace() as op:
+            yield op.inner, 2 * op.channels + 2 * op.inner + op.heads, op.inner
+        case ShortConvolution():
+            yield hidden, 4 * hidden, hidden
+        case FeedForward() as op:
+            yield hidden, 2 * op.width, op.width
+        case Experts() as op:
+            shared = 0 if op.shared is None else op.shared.width
+            wide = op.chosen * (op.width + (op.latent or hidden))
+            yield hidden, op.chosen * 2 * op.width + wide + 2 * shared + 2 * op.experts, max(op.width, shared)
+        case PerLayerInput() if model.per_layer_table is not None:
+            yield hidden, model.per_layer_table.width * (2 + model.layers), hidden

@@ -1,0 +1,184 @@
+"""Formats of files: every tensor of a GGUF file by its type, those of several tensors, and types that only planning
+knows."""
+
+import json
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gguf_headers import header_bytes
+from gguf_metadata import metadata
+from plans import make_hardware
+from tiny_configs import TINY
+
+from helmsman.executor.weights.gguf_file import GgufTensors
+from helmsman.hwdb.gguf_types import BLOCK_TYPES
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.rules import homes
+from helmsman.lowering.stored_names import gguf_name, stored_tensors
+from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import tensors
+from helmsman.planner.decide import decide
+from helmsman.planner.file_formats import file_formats, resolve_formats
+from helmsman.planner.read_request import request_from
+from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.formats import FORMAT_FACTS, OTHER_BLOCKS, runs
+from helmsman.schemas.model import Model
+
+WIDE: dict[str, Any] = {
+    **TINY["qwen3_moe"],
+    "hidden_size": 256,
+    "moe_intermediate_size": 256,
+    "num_attention_heads": 8,
+}
+"""A model whose rows are whole blocks of every type."""
+
+_NUMBERS = {block_type.name: number for number, block_type in BLOCK_TYPES.items()}
+_MIX = {"experts_gate": "iq3_xxs", "experts_up": "iq3_xxs", "experts_down": "q4_k", "v": "q8_0", "head": "q6_k"}
+
+
+def written(tmp_path: Path, config: Mapping[str, Any], types: Mapping[str, str], others: str) -> tuple[Path, Model]:
+    """A GGUF file without values: matrices in the type that `types` has for their operation, or in `others`."""
+    from helmsman.hwdb.model_config import model_from_config
+
+    model = model_from_config(config, "wide", "config.json")
+    shapes, kinds = [], {}
+    for stored in stored_tensors(model, gguf_name):
+        shapes.append((stored.name, stored.shape))
+        part = stored.parts[-1]
+        if part.quantised:
+            kinds[stored.name] = _NUMBERS[types.get(part.op, others)]
+    content, size = header_bytes(metadata(config), shapes, kinds)
+    path = tmp_path / "wide.gguf"
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(size)
+    return path, load_model(str(path))
+
+
+def file_bytes(path: Path, model: Model) -> dict[tuple[str, int | None], int]:
+    """Bytes of each of our tensors that the file has as they are."""
+    opened = GgufTensors(path)
+    places = opened.header.tensors
+    opened.close()
+    return {
+        (stored.parts[0].name, stored.parts[0].layer): places[stored.name].end - places[stored.name].start
+        for stored in stored_tensors(model, gguf_name)
+        if len(stored.parts) == 1
+    }
+
+
+def test_every_tensor_of_a_mixed_file_takes_the_files_bytes(tmp_path: Path) -> None:
+    """Vectors and routers are f32 in the file, and where most weights are quantised."""
+    path, model = written(tmp_path, WIDE, _MIX, "q5_k")
+    most, formats = resolve_formats(None, str(path), model)
+    assert most == "iq3_xxs" and {"iq3_xxs", "q4_k", "q5_k", "q6_k", "q8_0"} == set(formats.values())
+
+    def planned(tensor: Tensor) -> int:
+        return tensor.size(formats.get((tensor.name, tensor.layer), most))
+
+    sizes = {(tensor.name, tensor.layer): planned(tensor) for tensor in tensors(model) if tensor.tied_to is None}
+    assert sizes == file_bytes(path, model)
+
+
+def test_a_plan_keeps_experts_apart_from_dense_weights(tmp_path: Path) -> None:
+    path, model = written(tmp_path, WIDE, _MIX, "q5_k")
+    question = {"model": str(path), "hardware": make_hardware(), "strategy": "layer-split"}
+    plan = decide(request_from({**question, "prompt_tokens": 8, "output_tokens": 8})).plan
+    kept = {tensor.name: {piece.rule.format for piece in homes(plan, tensor)} for tensor in tensors(plan.model)}
+    assert kept["experts_gate.weight"] == {"iq3_xxs"} and kept["experts_down.weight"] == {"q4_k"}
+    assert kept["q.weight"] == {"q5_k"} and kept["v.weight"] == {"q8_0"} and kept["router.weight"] == {"f32"}
+    assert sum(use.weights for use in plan.predicted.memory) == sum(file_bytes(path, model).values())
+
+
+@pytest.mark.parametrize("fmt", [*OTHER_BLOCKS, "q8_0", "q4_0", "q4_k", "q6_k"])
+def test_a_file_of_any_type_is_planned_in_it(fmt: str, tmp_path: Path) -> None:
+    path, model = written(tmp_path, WIDE, {}, fmt)
+    assert resolve_formats(None, str(path), model) == (fmt, {})
+
+
+@pytest.mark.parametrize("fmt", OTHER_BLOCKS)
+def test_blocks_have_the_bytes_of_files(fmt: str) -> None:
+    facts = next(facts for name, facts in FORMAT_FACTS.items() if name == fmt)
+    block_type = BLOCK_TYPES[_NUMBERS[fmt]]
+    assert block_type.bytes * facts.values == facts.size * block_type.values
+
+
+@pytest.mark.parametrize("fmt", OTHER_BLOCKS)
+def test_what_nothing_multiplies_is_refused_where_weights_are_read(fmt: str, tmp_path: Path) -> None:
+    path, _ = written(tmp_path, WIDE, {}, fmt)
+    file = GgufTensors(path)
+    with pytest.raises(BadInputError, match="quantise the model again, to q8_0") as caught:
+        file.checked("blk.0.attn_q.weight", (256, 256))
+    file.close()
+    assert caught.value.value == fmt and not any(runs(known) for known in FORMAT_FACTS if known == fmt)
+
+
+def test_a_tensor_that_a_file_has_in_several_types_is_planned_in_the_widest(tmp_path: Path) -> None:
+    """Kimi's queries, keys and values are three tensors of a file and one of ours."""
+    config = {**TINY["kimi_linear"], "hidden_size": 256}
+    path, model = written(tmp_path, config, {"delta_in": "q8_0"}, "f16")
+    content = path.read_bytes()
+    name = b"blk.0.attn_k.weight"
+    at = content.index(name) + len(name) + 4 + 2 * 8
+    path.write_bytes(content[:at] + _NUMBERS["q4_0"].to_bytes(4, "little") + content[at + 4 :])
+    assert file_formats(path, model)["delta_in.weight", 0] == "q8_0"
+    path.write_bytes(content[:at] + _NUMBERS["i8"].to_bytes(4, "little") + content[at + 4 :])
+    with pytest.raises(BadInputError, match="a type that is not read"):
+        file_formats(path, model)
+
+
+def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    path, model = written(tmp_path, WIDE, {}, "q8_0")
+    wider = model.model_copy(update={"vocab": 128})
+    with pytest.raises(BadInputError, match="a tensor of 32768 values is expected"):
+        file_formats(path, wider)
+
+
+def test_native_formats_are_those_of_files(tmp_path: Path) -> None:
+    model = load_model("Qwen3-0.6B")
+    with pytest.raises(UsageError, match="name a format"):
+        resolve_formats("native", "Qwen3-0.6B", model)
+    with pytest.raises(BadInputError, match="no weights are here"):
+        resolve_formats("native", str(tmp_path), model)
+    assert resolve_formats(None, str(tmp_path), model) == ("f16", {})
+
+
+def test_a_checkpoint_of_quantised_weights_is_planned_as_it_is(tmp_path: Path) -> None:
+    """Its experts in FP8 with a scale for 128 x 128 values, the rest in bf16."""
+    scheme = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
+    (tmp_path / "config.json").write_text(json.dumps({**WIDE, "quantization_config": scheme}))
+    model, header, end = load_model(str(tmp_path)), {}, 0
+    for stored in stored_tensors(model):
+        entries = [(stored.name, "BF16", stored.shape, 2)]
+        if ".experts." in stored.name:
+            entries = [(stored.name, "F8_E4M3", stored.shape, 1), (f"{stored.name}_scale_inv", "F32", (2, 2), 4)]
+        for name, dtype, shape, size in entries:
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + prod(shape) * size]}
+            end += prod(shape) * size
+    content = json.dumps(header).encode()
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        file.truncate(8 + len(content) + end)
+    most, formats = resolve_formats(None, str(tmp_path), model)
+    assert most == "fp8_block" and formats["q.weight", 0] == formats["router.weight", 3] == "bf16"
+    matrices = [tensor for tensor in tensors(model) if len(tensor.shape) > 1]
+    sizes = [tensor.size(formats.get((tensor.name, tensor.layer), most)) for tensor in matrices]
+    vectors = sum(2 * tensor.elements for tensor in tensors(model) if len(tensor.shape) == 1)
+    assert sum(sizes) + vectors == end
+
+
+def test_a_tensor_that_the_model_does_not_have_is_refused_when_planning(tmp_path: Path) -> None:
+    """Another layer's bias changes what is computed; Gemma's layers that read another's cache carry unused keys."""
+    path, model = written(tmp_path, TINY["gemma4_text-layer-inputs"], {}, "f16")
+    content = path.read_bytes()
+    assert file_formats(path, model)["q.weight", 5] == "f16"
+    path.write_bytes(content.replace(b"blk.5.attn_q_norm.weight", b"blk.5.attn_k_norm.weight"))
+    with pytest.raises(BadInputError, match="a tensor of 48 values is expected"):
+        file_formats(path, model)
+    path.write_bytes(content.replace(b"blk.5.attn_q_norm.weight", b"blk.1.attn_out_bias.bias"))
+    with pytest.raises(BadInputError, match="the model does not have this tensor") as caught:
+        file_formats(path, model)
+    assert caught.value.field == "blk.1.attn_out_bias.bias"
