@@ -120,8 +120,12 @@ class Model(Document):
                 raise mistake(f"the cache of layer {layer} has other heads", "name another layer", "layouts", layer)
 
     def __hash__(self) -> int:
-        """Return what is computed once, as a model is a key of many caches."""
-        return self.hash_value
+        """Return the hash of the content, as a model is a key of many caches."""
+        return hash(self.content)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another model has the same content."""
+        return self is other or (isinstance(other, Model) and self.content == other.content)
 
     def model_copy(self, *, update: Any = None, deep: bool = False) -> Self:
         """Return a copy with some fields changed, which computes for itself what is derived from them."""
@@ -131,9 +135,9 @@ class Model(Document):
         return copied
 
     @cached_property
-    def hash_value(self) -> int:
-        """Return the hash of all fields."""
-        return hash(tuple(getattr(self, name) for name in type(self).model_fields))
+    def content(self) -> str:
+        """Return the canonical JSON, by which models are compared."""
+        return self.to_json(indent=None)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
