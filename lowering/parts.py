@@ -141,7 +141,11 @@ def _chosen(plan: KnownPlan, iteration: Iteration, op: Operation, place: Operati
     """Return an operation that reads what its tokens choose, rows of tables or experts, with what comes for it, and the
     bytes that it reads."""
     weights = _weights(plan, op, place.start, place.stop)
-    coming = _of_all_batches(weights, iteration.batches) if op.kind == "lookup" else weights
+    coming = weights
+    if op.kind == "lookup":
+        coming = _of_all_batches(weights, iteration.batches)
+    elif plan.schedule.overlap == "next-layer" or plan.schedule.barrier:
+        coming = _weights(plan, op._replace(weight_share=1.0), place.start, place.stop)  # the router has not chosen yet
     arriving = _coming(op.name, "weights", place.rows, coming, place.memory)
     return place._replace(weights=arriving), sum(weight.used for weight in weights)
 

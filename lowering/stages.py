@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 
 from helmsman.lowering.operation import Formats, Half, Operation
-from helmsman.lowering.ops import ONE_TOKEN, block_index, embedding_ops
+from helmsman.lowering.ops import ONE_TOKEN, block_index, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
 from helmsman.schemas.model import Model
 
@@ -25,6 +25,19 @@ def half_of(model: Model, layer: int, op: str) -> Half:
     """Return the half of a block to which an operation, or what is brought for it, belongs."""
     facts = block_index(model, layer).get(op)
     return 0 if facts is None else facts.half
+
+
+def beginnings(model: Model) -> tuple[str, ...]:
+    """Return patterns of names for all that a model has before its blocks, operations and tensors alike."""
+    names = [*dict.fromkeys(op.name for op in embedding_ops(model, ONE_TOKEN, Formats()))]
+    more = [name for name in names if not any(name.startswith(other) for other in names if other != name)]
+    return ("embedding*", "positions*", *(f"{name}*" for name in more if name != "embedding"))
+
+
+@lru_cache(maxsize=64)
+def last_ops(model: Model) -> tuple[str, ...]:
+    """Return the operations after all blocks, in order."""
+    return tuple(op.name for op in output_ops(model, ONE_TOKEN, Formats()))
 
 
 @lru_cache(maxsize=64)

@@ -83,7 +83,8 @@ class TaskSizes:
             append = self._works[self._first(home), "append"]
             return append, append.op.kv_write
         if task.operation != HIDDEN:
-            work = self._makers[self._first(task.layer), task.operation]
+            place = self._first(task.layer), task.operation
+            work = self._makers[place if place in self._makers else (None, task.operation)]
             return work, work.op.out_bytes
         work = self._makers[self._first(before(self.plan, task.layer)), "input"]
         return work, work.op.out_bytes

@@ -107,10 +107,10 @@ def _attention(body: LatentAttention, block: BlockPass) -> Iterator[Operation]:
     seen = seen_by(iteration, None if body.indexer is None else body.indexer.top_k)
     cached, choice = sequences * seen.cached, ("index",) if block.weights("index_q") else ()
     if absorbed(body, iteration.tokens):
-        yield block.linear("k_b", ("append",))
+        yield _absorbed(body, block, "k_b", ("append",), body.nope_dim, body.latent)
         per_pair = 2 * body.latent + body.rope_dim
         yield _attended(body, block, sequences * seen.pairs, cached, body.latent, per_pair, ("k_b", NEW_KV, *choice))
-        yield block.linear("v_b", ("attention",))
+        yield _absorbed(body, block, "v_b", ("attention",), body.latent, body.value_dim)
         yield block.linear("o", ("v_b",))
     else:
         yield block.linear("k_b", ("append", NEW_KV), cached)
@@ -118,6 +118,15 @@ def _attention(body: LatentAttention, block: BlockPass) -> Iterator[Operation]:
         per_pair, inputs = body.compared + body.value_dim, ("k_b", "v_b", *choice)
         yield _attended(body, block, sequences * seen.pairs, cached, body.value_dim, per_pair, inputs)
         yield block.linear("o", ("attention",))
+
+
+def _absorbed(
+    body: LatentAttention, block: BlockPass, name: str, inputs: tuple[str, ...], taken: int, given: int
+) -> Operation:
+    """Return a product of every head by itself, which takes and gives so many values of each."""
+    values = block.tokens * body.heads
+    moved, out = block.activations(values * (taken + given)), block.activations(values * given)
+    return block.linear(name, inputs)._replace(activation_bytes=moved, out_bytes=out)
 
 
 def _attended(

@@ -18,6 +18,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import KnownPlan, Placement, shaped
+from helmsman.lowering.stages import beginnings, last_ops
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.machine import Roles
@@ -179,7 +180,7 @@ class LayerSplit:
         if key not in self._priced:
             if k not in self._small:
                 self._small[k] = shaped(place(self._kinds, self.roles, self.workload, self._unwindowed, k))
-            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self._kinds.pattern, self.costs)
+            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self._kinds, self.costs)
         return self._priced[key]
 
     @cached_property
@@ -395,19 +396,23 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
     """Return what a split keeps on the host: the embedding, then k - 1 blocks; nothing for single-device plans."""
     if k in (0, model.units):
         return []
-    ends = [Select(names="embedding*"), Select(names="positions*")]
+    ends = [Select(names=names) for names in beginnings(model)]
     return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
 
 
-def _sum_by_unit(lowered: LoweredPass, pattern: str, costs: CostModel) -> _UnitCosts:
-    """Return the seconds of the units of a pass over blocks of these letters."""
+def _sum_by_unit(lowered: LoweredPass, model: Model, costs: CostModel) -> _UnitCosts:
+    """Return the seconds of the units of a pass over the blocks of a model."""
+    pattern, last = model.pattern, last_ops(model)
     totals = dict.fromkeys(("embedding", "output", "crossing", *pattern), 0.0)
 
     def work(task: Task) -> Hashable:
         return work_of(task), None if task.layer is None else pattern[task.layer]
 
     works = alike(lowered, work)
-    units, prices = [_unit(task, pattern) for task in works.kinds], [costs.price(task).mid for task in works.kinds]
+    units, prices = (
+        [_unit(task, pattern, last) for task in works.kinds],
+        [costs.price(task).mid for task in works.kinds],
+    )
     for kind in works.order.kind:
         totals[units[kind]] += prices[kind]
     return _UnitCosts(
@@ -419,17 +424,13 @@ def _sum_by_unit(lowered: LoweredPass, pattern: str, costs: CostModel) -> _UnitC
     )
 
 
-def _unit(task: Task, pattern: str) -> str:
+def _unit(task: Task, pattern: str, last: tuple[str, ...]) -> str:
     """Return the unit to whose seconds a task adds: the letter of its block, or what is beside blocks."""
     if task.kind == "transfer" and task.payload not in CACHED:
         return "crossing"
     if task.layer is not None:
         return pattern[task.layer]
-    return "output" if task.op in _LAST else "embedding"
-
-
-_LAST = ("merge", "final_norm", "head_in", "head")
-"""The operations after all blocks."""
+    return "output" if task.operation in last else "embedding"
 
 
 def _seconds_between(works: Works, costs: CostModel) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from helmsman.planner.options import option
 from helmsman.planner.registry import RECOMMENDED, Method, method
 from helmsman.planner.strategies.common_options import OptimalOptions
-from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.choice import Choice, Contender, Risk
@@ -156,6 +156,10 @@ def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":
         try:
             decision = _answer(request, name, options)
         except (InfeasibleError, UsageError):
+            continue
+        except BadInputError:
+            if request.model.is_dense:
+                raise
             continue
         whole = whole or _on_accelerator(decision.plan)
         yield decision

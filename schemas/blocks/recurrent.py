@@ -64,7 +64,7 @@ class StateSpace(Frozen):
     taps: Taps
     conv_bias: bool = True
     bias: bool = False
-    norm: Norm | None
+    norm: Norm | None = None
     norm_first: bool = False
     scales: tuple[Scale, Scale, Scale, Scale, Scale] | None = None
     longest_step: Positive | None = None

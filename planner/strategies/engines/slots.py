@@ -6,6 +6,7 @@ from typing import Literal
 
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.placement import Placement
+from helmsman.lowering.stages import first_ops, last_ops
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.strategies.engines.overrides import FIELD, SIDES, Override, Side, side_of
@@ -114,7 +115,16 @@ def _compute(split: SlotSplit) -> Iterator[ComputeRule]:
 
 
 def _ends(split: SlotSplit) -> tuple[tuple[str, Side], ...]:
-    return ("embedding", "host"), ("positions", "host"), ("final_norm", split.output), ("head", split.output)
+    model = split.frame.model
+    more = sorted(first_ops(model) - {"embedding", "positions"})
+    begin: list[tuple[str, Side]] = [(name, "host") for name in ("embedding", "positions", *more)]
+    return (*begin, *((name, split.output) for name in last_ops(model)))
+
+
+def _end_side(split: SlotSplit, tensor: Tensor) -> Side:
+    """Return where a tensor outside of blocks is without overrides."""
+    sides = dict(_ends(split))
+    return sides.get(tensor.name.partition(".")[0], sides[tensor.op])
 
 
 def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, Side]]:
@@ -122,7 +132,7 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, S
     if not split.overrides:
         return
     for tensor in (*embedding_tensors(split.frame.model), *output_tensors(split.frame.model)):
-        moved, base = side_of(split.overrides, tensor, None), dict(_ends(split))[tensor.name.partition(".")[0]]
+        moved, base = side_of(split.overrides, tensor, None), _end_side(split, tensor)
         if moved is not None and moved != base:
             yield tensor, None, moved
     for tensor in block_tensors(split.frame.model, 0):

@@ -7,6 +7,7 @@ experts are there and the rest on the host, which computes what tokens choose of
 from dataclasses import dataclass
 
 from helmsman.lowering.placement import Placement
+from helmsman.lowering.stages import beginnings
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.errors import UsageError
@@ -54,7 +55,7 @@ def place(frame: Frame, layout: ExpertLayout) -> Placement:
     """Return the rules of a candidate."""
     model, host, accelerator = frame.model, frame.roles.host, frame.accelerator
     whole, elsewhere = _whole(layout), _elsewhere(model, layout)
-    ends = [Select(names="embedding*"), Select(names="positions*")]
+    ends = [Select(names=names) for names in beginnings(model)]
     if layout.host == model.layers:
         ends.append(Select(names="*"))
     residence = [

@@ -29,7 +29,7 @@ def test_a_program_that_is_none_is_named(
     monkeypatch.setattr(sys, "argv", ["planner_service", "contract", "--schemathesis", str(place)])
     assert planner_service.main() == 2
     told = capsys.readouterr().err
-    assert "--schemathesis: cannot be run" in told and str(place) in told and told.count("\n") == 1
+    assert "--schemathesis: cannot be run" in told and str(place)[:40] in told and told.count("\n") == 1
     place.write_text("#!/bin/sh\n")
     place.chmod(0o700)
     assert planner_contract.tool(place) == [str(place)]
