@@ -64,6 +64,9 @@ def gguf_name(tensor: Tensor, layer: int | None) -> str:
 def overrides_of(text: str, model: Model, machine: Roles) -> tuple[Override, ...]:
     """`PATTERN=MEMORY,PATTERN=MEMORY`, the first that matches decides. Raises UsageError for a pattern that is none, or
     that no tensor of `model` matches, and for an unknown memory."""
+    if not model.is_dense:
+        problem, remedy = f"{model.name} is not made of equal dense blocks", "leave it out, or use expert-split"
+        raise UsageError(problem, field=FIELD, value=text, remedy=remedy)
     items = text.split(",")
     if len(items) > _MOST:
         remedy = "write one pattern for several tensors"
