@@ -20,15 +20,13 @@ class Pool(NamedTuple):
 class LayerCache(NamedTuple):
     """The cache of a layer: of every token, `heads` keys of `key_dim` values and as many of `value_dim` (0: none).
 
-    `reach`: tokens of a sequence that it holds at most, None: all; `pools`: entries that it holds beside; `indexed`:
-    values of a token's key that only choosing reads."""
+    `reach`: tokens of a sequence that it holds at most, None: all; `pools`: entries that it holds beside."""
 
     heads: int
     key_dim: int
     value_dim: int
     reach: int | None = None
     pools: tuple[Pool, ...] = ()
-    indexed: int = 0
 
     @property
     def values(self) -> int:
@@ -62,7 +60,7 @@ def cache_of(model: Model, layer: int) -> LayerCache | None:
             case LatentAttention() as op:
                 own = op.indexer is not None and op.indexer.selects == "own"
                 indexed = op.indexer.head_dim if op.indexer is not None and own else 0
-                return LayerCache(1, op.cached_width + indexed, 0, indexed=indexed)
+                return LayerCache(1, op.cached_width + indexed, 0)
             case CompressedAttention() as op:
                 return LayerCache(1, op.head_dim, 0, op.window, _pools(op))
     return None

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from helmsman.lowering.bodies import attention
 from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
 from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS
 from helmsman.lowering.bodies.registry import body_operations
@@ -183,18 +182,6 @@ def _mixings(block: BlockPass, made: list[Operation]) -> Iterator[Operation]:
         wide = block.activations(2 * block.tokens * streams.streams * block.model.hidden)
         yield mixing._replace(activation_bytes=wide, out_bytes=wide // 2, extent=1)
         source = mixing.name
-
-
-def attention_op(
-    model: Model, layer: int, tokens: int, pairs: int, cached: int, sequences: int, formats: Formats
-) -> Operation:
-    """Return undivided attention of a layer: `tokens` of all `sequences` attend to `pairs` positions in all and read
-    the keys and values of `cached`."""
-    body = model.attention(layer)
-    assert body is not None, "a layer without attention attends to nothing"
-    one = Iteration(0, "decode", 1, 1, 1)
-    block = BlockPass(model, layer, one, formats, _by_op(block_tensors(model, layer)))
-    return attention.whole(body, block, tokens, pairs, cached, sequences)
 
 
 class OperationFacts(NamedTuple):

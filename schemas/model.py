@@ -56,7 +56,6 @@ class DraftHead(Frozen):
     order: Literal["embedding-first", "hidden-first"] = "embedding-first"
     count: Count = 1
     own_embedding: bool = False
-    own_head: bool = False
 
 
 class Model(Document):

@@ -9,11 +9,11 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
 EXPERT_FAMILIES = ("mixtral", "olmoe", "qwen3_moe")
-"""Families whose checkpoints are written."""
+"""Families of models with experts whose checkpoints are written."""
 _WIDTH = {"mixtral": "intermediate_size", "olmoe": "intermediate_size", "qwen3_moe": "moe_intermediate_size"}
-"""What they call the width of an expert."""
+"""The key of a config that states the width of an expert, by family."""
 _COUNT = {"mixtral": "num_local_experts", "olmoe": "num_experts", "qwen3_moe": "num_experts"}
-"""What they call the number of experts."""
+"""The key of a config that states the number of experts, by family."""
 
 
 def expert_fields(model: Model) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class AppendOperation(CacheUser):
     norm: NormKind
     eps: float
     over: Literal["head", "projection"]
-    """What QK norms are of: every head, or all heads of a row together."""
+    """Whether a QK norm takes every head by itself, or all heads of a row together."""
     q_norm: NormVectors | None
     k_norm: NormVectors | None
     rotary_dim: int

@@ -7,7 +7,7 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
-from helmsman.executor.homes.store import WeightLoader, place_of, rows_each
+from helmsman.executor.homes.store import WeightLoader, place_of, rows_per_index
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, computing
 from helmsman.lowering.buffers import held_together
 from helmsman.lowering.graph import Task
@@ -172,7 +172,7 @@ def _need(
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
     expands = any(piece.rule.expands and not _lives_in(piece.rule, memory) for piece in pieces)
-    count, columns = len(rows) * rows_each(tensor), tensor.shape[-1]
+    count, columns = len(rows) * rows_per_index(tensor), tensor.shape[-1]
     arrival = packed_size("q4", count, columns) if expands else 0
     return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, count, columns), arrival)
 

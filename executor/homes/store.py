@@ -163,7 +163,7 @@ class WeightLoader:
 
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> PackedRows:
         source_format, values = self._checkpoint.tensor(tensor)
-        each, columns = rows_each(tensor), tensor.shape[-1]
+        each, columns = rows_per_index(tensor), tensor.shape[-1]
         if each % PANEL and tensor.stacked:
             message = f"experts of {each} rows, which are no whole panels of {PANEL}"
             raise UsageError(message, field=place_of(tensor), value=each, remedy="run another model")
@@ -233,7 +233,7 @@ def offset_of(fmt: StoredFormat, row: int, columns: int) -> int:
     return packed_size(fmt, row, columns) if row else 0
 
 
-def rows_each(tensor: Tensor) -> int:
+def rows_per_index(tensor: Tensor) -> int:
     """Return the rows of what its first dimension counts: those of an expert, or one."""
     return prod(tensor.shape[1:-1])
 

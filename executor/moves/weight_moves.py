@@ -10,7 +10,7 @@ from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Slot, Staging, rows_of
 from helmsman.executor.homes.storage import Storage
-from helmsman.executor.homes.store import WeightLoader, WeightPiece, offset_of, rows_each
+from helmsman.executor.homes.store import WeightLoader, WeightPiece, offset_of, rows_per_index
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
 from helmsman.lowering.tensor import Tensor
@@ -126,8 +126,8 @@ class WeightMoves:
             wanted = not paths if here else piece.rule.path in paths
             if not piece.rule.expands or not wanted:
                 continue
-            columns, each = tensor.shape[-1], rows_each(tensor)
-            before, count = (first - rows.start) * each, (last - first) * each
+            columns, height = tensor.shape[-1], rows_per_index(tensor)
+            before, count = (first - rows.start) * height, (last - first) * height
             if here:
                 kept = piece.copies[memory]
                 source = _part(kept.buffer, *kept.span(first, last))

@@ -23,7 +23,7 @@ class StageCache(NamedTuple):
     kept_values: list[StoredHeads]
 
 
-class Part(Protocol):
+class DevicePart(Protocol):
     """The part of a pass that one device computes."""
 
     def has(self, op: str, layer: int | None) -> bool:
@@ -58,7 +58,7 @@ class Part(Protocol):
 class BlockPart:
     """A block of a stage. `number`: among the stage's blocks; `layer`: among the model's."""
 
-    part: Part
+    part: DevicePart
     number: int
     layer: int
     divided: bool

@@ -1,4 +1,4 @@
-"""What stages compute of models: everything else that a description can say is refused, not left out."""
+"""Refuses models that say more than stages compute: nothing of a description is left out silently."""
 
 from collections.abc import Iterator
 

@@ -20,10 +20,7 @@ _GATE, _UP, _DOWN = "experts_gate", "experts_up", "experts_down"
 def matrices(body: Experts, layer: int, hidden: int) -> Iterator[Tensor]:
     """Yield the router, the experts (expert, rows out, columns in) and what all tokens go through."""
     wide = body.latent or hidden
-    if body.router.choice == "hash":
-        yield Tensor("router.weight", "router", layer, (body.experts, hidden), exact=True)
-    else:
-        yield from (tensor._replace(exact=True) for tensor in matrix("router", layer, body.experts, hidden))
+    yield Tensor("router.weight", "router", layer, (body.experts, hidden), exact=True)
     if body.router.bias:
         yield Tensor("router.bias", "router", layer, (body.experts,))
     if body.latent is not None:

@@ -5,31 +5,27 @@ is exhaustive; with sequential stages the optimum is the smallest feasible k (E-
 such a pass follow one another, so the time between them adds to their prices, in the same places for every k with the
 same last device."""
 
-from collections import Counter
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
-from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.graph import Task
 from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import KnownPlan, Placement, shaped
-from helmsman.lowering.stages import beginnings, last_ops
-from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
-from helmsman.planner.cost.model import CostModel, work_of
+from helmsman.lowering.stages import beginnings
+from helmsman.lowering.tensors import tensors
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
-from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
 from helmsman.planner.memory.page_locking import page_locks, pinned_extra
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.prediction.pass_figures import LoweredPass
 from helmsman.planner.prediction.predict import PlacementFigures, mean_step, pass_seconds
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
+from helmsman.planner.strategies.layer_units import UnitCosts, UnitSizes, unit_costs, unit_sizes
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
@@ -38,8 +34,6 @@ from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.timing.interference import streaming
-from helmsman.timing.makespan import works_makespan
-from helmsman.timing.works import Works, alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +168,13 @@ class LayerSplit:
     def _streams(self, k: int) -> bool:
         return self.options.kv_offload and self.roles.separate and 0 <= k <= self.model.layers
 
-    def _unit_costs(self, iteration: Iteration, k: int) -> "_UnitCosts":
+    def _unit_costs(self, iteration: Iteration, k: int) -> UnitCosts:
         """Prices of the units in split `k` of a copy of the model with one block of each kind."""
         key = (iteration, k)
         if key not in self._priced:
             if k not in self._small:
                 self._small[k] = shaped(place(self._kinds, self.roles, self.workload, self._unwindowed, k))
-            self._priced[key] = _sum_by_unit(pass_of(self._small[k], iteration), self._kinds, self.costs)
+            self._priced[key] = unit_costs(pass_of(self._small[k], iteration), self._kinds, self.costs)
         return self._priced[key]
 
     @cached_property
@@ -222,7 +216,7 @@ class LayerSplit:
         return {}
 
     @cached_property
-    def _priced(self) -> "dict[tuple[Iteration, int], _UnitCosts]":
+    def _priced(self) -> dict[tuple[Iteration, int], UnitCosts]:
         return {}
 
     def _needs(self, k: int) -> list[tuple[str, int]]:
@@ -268,89 +262,8 @@ class LayerSplit:
         return needed + (cache_expansion_bytes(self.model, self.workload) if caches else 0)
 
     @cached_property
-    def _sizes(self) -> "_UnitSizes":
-        return unit_sizes(self.model, self.workload, self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class _UnitCosts:
-    """Seconds of each unit as priced in one placement; `blocks`: by the letter of their layout; `crossing`: hidden
-    state over, token back; `between`: hand-overs and joins between tasks, and what passes before the first
-    (`timing.handovers`)."""
-
-    embedding: float
-    blocks: Mapping[str, float]
-    output: float
-    crossing: float
-    between: float
-
-    def of(self, pattern: str) -> float:
-        """Return the seconds of blocks of these letters."""
-        return sum(count * self.blocks[letter] for letter, count in Counter(pattern).items())
-
-    def total(self, pattern: str) -> float:
-        """Return the seconds of a single-device pass over blocks of these letters."""
-        return self.embedding + self.of(pattern) + self.output + self.between
-
-
-@dataclass(frozen=True, slots=True)
-class _UnitSizes:
-    """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory; `block_sums`,
-    `cache_sums`, `state_sums`: of the first 0, 1, ... blocks, their weights, keys and values, and states."""
-
-    embedding: int
-    output: int
-    tied: int
-    block_sums: tuple[int, ...]
-    cache_sums: tuple[int, ...]
-    state_sums: tuple[int, ...]
-    largest_cache: int
-
-    @property
-    def weights(self) -> int:
-        """Return bytes of all weights in one memory."""
-        return self.embedding + self.block_sums[-1] + self.output - self.tied
-
-    def blocks(self, start: int, stop: int) -> int:
-        """Return bytes of the weights of blocks start <= b < stop."""
-        return self.block_sums[stop] - self.block_sums[start]
-
-    def caches(self, start: int, stop: int) -> int:
-        """Return bytes of the keys and values of blocks start <= b < stop."""
-        return self.cache_sums[stop] - self.cache_sums[start]
-
-    def states(self, start: int, stop: int) -> int:
-        """Return bytes of the states of blocks start <= b < stop."""
-        return self.state_sums[stop] - self.state_sums[start]
-
-    def output_alone(self, with_embedding: bool) -> int:
-        """The output unit; a tied head shares the embedding's bytes only in one memory (E-HELM-05)."""
-        return self.output - self.tied if with_embedding else self.output
-
-
-def unit_sizes(model: Model, workload: Workload, options: SplitQuestion) -> _UnitSizes:
-    """Return bytes of the embedding, the blocks, the output unit, and what blocks keep of sequences."""
-    output = output_tensors(model)
-    first = {letter: model.pattern.index(letter) for letter in dict.fromkeys(model.pattern)}
-    blocks = {
-        letter: sum(tensor.size(options.weights) for tensor in block_tensors(model, layer))
-        for letter, layer in first.items()
-    }
-    caches = {letter: kv_block_bytes(model, workload, options.kv, layer) for letter, layer in first.items()}
-    states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
-
-    def sums(of: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(accumulate((of[letter] for letter in model.pattern), initial=0))
-
-    return _UnitSizes(
-        embedding=sum(tensor.size(options.weights) for tensor in embedding_tensors(model)),
-        output=sum(tensor.size(options.weights) for tensor in output),
-        tied=sum(tensor.size(options.weights) for tensor in output if tensor.tied_to),
-        block_sums=sums(blocks),
-        cache_sums=sums(caches),
-        state_sums=sums(states),
-        largest_cache=max(caches.values()),
-    )
+    def _sizes(self) -> UnitSizes:
+        return unit_sizes(self.model, self.workload, self.options.weights, self.options.kv)
 
 
 def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion, k: int) -> Placement:
@@ -398,45 +311,3 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
         return []
     ends = [Select(names=names) for names in beginnings(model)]
     return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
-
-
-def _sum_by_unit(lowered: LoweredPass, model: Model, costs: CostModel) -> _UnitCosts:
-    """Return the seconds of the units of a pass over the blocks of a model."""
-    pattern, last = model.pattern, last_ops(model)
-    totals = dict.fromkeys(("embedding", "output", "crossing", *pattern), 0.0)
-
-    def work(task: Task) -> Hashable:
-        return work_of(task), None if task.layer is None else pattern[task.layer]
-
-    works = alike(lowered, work)
-    units, prices = (
-        [_unit(task, pattern, last) for task in works.kinds],
-        [costs.price(task).mid for task in works.kinds],
-    )
-    for kind in works.order.kind:
-        totals[units[kind]] += prices[kind]
-    return _UnitCosts(
-        embedding=totals["embedding"],
-        blocks={letter: totals[letter] for letter in pattern},
-        output=totals["output"],
-        crossing=totals["crossing"],
-        between=_seconds_between(works, costs),
-    )
-
-
-def _unit(task: Task, pattern: str, last: tuple[str, ...]) -> str:
-    """Return the unit to whose seconds a task adds: the letter of its block, or what is beside blocks."""
-    if task.kind == "transfer" and task.payload not in CACHED:
-        return "crossing"
-    if task.layer is not None:
-        return pattern[task.layer]
-    return "output" if task.operation in last else "embedding"
-
-
-def _seconds_between(works: Works, costs: CostModel) -> float:
-    """Seconds between the tasks of a pass that follow one another, and before the first."""
-    between = costs.between()
-    if not between.known and not between.thread.known and costs.hardware.between_passes is None:
-        return 0.0
-    waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
-    return waits + between.begins(works)

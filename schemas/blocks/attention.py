@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Count, Frozen, Index, NonNegative, Positive, mistake
+from helmsman.schemas.base import Count, Frozen, Index, Positive, mistake
 from helmsman.schemas.blocks.norms import Norm, QueryKeyNorm
 from helmsman.schemas.blocks.numbers import Context, Dimension, HeadCount, Scale
 from helmsman.schemas.blocks.positions import Rope
@@ -157,4 +157,3 @@ class CompressedAttention(Frozen):
     overlap: bool = False
     indexer: EntryIndexer | None = None
     sinks: bool = True
-    pooled_scale: NonNegative = 1.0

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from serving_iteration import PromptChunk
 
 from helmsman.lowering.activations import ActivationTransfers, Value
+from helmsman.lowering.bodies.attention import whole
+from helmsman.lowering.bodies.block_pass import BlockPass
 from helmsman.lowering.caches import appended_sizes
 from helmsman.lowering.cargo import cargo
 from helmsman.lowering.emit import Emitter, Words
 from helmsman.lowering.graph import Payload
 from helmsman.lowering.operation import Formats, Operation
-from helmsman.lowering.ops import attention_op, block_ops, embedding_ops, output_ops
+from helmsman.lowering.ops import block_ops, embedding_ops, output_ops
 from helmsman.lowering.parts import DividedOperation, OperationPart, divided_operations
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
@@ -144,11 +146,16 @@ class ServingTasks:
     def _attention(self, layer: int, amount: Amount, phase: Phase) -> tuple[OperationPart, Operation]:
         """Attention as the rules place it."""
         seen = self._see(phase, amount[2])
-        [work] = divided_operations(
-            self.plan, seen, (attention_op(self.plan.model, layer, *amount, self._formats(layer)),)
-        )
+        [work] = divided_operations(self.plan, seen, (self._whole(layer, amount),))
         [part] = _there(work)
         return part, work.op
+
+    def _whole(self, layer: int, amount: Amount) -> Operation:
+        """Return undivided attention of a layer to so many positions."""
+        body = self.plan.model.attention(layer)
+        assert body is not None, "a layer without attention attends to nothing"
+        block = BlockPass(self.plan.model, layer, self._see("decode", 1), self._formats(layer), {})
+        return whole(body, block, *amount)
 
     def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[DividedOperation, ...]:
         """Return the operations of a block but attention, the same in blocks that no rule tells apart."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -78,6 +78,14 @@ class WebPort:
             assert time.monotonic() < end, document
             time.sleep(0.005)
         return document
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for something that happens by itself; half a minute is for machines that do much else."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.002)
 
 
 @dataclass

@@ -13,7 +13,7 @@ ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
     "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
     "relu2": lambda x: torch.relu(x).square(),
 }
-"""Those that a gate goes through alone."""
+"""The activations that are functions of one value: of the gate, or of what has no gate."""
 SWIGLU_SLOPE = 1.702
 """The factor of gpt-oss's gate within its sigmoid."""
 

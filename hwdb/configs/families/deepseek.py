@@ -16,7 +16,7 @@ from helmsman.schemas.blocks.norms import Norm
 from helmsman.schemas.model import Model
 
 _EXPERTS = ("n_routed_experts", "num_experts")
-"""What files call the number of experts; some state it by both names."""
+"""The keys that state the number of experts; some files have both."""
 
 # transformers 5 writes head_dim (that of the rotated part) and layer_types, which all its layers have alike.
 _LATENT = frozenset({"head_dim"})

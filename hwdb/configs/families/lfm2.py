@@ -19,7 +19,7 @@ from helmsman.schemas.model import Model
 _KINDS = ("full_attention", "conv")
 _ROPE = RopeRules(theta=1e6, scalings=())
 _EPS = 1e-6
-"""What LFM2-MoE adds to the sum of the chosen scores before it divides by it."""
+"""The number that LFM2-MoE adds to the sum of the chosen scores before weights are divided by it."""
 
 _HIDDEN = ("block_dim", "conv_dim", "conv_dim_out")
 

@@ -17,7 +17,7 @@ _OLMOE_EOS = (50279,)
 _OLMOE_CONTEXT = 4096
 _MINIMAX_HEAD_DIM = 128
 _EXPERT_KEYS = ("num_experts", "num_local_experts")
-"""What files call the number of experts, and what transformers 5 writes."""
+"""The keys that state the number of experts: that of released files, and that which transformers 5 writes."""
 
 _MINIMAX_ROTARY = 64
 """MiniMaxM2Config's default of rotary_dim."""

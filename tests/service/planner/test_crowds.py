@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_service import OPTIONS, QUESTION, WebSite, web_site
+from web_service import OPTIONS, QUESTION, WebSite, until, web_site
 
 from helmsman.service.planner import service
 from helmsman.service.planner.computing.pool import LaneSeat
@@ -46,13 +46,6 @@ def full(site: WebSite) -> Iterator[None]:
     finally:
         site.loop.call_soon_threadsafe(release.set)
         sitting.result(30)
-
-
-def until(holds: Any) -> None:
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from web_service import OPTIONS, QUESTION, WebSite, web_site
+from web_service import OPTIONS, QUESTION, WebSite, until, web_site
 
 from helmsman import library
 from helmsman.schemas.job import PlannerJob
@@ -166,10 +166,7 @@ def test_a_client_has_so_many_streams(tmp_path: Path, caplog: pytest.LogCaptureF
             site.ask("DELETE", job["links"]["self"])
             stream.read()
         assert site.get(job["links"]["events"]).status == 200, "the place is free again"
-        end = time.monotonic() + 30
-        while site.service.streams and time.monotonic() < end:
-            time.sleep(0.002)
-        assert not site.service.streams
+        until(lambda: not site.service.streams)
     assert not [record for record in caplog.records if record.exc_info]
 
 

@@ -1,0 +1,140 @@
+"""Prices and sizes the units of layer splits: the embedding, the blocks of every layout, and the output."""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.stages import last_ops
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.cost.model import CostModel, work_of
+from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
+from helmsman.planner.prediction.pass_figures import LoweredPass
+from helmsman.schemas.formats import KvFormat, StoredFormat
+from helmsman.schemas.model import Model
+from helmsman.schemas.workload import Workload
+from helmsman.timing.makespan import works_makespan
+from helmsman.timing.works import Works, alike
+
+
+@dataclass(frozen=True, slots=True)
+class UnitCosts:
+    """Seconds of each unit as priced in one placement; `blocks`: by the letter of their layout; `crossing`: hidden
+    state over, token back; `between`: hand-overs and joins between tasks, and what passes before the first
+    (`timing.handovers`)."""
+
+    embedding: float
+    blocks: Mapping[str, float]
+    output: float
+    crossing: float
+    between: float
+
+    def of(self, pattern: str) -> float:
+        """Return the seconds of blocks of these letters."""
+        return sum(count * self.blocks[letter] for letter, count in Counter(pattern).items())
+
+    def total(self, pattern: str) -> float:
+        """Return the seconds of a single-device pass over blocks of these letters."""
+        return self.embedding + self.of(pattern) + self.output + self.between
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSizes:
+    """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory; `block_sums`,
+    `cache_sums`, `state_sums`: of the first 0, 1, ... blocks, their weights, keys and values, and states."""
+
+    embedding: int
+    output: int
+    tied: int
+    block_sums: tuple[int, ...]
+    cache_sums: tuple[int, ...]
+    state_sums: tuple[int, ...]
+    largest_cache: int
+
+    @property
+    def weights(self) -> int:
+        """Return bytes of all weights in one memory."""
+        return self.embedding + self.block_sums[-1] + self.output - self.tied
+
+    def blocks(self, start: int, stop: int) -> int:
+        """Return bytes of the weights of blocks start <= b < stop."""
+        return self.block_sums[stop] - self.block_sums[start]
+
+    def caches(self, start: int, stop: int) -> int:
+        """Return bytes of the keys and values of blocks start <= b < stop."""
+        return self.cache_sums[stop] - self.cache_sums[start]
+
+    def states(self, start: int, stop: int) -> int:
+        """Return bytes of the states of blocks start <= b < stop."""
+        return self.state_sums[stop] - self.state_sums[start]
+
+    def output_alone(self, with_embedding: bool) -> int:
+        """The output unit; a tied head shares the embedding's bytes only in one memory (E-HELM-05)."""
+        return self.output - self.tied if with_embedding else self.output
+
+
+def unit_sizes(model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> UnitSizes:
+    """Return bytes of the embedding, the blocks, the output unit, and what blocks keep of sequences."""
+    output = output_tensors(model)
+    first = {letter: model.pattern.index(letter) for letter in dict.fromkeys(model.pattern)}
+    blocks = {
+        letter: sum(tensor.size(weights) for tensor in block_tensors(model, layer)) for letter, layer in first.items()
+    }
+    caches = {letter: kv_block_bytes(model, workload, kv, layer) for letter, layer in first.items()}
+    states = {letter: state_block_bytes(model, workload, layer) for letter, layer in first.items()}
+
+    def sums(of: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(accumulate((of[letter] for letter in model.pattern), initial=0))
+
+    return UnitSizes(
+        embedding=sum(tensor.size(weights) for tensor in embedding_tensors(model)),
+        output=sum(tensor.size(weights) for tensor in output),
+        tied=sum(tensor.size(weights) for tensor in output if tensor.tied_to),
+        block_sums=sums(blocks),
+        cache_sums=sums(caches),
+        state_sums=sums(states),
+        largest_cache=max(caches.values()),
+    )
+
+
+def unit_costs(lowered: LoweredPass, model: Model, costs: CostModel) -> UnitCosts:
+    """Return the seconds of the units of a pass over the blocks of a model."""
+    pattern, last = model.pattern, last_ops(model)
+    totals = dict.fromkeys(("embedding", "output", "crossing", *pattern), 0.0)
+
+    def work(task: Task) -> Hashable:
+        return work_of(task), None if task.layer is None else pattern[task.layer]
+
+    works = alike(lowered, work)
+    units, prices = (
+        [_unit(task, pattern, last) for task in works.kinds],
+        [costs.price(task).mid for task in works.kinds],
+    )
+    for kind in works.order.kind:
+        totals[units[kind]] += prices[kind]
+    return UnitCosts(
+        embedding=totals["embedding"],
+        blocks={letter: totals[letter] for letter in pattern},
+        output=totals["output"],
+        crossing=totals["crossing"],
+        between=_seconds_between(works, costs),
+    )
+
+
+def _unit(task: Task, pattern: str, last: tuple[str, ...]) -> str:
+    """Return the unit to whose seconds a task adds: the letter of its block, or what is beside blocks."""
+    if task.kind == "transfer" and task.payload not in CACHED:
+        return "crossing"
+    if task.layer is not None:
+        return pattern[task.layer]
+    return "output" if task.operation in last else "embedding"
+
+
+def _seconds_between(works: Works, costs: CostModel) -> float:
+    """Seconds between the tasks of a pass that follow one another, and before the first."""
+    between = costs.between()
+    if not between.known and not between.thread.known and costs.hardware.between_passes is None:
+        return 0.0
+    waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
+    return waits + between.begins(works)
