@@ -154,7 +154,7 @@ class ServingTasks:
         """Return undivided attention of a layer to so many positions."""
         body = self.plan.model.attention(layer)
         assert body is not None, "a layer without attention attends to nothing"
-        block = BlockPass(self.plan.model, layer, self._see("decode", 1), self._formats(layer), {})
+        block = BlockPass(self.plan.model, layer, Iteration(self.index, "decode", 1, 1, 1), self._formats(layer), {})
         return whole(body, block, *amount)
 
     def _linear(self, layer: int, tokens: int, phase: Phase) -> tuple[DividedOperation, ...]:
