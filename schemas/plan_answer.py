@@ -2,20 +2,31 @@
 
 from typing import ClassVar, Literal
 
-from helmsman.schemas.base import Document, Frozen, Index, Name, version
+from helmsman.schemas.base import Count, Document, Frozen, Index, Name, version
 from helmsman.schemas.comparison import Speed
 from helmsman.schemas.plan import Derived, Plan, Total
 
 
+class ExpertGroup(Frozen):
+    """Routed experts of a layer that are placed alike: how many, the `place` where they compute, and whether their
+    weights are `resident` there or `streamed` to it when they are used."""
+
+    count: Count
+    place: Name
+    how: Literal["resident", "streamed"]
+
+
 class BlockRun(Frozen):
     """Neighbouring blocks of a model that are placed alike: `layers` first to last, a `letter` for them as in the strip
-    that helm-plan prints, the `place` where they compute, and `how`: `resident`, `streamed` to where they compute, or
-    `shared` by several devices."""
+    that helm-plan prints, the `place` where they compute, and `how`: `resident`, `streamed` to where they compute,
+    `shared` by several devices, or with all but `experts` there. `experts`: where the routed experts of a layer are, in
+    order; empty where it has none."""
 
     letter: str
     place: Name
-    how: Literal["resident", "streamed", "shared"]
+    how: Literal["resident", "streamed", "shared", "experts"]
     layers: tuple[Index, Index]
+    experts: tuple[ExpertGroup, ...] = ()
 
 
 class RunnerUp(Frozen):

@@ -7,15 +7,24 @@ from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import homes, kv_homes, places
 from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.words.expert_places import ExpertPlace, expert_places
 from helmsman.scheduler.iteration import Phase
 
 
 class BlockPlace(NamedTuple):
     """The devices that compute a block, in the machine's order; `streamed`: whether any of its matrices or caches lives
-    elsewhere than where it is used."""
+    elsewhere than where it is used. Of a block with routed experts also where these are, and the devices that compute
+    what is `beside` them."""
 
     devices: tuple[str, ...]
     streamed: bool
+    experts: tuple[ExpertPlace, ...] = ()
+    beside: tuple[str, ...] = ()
+
+
+def experts_apart(place: BlockPlace) -> bool:
+    """Return whether experts are elsewhere than what is beside them, on one device, or come when they are used."""
+    return len(place.beside) == 1 and any(group.streamed or (group.device,) != place.beside for group in place.experts)
 
 
 def block_places(placed: KnownPlan, phase: Phase) -> tuple[BlockPlace, ...]:
@@ -31,6 +40,8 @@ def _block_place(placed: KnownPlan, layer: int, phase: Phase) -> BlockPlace:
         devices = {piece.rule.device for piece in places(placed, "scores", layer, phase, cache.heads, "heads")}
         near = {hardware.device(device).memory for device in devices}
         streamed = any(piece.rule.memory not in near for piece in kv_homes(placed, "keys", layer, cache.heads))
+    experts = expert_places(placed, layer, phase)
+    beside = set(devices)
     for tensor in block_tensors(model, layer):
         if len(tensor.shape) > 1:
             axis, extent = op_extent(model, tensor.op, layer)
@@ -39,4 +50,8 @@ def _block_place(placed: KnownPlan, layer: int, phase: Phase) -> BlockPlace:
             kept = ((piece.rule.memory, *piece.rule.replicas) for piece in homes(placed, tensor))
             streamed = streamed or any(near.isdisjoint(memories) for memories in kept)
             devices |= users
-    return BlockPlace(tuple(device.name for device in hardware.devices if device.name in devices), streamed)
+            beside |= set() if tensor.stacked else users
+    named, others = (
+        tuple(device.name for device in hardware.devices if device.name in chosen) for chosen in (devices, beside)
+    )
+    return BlockPlace(named, streamed, experts, others if experts else ())

@@ -7,7 +7,8 @@ from string import ascii_lowercase, ascii_uppercase, digits
 
 from helmsman.lowering.placement import known
 from helmsman.planner.memory.names import memory_name
-from helmsman.planner.words.block_places import BlockPlace, block_places
+from helmsman.planner.words.block_places import BlockPlace, block_places, experts_apart
+from helmsman.planner.words.expert_lines import expert_lines
 from helmsman.planner.words.plan_words import device_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
@@ -33,9 +34,13 @@ _UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1))
 
 _SHARED = "x"
 _STREAMED = "~"
-_NUMBERS = (digits + ascii_lowercase + ascii_uppercase).replace(_SHARED, "").replace("C", "") + "@&$"
+_APART = "e"
+_TAKEN = {ord(letter): None for letter in (_SHARED, _APART, "C")}
+_NUMBERS = (digits + ascii_lowercase + ascii_uppercase).translate(_TAKEN) + "@&$%"
 """A letter for each of as many devices of a kind as a machine may have."""
-_COLOURS = {"C": "cpu", _SHARED: "shared", _STREAMED: "streamed"}
+_ON_ITS_WAY = "streamed to where they compute"
+_ELSEWHERE = "with experts elsewhere"
+_COLOURS = {"C": "cpu", _SHARED: "shared", _APART: "shared", _STREAMED: "streamed"}
 """By letter, what is painted; others are GPUs or accelerators."""
 
 
@@ -62,7 +67,8 @@ def _strips(plan: Plan, paint: Paint) -> Iterator[str]:
     """A strip for decode steps, one for prompts where it is another, and what their letters mean."""
     placed, own = known(plan), _letters(plan.hardware)
     phases: tuple[Phase, ...] = ("decode", "prefill")
-    steps, prompts = ([_letter(place, own) for place in block_places(placed, phase)] for phase in phases)
+    of_steps, of_prompts = (block_places(placed, phase) for phase in phases)
+    steps, prompts = ([_letter(place, own) for place in of_phase] for of_phase in (of_steps, of_prompts))
     shown = {"blocks": steps} if steps == prompts else {"in steps": steps, "in prompts": prompts}
     for title, letters in shown.items():
         rows = ["".join(letters[start : start + _ROW]) for start in range(0, len(letters), _ROW)]
@@ -72,6 +78,7 @@ def _strips(plan: Plan, paint: Paint) -> Iterator[str]:
     counts = {letter: f"{counted[letter]} " if len(shown) == 1 else "" for letter in (*steps, *prompts)}
     words = (f"{_painted(letter, paint)} {count}{legend[letter]}" for letter, count in counts.items())
     yield f"{'':<{INDENT}}{', '.join(words)}"
+    yield from expert_lines(plan.hardware, of_steps, of_prompts)
 
 
 def _painted(row: str, paint: Paint) -> str:
@@ -81,6 +88,8 @@ def _painted(row: str, paint: Paint) -> str:
 
 def _letter(place: BlockPlace, letters: Mapping[str, str]) -> str:
     """The letter of a block: of the device that computes it, or of how devices or memories share it."""
+    if experts_apart(place):
+        return _APART
     if len(place.devices) > 1:
         return _SHARED
     return _STREAMED if place.streamed else letters[place.devices[0]]
@@ -102,7 +111,7 @@ def _legend(plan: Plan) -> Mapping[str, str]:
     named = {device.name: device_name(plan.hardware, device.name) for device in plan.hardware.devices}
     used = dict.fromkeys(named[rule.device] for rule in plan.compute)
     of = {letter: f"on the {named[device]}" for device, letter in _letters(plan.hardware).items()}
-    return {**of, _SHARED: f"shared by {' and '.join(sorted(used))}", _STREAMED: "streamed to where they compute"}
+    return {**of, _SHARED: f"shared by {' and '.join(sorted(used))}", _STREAMED: _ON_ITS_WAY, _APART: _ELSEWHERE}
 
 
 def _bar(use: MemoryUse, paint: Paint) -> str:

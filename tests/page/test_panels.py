@@ -1,6 +1,7 @@
 """What is below the verdict: settings, other ways, sources, curves, the timeline, and many people."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +146,18 @@ def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: 
     page.wait_for_selector("#serving [role=alert]")
 
 
+def test_experts_elsewhere_are_drawn_below_their_layer(visit: Visit) -> None:
+    """Words of the strip say how many are where, and each part has the colour of its place."""
+    visitor = visit()
+    page = visitor.open("#model=Qwen3-30B-A3B&machine=rtx4060-laptop&format=q4_k&method=expert-split")
+    page.wait_for_selector("#strip .cell-experts")
+    words = page.get_attribute("#strip svg", "aria-label") or ""
+    [(kept, away)] = set(re.findall(r"of the experts of each, (\d+) on the GPU, (\d+) on the CPU", words))
+    assert int(kept) + int(away) == 128
+    assert page.locator("#strip .cell-experts").first.locator("rect.cell-cpu").count() == 1
+    assert f"{away} on the CPU" in page.inner_text("#strip .legend")
+
+
 def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
     """What answers soon is compared at first; a visitor adds methods, or all that the service has."""
     visitor = visit()
@@ -158,7 +171,7 @@ def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
     page.click(f"{front} [data-method=twinpilots]")
     assert page.evaluate("document.activeElement.dataset.method") == "twinpilots"
     page.wait_for_selector(f"{front} .legend:has-text('TwinPilots')")
-    assert page.locator(f"{front} .legend .key-shape-1").count() == 1
+    assert page.locator(f"{front} .legend :is(.key-shape-1, .key-shape-2)").count() == 1
     assert prompts is not None and prompts.evaluate("figure => figure.isConnected"), "the others are not drawn again"
     asked: list[list[str]] = []
 

@@ -18,7 +18,7 @@ export function withPlainNames(answer) {
   numbered.sort(([one], [other]) => other.length - one.length);
   const plain = (text) =>
     numbered.reduce((now, [name, words]) => now.replaceAll(name, words), text).replace(/\bthe (GPU \d)/g, "$1");
-  const placed = (runs) => runs.map((run) => ({ ...run, place: plain(run.place) }));
+  const placed = (runs) => runs.map((run) => ({ ...run, place: plain(run.place), experts: placed(run.experts ?? []) }));
   return {
     ...answer,
     in_short: plain(answer.in_short),

@@ -16,6 +16,7 @@ from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
 from helmsman.schemas.read import parse_document
+from helmsman.service.planner.answers.blocks import block_runs
 from helmsman.service.planner.computing.tasks import TASKS, TaskSetting, WorkerTask
 from helmsman.service.planner.questions.catalogue import Catalogue
 
@@ -41,6 +42,15 @@ def test_blocks_are_the_strip_that_is_printed(site: WebSite) -> None:
         strip = "".join(run.letter * (run.layers[1] - run.layers[0] + 1) for run in answer.blocks)
         assert len(strip) == answer.plan.model.layers and strip in answer.text
         assert [run.how for run in answer.blocks] == hows
+
+
+def test_experts_elsewhere_are_groups_of_their_block() -> None:
+    plan = library.plan({**QUESTION, "model": "Qwen3-30B-A3B", "format": "q4_k", "strategy": "expert-split"}).plan
+    steps, _ = block_runs(plan)
+    assert {run.how for run in steps} <= {"resident", "experts"} and "experts" in {run.how for run in steps}
+    assert {sum(group.count for group in run.experts) for run in steps} == {128}
+    apart = next(run for run in steps if run.how == "experts")
+    assert {group.place for group in apart.experts} == {"GPU", "CPU"} and apart.place == "GPU"
 
 
 def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
