@@ -15,6 +15,10 @@ _NAMES = {"step": "decode step", "request": "request"}
 """Of the totals that are judged, for people."""
 
 
+_TERM_WIDTH = 12
+"""Characters of the column of terms, more where one is longer: a term does not touch its resource."""
+
+
 def document(plan: Plan, checked: CheckResult) -> CheckReport:
     """Return seconds and signed errors of every term and total."""
     decode = plan.predicted.decode
@@ -49,10 +53,12 @@ def document(plan: Plan, checked: CheckResult) -> CheckReport:
 def table(plan: Plan, checked: CheckResult) -> str:
     """Return the text that `helm-check` prints."""
     totals = [row for row in (checked.step, checked.ttft, checked.request) if row is not None]
-    header = f"{'phase':<9}{'term':<12}{'resource':<12}" + "".join(
+    wide = max(_TERM_WIDTH, *(len(row.op) + 2 for row in (*checked.terms, *totals)))
+    header = f"{'phase':<9}{'term':<{wide}}{'resource':<12}" + "".join(
         f"{name:>11}" for name in ("predicted", "simulated", "measured", "error", "scaled", "noise")
     )
-    lines = [header, *map(_line, _ordered(checked.terms)), "", *map(_line, totals), ""]
+    lines = [header, *(_line(row, wide) for row in _ordered(checked.terms))]
+    lines += ["", *(_line(row, wide) for row in totals), ""]
     return "\n".join([_title(plan, checked), "", *lines, *_remarks(plan, checked), f"verdict      {verdict(checked)}"])
 
 
@@ -102,11 +108,11 @@ def _title(plan: Plan, checked: CheckResult) -> str:
     )
 
 
-def _line(row: CheckedTerm) -> str:
+def _line(row: CheckedTerm, wide: int) -> str:
     times = "".join(f"{format_seconds(s):>11}" for s in (row.predicted, row.simulated, row.measured))
     noise = "-" if row.scaled_error is None else f"{row.noise:.1%}"
     errors = f"{_percent(row.error):>11}{_percent(row.scaled_error):>11}{noise:>11}"
-    return f"{row.phase:<9}{row.op:<12}{row.resource:<12}{times}{errors}"
+    return f"{row.phase:<9}{row.op:<{wide}}{row.resource:<12}{times}{errors}"
 
 
 def _percent(error: float | None) -> str:

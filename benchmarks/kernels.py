@@ -16,9 +16,10 @@ import numpy as np
 
 from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import QUANTISED, ROTATION, Bench, Weights, fill, open_bench, timed
+from benchmarks.latent_kernels import latent
 from benchmarks.machine import print_machine
 from benchmarks.mixer_kernels import experts, recurrent
-from benchmarks.prompt_kernels import products, prompts, units
+from benchmarks.prompt_kernels import products, prompts, units, windows
 from benchmarks.rows import show
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
@@ -243,9 +244,11 @@ SERIES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "products": products,
     "prompts": prompts,
     "units": units,
+    "windows": windows,
     "expansion": expansion,
     "experts": experts,
     "recurrent": recurrent,
+    "latent": latent,
 }
 
 

@@ -88,7 +88,21 @@ def peak(pool: Pool, kind: "InputKind") -> Side:
     return Side(f"peak {kind}", flops, lambda: kernels.time_peak(pool, kind, rounds, 1)[0])
 
 
-def attention_of_prompt(pool: Pool, tokens: int, group: int, precision: "FloatPrecision") -> Side:
+def windows(bench: Bench) -> Iterator[Row]:
+    """Attention of prompts over a window, and with capped scores, against that over all that is past, right beside: the
+    pairs that a window leaves are as many products."""
+    for (threads, pool), tokens, group in product_of(bench.pools.items(), (1024, 4096), (1, 4)):
+        whole = attention_of_prompt(pool, tokens, group, "f32")
+        for window in (128, 1024):
+            near = attention_of_prompt(pool, tokens, group, "f32", window)
+            yield compare(near, whole, threads, "GFLOP/s", bench.pairs)
+        capped = attention_of_prompt(pool, tokens, group, "f32", softcap=50.0)
+        yield compare(capped, whole, threads, "GFLOP/s", bench.pairs)
+
+
+def attention_of_prompt(
+    pool: Pool, tokens: int, group: int, precision: "FloatPrecision", window: int = 0, softcap: float = 0.0
+) -> Side:
     """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
     size = 8 * tokens * 128 * 2
     arena = Arena(2 * size)
@@ -96,12 +110,12 @@ def attention_of_prompt(pool: Pool, tokens: int, group: int, precision: "FloatPr
     fill(keys, 1)
     fill(values, 2)
     shape = 8 * group, 8, 128, tokens, tokens
-    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], *shape, 1, tokens, precision)
-    return Side(
-        f"prompt attention {precision} group {group} of {tokens}",
-        4 * 8 * group * 128 * tokens * (tokens + 1) / 2e9,
-        lambda: run()[0],
-    )
+    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], *shape, 1, tokens, precision, window, softcap)
+    seen = min(window or tokens, tokens)
+    pairs = seen * (seen + 1) // 2 + (tokens - seen) * seen
+    more = f" window {window}" * (window > 0) + f" cap {softcap:g}" * (softcap > 0)
+    name = f"prompt attention {precision} group {group} of {tokens}{more}"
+    return Side(name, 4 * 8 * group * 128 * pairs / 1e9, lambda: run()[0])
 
 
 def torch_product(dtype: str, rows: int, columns: int, tokens: int, threads: int) -> Side:

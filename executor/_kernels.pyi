@@ -210,6 +210,9 @@ def gate(kind: GateName, x: SupportsBuffer, z: SupportsBuffer, rows: int, width:
 def multiply(x: SupportsBuffer, factors: SupportsBuffer, n: int) -> None:
     """Multiply f32 x by as many factors."""
 
+def rope_pairs(x: SupportsBuffer, cos: SupportsBuffer, sin: SupportsBuffer, out: SupportsBuffer, half: int) -> None:
+    """Turn pairs 2i and 2i + 1 of f32 x (2 * half,) by angles whose f32 cosines and sines are (half,); out may be x."""
+
 def gated_norm(
     x: SupportsBuffer,
     z: SupportsBuffer | None,
@@ -322,9 +325,12 @@ def time_attention(
     repeats: int,
     tokens: int = 1,
     activations: FloatPrecision = "f32",
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of one sequence of `context` tokens, causal, walking through `kv`
-    (K, V) in turn. `activations`: what factors are rounded to where there are several tokens."""
+    (K, V) in turn. `activations`: what factors are rounded to where there are several tokens; `window`: positions that
+    each of them sees, `softcap`: what caps scores; 0: all, nothing."""
 
 def time_spans(
     pool: Pool,
@@ -337,9 +343,11 @@ def time_spans(
     repeats: int,
     tokens: int = 1,
     activations: FloatPrecision = "f32",
+    window: int = 0,
+    softcap: float = 0.0,
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of `batch` sequences, causal, to all positions of spans, walking
-    through `layers` in turn; `activations` as in `time_attention`."""
+    through `layers` in turn; the rest as in `time_attention`. One token sees what spans hold, whatever its window."""
 
 def time_scores(
     pool: Pool,
@@ -529,6 +537,15 @@ class Queue:
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None: ...
+    def call(
+        self,
+        function: Callable[[], object],
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """Calls a function of Python in its turn, which holds the GIL meanwhile; what it raises is a RuntimeError."""
+
     def read(
         self,
         file: DiskFile,

@@ -14,21 +14,24 @@ from helmsman.executor.cache.depth import assume
 from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.homes.storage import Storage, open_storage
+from helmsman.executor.passes.expert_check import check_experts, check_slots_run
 from helmsman.executor.passes.generation import Choose, Generation, OnToken, Progress, Tokens
 from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.passes.pass_times import PassTimes
-from helmsman.executor.passes.phase_pass import page_links, passes_of
+from helmsman.executor.passes.phase_pass import page_links, passes_of, slot_links
 from helmsman.executor.passes.phase_program import PhaseProgram
 from helmsman.executor.passes.plan_check import check_executed, check_passes
 from helmsman.executor.programs.growing_cache import GrowingCaches, check_grows, rounded, with_context
 from helmsman.executor.programs.loading import LoadedPlan, open_store, prepare
 from helmsman.executor.programs.program import Lanes
+from helmsman.executor.routing.record import RoutingRecord, check_recorded
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_tokens
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.expert_cache import ExpertCacheCounts
 from helmsman.schemas.plan import Plan
 
 
@@ -36,13 +39,20 @@ class Engine:
     """Runs one plan on one checkpoint. Made by `load`; a context manager that frees its memory at the end."""
 
     def __init__(
-        self, plan: Plan, devices: Devices, storage: Storage, loaded: LoadedPlan, growing: GrowingCaches | None = None
+        self,
+        plan: Plan,
+        devices: Devices,
+        storage: Storage,
+        loaded: LoadedPlan,
+        growing: GrowingCaches | None = None,
+        routing: RoutingRecord | None = None,
     ) -> None:
         self.plan = plan
         self.devices = devices
         self._storage = storage
         self._loaded = loaded
         self._growing = growing
+        self.routing = routing
         self._recorded: list[PassTimes] = []
         self._cached = 0
 
@@ -57,27 +67,37 @@ class Engine:
         storage: Sequence[Path] = (),
         on_bytes: Callable[[int], None] = lambda _: None,
         growing: bool = False,
+        record_routing: bool = False,
     ) -> Self:
         """Open the plan's devices and bring every weight to its home.
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
-        caches grow as tokens come (`executor.programs.growing_cache`), instead of being allocated in full. Raises
+        caches grow as tokens come (`executor.programs.growing_cache`), instead of being allocated in full;
+        `record_routing`: `routing` records which experts the tokens of a generation chose. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint, a model that
         kernels do not compute), UsageError (a plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)
+        if record_routing:
+            check_recorded(plan.model, growing)
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
         check_passes(passes)
+        check_slots_run(plan)
+        for one_pass in passes:
+            check_experts(one_pass)
         lanes = [*(lane for one_pass in passes for lane in one_pass.lanes), *chain(*page_links(plan).values())]
+        lanes += slot_links(plan)
         devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
         longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)
         longest = longest if most is None else min(longest, most)
         opened = open_storage(plan, storage)
         store = open_store(plan, devices, opened, checkpoint, on_bytes)
         if not growing:
-            return cls(plan, devices, opened, prepare(plan, passes, devices, opened, store, longest))
+            routing = RoutingRecord(plan) if record_routing else None
+            loaded = prepare(plan, passes, devices, opened, store, longest, routing=routing)
+            return cls(plan, devices, opened, loaded, routing=routing)
         check_grows(plan, passes, devices)
         first = rounded(plan, longest)
         loaded = prepare(with_context(plan, first), passes, devices, opened, store, longest)
@@ -121,7 +141,12 @@ class Engine:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Return notes on what works, but not as planned."""
-        return self._storage.warnings
+        late = (
+            ("experts with slots come to prompts once they are chosen, not ahead as planned",)
+            if self._loaded.late
+            else ()
+        )
+        return (*self._storage.warnings, *late)
 
     def generate(
         self,
@@ -143,16 +168,22 @@ class Engine:
         if not self.continues(past, tokens.shape[1]):
             raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")
         eos = () if ignore_eos else self.plan.model.eos
+        if self.routing is not None:
+            self.routing.restart()
+        if past == 0:
+            self._restart_slots()
         progress = Progress(self._iterations(tokens, output_tokens, past), tokens.shape[0], eos)
         for number, iteration in enumerate(progress.remaining()):
             if number < progress.prompt_passes:
                 self._feed(tokens[:, iteration.past - past : iteration.context - past])
             program = self._pass(iteration)
             program.record(number, iteration.tokens, iteration.past)
+            if self.routing is not None:
+                self.routing.add(number, range(iteration.past, iteration.context))
             progress.add(self._chosen(program, choose if progress.makes_tokens else None), on_token)
         self._keep_recorded()
         recorded, self._recorded = tuple(self._recorded), []
-        return progress.generation(recorded)
+        return replace(progress.generation(recorded), expert_cache=self._expert_cache())
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -160,6 +191,7 @@ class Engine:
         The first `prompt` tokens go through one prefill pass, which yields its last position only; every
         further token through a decode pass."""
         check_tokens(tokens, self.plan, 0)
+        self._restart_slots()
         sequences, total = tokens.shape
         result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
         for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1, 0):
@@ -184,6 +216,14 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _restart_slots(self) -> None:
+        for slots in self._loaded.slots.values():
+            slots.restart()
+
+    def _expert_cache(self) -> tuple[ExpertCacheCounts, ...]:
+        """Count what slots did in the passes of the latest generation."""
+        return tuple(slots.counted(layer) for layer, slots in self._loaded.slots.items())
 
     def _keep_recorded(self) -> None:
         self._recorded += [record for program in self._loaded.programs.values() for record in program.take()]

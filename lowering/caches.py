@@ -9,7 +9,7 @@ from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import Cached, kv_homes, places
 from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import PHASES
-from helmsman.schemas.formats import KeptFormat, KvFormat, rows_size
+from helmsman.schemas.formats import KeptFormat, KvFormat, rows_size, size_of
 from helmsman.schemas.plan import KvRule
 
 CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
@@ -86,7 +86,9 @@ def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, K
     for piece in pieces_of(placed, layer):
         rows = cached_elements(placed.model, placed.schedule.cache, tokens * piece.heads)
         key = piece.appended, piece.rule.format
-        sizes[key] = sizes.get(key, 0) + rows_size(rows, cache.width(piece.what), piece.rule.format)
+        pooled = cache.entered(tokens) if piece.what == "keys" else 0
+        size = rows_size(rows, cache.width(piece.what), piece.rule.format) + size_of(pooled, piece.rule.format)
+        sizes[key] = sizes.get(key, 0) + size
     return sizes
 
 

@@ -40,8 +40,15 @@ class LayerCache(NamedTuple):
     def tokens(self, context: int) -> int:
         """Return tokens of a sequence of `context` that are held, entries counted as tokens of as many values."""
         held = context if self.reach is None else min(context, self.reach)
-        pooled = sum(context // pool.ratio * pool.width for pool in self.pools)
-        return held + -(-pooled // self.key_dim)
+        return held + -(-self.pooled(context) // self.key_dim)
+
+    def pooled(self, context: int) -> int:
+        """Return values of the entries that stand for `context` tokens of a sequence."""
+        return sum(context // pool.ratio * pool.width for pool in self.pools)
+
+    def entered(self, tokens: int) -> int:
+        """Return values that so many new tokens add to entries, on average over a sequence."""
+        return round(sum(tokens * pool.width / pool.ratio for pool in self.pools))
 
     def size(self, rows: int, fmt: StoredFormat) -> int:
         """Return bytes of keys and values of so many heads of tokens."""

@@ -7,9 +7,11 @@ from typing import NamedTuple, Self, TypeVar
 from helmsman.lowering.activations import ActivationTransfers, Value
 from helmsman.lowering.arrivals import FetchedData, Fetches
 from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.bodies.experts import ROUTER
 from helmsman.lowering.caches import CACHED
-from helmsman.lowering.cargo import cargo
+from helmsman.lowering.cargo import cargo, rows_word
 from helmsman.lowering.emit import Emitter, repeated
+from helmsman.lowering.expert_parts import slot_device
 from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph, TaskRun
 from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.outlook import Outlook, RememberedValue
@@ -18,7 +20,7 @@ from helmsman.lowering.parts import DividedOperation, OperationPart
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.repeats import task_runs
-from helmsman.lowering.rules import PREFIX, places, prefix_rule
+from helmsman.lowering.rules import PREFIX, places, prefix_rule, slots_of
 from helmsman.lowering.streams import MemoryRoutes, tokens_home
 from helmsman.lowering.turns import TurnPart, turns
 from helmsman.lowering.variants import attending
@@ -117,7 +119,7 @@ class TaskBuilder:
         self.ways = MemoryRoutes(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
         self.arrivals = Fetches(self.plan, self.out, self.ways, self.memory_of)
-        ahead = self.plan.schedule.overlap == "next-layer"
+        ahead = self.plan.schedule.overlap == "next-layer" or bool(self.plan.expert_slots)
         self.activations = ActivationTransfers(self.plan.activations, self.out, self.ways, own_lane=ahead)
         self.pages = PageMoves(self.plan, self.out, self.ways)
 
@@ -222,14 +224,29 @@ class TaskBuilder:
         value = Value(work.op.out_bytes, made)
         for name in work.names:
             self.values[self.out.batch, name] = value
+        if work.op.kind == "experts":
+            self._keep_parts(work, made)
         if work.op.kind == "append":
             self._written(step, made)
+
+    def _keep_parts(self, work: DividedOperation, made: list[tuple[str, int, float]]) -> None:
+        """Remember what the experts of each device have made: others do not read it."""
+        for part, own in zip(work.parts, made, strict=True):
+            if part.rows is not None:
+                self.values[self.out.batch, part.word] = Value(round(own[2] * work.op.out_bytes), [own])
+
+    def _value(self, name: str, part: OperationPart) -> Value | None:
+        """Return an output that a part reads: of experts those of its own device, where they are divided alike."""
+        own = self.values.get((self.out.batch, rows_word(name, part.rows))) if part.rows is not None else None
+        if own is not None and own.made[0][0] == part.memory:
+            return own
+        return self.values.get((self.out.batch, name))
 
     def _part(self, step: Step, part: OperationPart) -> int:
         """Return a part of an operation, after everything it reads has come to its device."""
         deps = set(self.gate if step.work.op.name == self.opening else ())
         for name in step.work.inputs:
-            value = self.values.get((self.out.batch, name))
+            value = self._value(name, part)
             if value is not None:
                 deps.update(self.activations.reaching(name, value, step.layer, part))
         streams = self._stream_weights(step, part) if part.weights else []
@@ -241,6 +258,8 @@ class TaskBuilder:
         if part.window is not None:
             part = self.pages.attend(step.work.op, step.layer or 0, part, part.window, deps)
         index = self._compute(step, part, tuple(sorted(deps)))
+        if part.entering:
+            self._enter(step, part, index)
         if part.window is not None:
             self.pages.evict(step.layer or 0, part.window)
         if streams or cached:
@@ -261,8 +280,23 @@ class TaskBuilder:
         return self.brought[key]
 
     def _bring_weights(self, step: Step, part: OperationPart) -> list[FetchedData]:
-        deps = self._may_start(part.memory)
+        deps = self._chosen(step, part) if part.on_demand else self._may_start(part.memory)
         return self.arrivals.bring(step.layer, part.device, part.weights, deps, deps)
+
+    def _chosen(self, step: Step, part: OperationPart) -> tuple[int, ...]:
+        """Return the tasks after which it is known where experts wait which of them come."""
+        home = part.weights[0].resident.copies[0][0]
+        return self.activations.reaching(
+            ROUTER, self.values[self.out.batch, ROUTER], step.layer, part._replace(memory=home)
+        )
+
+    def _enter(self, step: Step, part: OperationPart, computed: int) -> None:
+        """Transfers of experts that missed to slots, once they have been computed where they wait: the next pass may
+        find them there, and nothing of this one waits for them."""
+        rule = slots_of(self.plan.expert_slots, step.layer or 0)
+        assert rule is not None
+        device = slot_device(self.plan, rule)
+        self.arrivals.bring(step.layer, device, part.entering, (computed,), (computed,))
 
     def _stream_kv(self, step: Step, part: OperationPart) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""

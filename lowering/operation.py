@@ -53,7 +53,8 @@ class Operation(NamedTuple):
     reads, whose tokens see nothing of each other, or how many distinct experts are. `columns`: how many values of a
     token a product takes. `inputs`: the outputs that it reads; `also`: by which other name its own is read; `half`: of
     the block; `weight_share`: of its weights that the pass reads; `adds_up`: whether its parts each give the whole
-    outcome, to be added up, as experts do."""
+    outcome, to be added up, as experts do; `per_token`: rows of activations that a token has, of experts those that it
+    chooses."""
 
     name: str
     kind: Kind
@@ -75,6 +76,7 @@ class Operation(NamedTuple):
     half: Half = 0
     weight_share: float = 1.0
     adds_up: bool = False
+    per_token: int = 1
 
     @property
     def axis(self) -> Axis:

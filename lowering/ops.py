@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
+from helmsman.lowering.bodies.experts_apart import apart, expert_products
 from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS
 from helmsman.lowering.bodies.registry import body_operations
 from helmsman.lowering.operation import Axis, Formats, Half, Operation
@@ -204,7 +205,10 @@ def block_index(model: Model, layer: int) -> Mapping[str, OperationFacts]:
 
 @lru_cache(maxsize=512)
 def _index_of(model: Model, layer: int) -> Mapping[str, OperationFacts]:
-    made = [op for divided in (True, False) for op in block_ops(model, layer, ONE_TOKEN, Formats(), divided)]
+    whole = block_ops(model, layer, ONE_TOKEN, Formats())
+    made = [*block_ops(model, layer, ONE_TOKEN, Formats(), divided=True), *whole]
+    if expert_products(whole):
+        made = [*apart(whole, model.hidden), *made]
     return {op.name: OperationFacts(op.axis, op.extent, op.half, op.inputs) for op in made}
 
 

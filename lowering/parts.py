@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from helmsman.lowering.caches import CACHED, appended_sizes
 from helmsman.lowering.cargo import Cargo, cargo, rows_word
+from helmsman.lowering.expert_parts import ExpertPiece, expert_amounts, slot_pieces, slot_rule
 from helmsman.lowering.graph import Payload, Rows
 from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.operation import Operation
@@ -35,7 +36,9 @@ class OperationPart(NamedTuple):
     and caches that it reads, most of them in `format`; `weights`, `cached`: what of these does not live in `memory` as
     it is used, by what travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of
     caches that are turned first, None: of those that are used as they are; `window`: through which it reads a cache
-    page by page."""
+    page by page; `tokens`: rows of activations, `per_token` of a token; `sequences`: caches that it reads, or distinct
+    experts; `on_demand`: whether `weights` leave when the router has chosen them; `entering`: experts that are copied
+    to slots once they have been computed here."""
 
     device: str
     memory: str
@@ -53,6 +56,11 @@ class OperationPart(NamedTuple):
     at_home: bool
     turned: int | None
     window: PageCache | None = None
+    tokens: int = 0
+    per_token: float = 1.0
+    sequences: int = 1
+    on_demand: bool = False
+    entering: tuple[Coming, ...] = ()
 
 
 class DividedOperation(NamedTuple):
@@ -95,11 +103,19 @@ def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[Cargo, str, Stor
 
 def _places(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[OperationPart]:
     memory_of = {device.name: device.memory for device in plan.hardware.devices}
-    for piece in places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis):
-        device = piece.rule.device
+    for device, start, stop in _pieces(plan, iteration, op):
         if device not in memory_of:
             raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
-        yield _place(plan, iteration, op, device, memory_of[device], piece.start, piece.stop)
+        yield _place(plan, iteration, op, device, memory_of[device], start, stop)
+
+
+def _pieces(plan: KnownPlan, iteration: Iteration, op: Operation) -> tuple[ExpertPiece, ...]:
+    """Return the parts of an operation; of one of experts with slots those that hit and those that miss."""
+    pieces = places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis)
+    rule = slot_rule(plan, op)
+    if rule is not None:
+        return slot_pieces(plan, rule, op.extent, pieces[0].rule.device)
+    return tuple([ExpertPiece(piece.rule.device, piece.start, piece.stop) for piece in pieces])
 
 
 def _place(
@@ -129,25 +145,49 @@ def _place(
 
 def _part(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
     share, size = place.share, place.size
-    if op.kind in ("lookup", "experts"):
-        place, size = _chosen(plan, iteration, op, place)
+    place = place._replace(tokens=op.tokens, per_token=op.per_token, sequences=op.sequences)
+    if op.kind == "experts":
+        return _experts(plan, iteration, op, place)
+    if op.kind == "lookup":
+        place, size = _looked_up(plan, iteration, op, place)
     elif not place.at_home and iteration.past > 0 and op.name in CACHED:
         place = _with_cache(plan, iteration, op, place)
     size, moved, flops = size + round(op.kv_read * share), round(op.activation_bytes * share), round(op.flops * share)
     return place._replace(size=size, activation_bytes=moved, flops=flops)
 
 
-def _chosen(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:
-    """Return an operation that reads what its tokens choose, rows of tables or experts, with what comes for it, and the
-    bytes that it reads."""
+def _looked_up(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:
+    """Return a lookup with the rows that come for it, and the bytes of those that it reads."""
     weights = _weights(plan, op, place.start, place.stop)
-    coming = weights
-    if op.kind == "lookup":
-        coming = _of_all_batches(weights, iteration.batches)
-    elif plan.schedule.overlap == "next-layer" or plan.schedule.barrier:
-        coming = _weights(plan, op._replace(weight_share=1.0), place.start, place.stop)  # the router has not chosen yet
+    coming = _of_all_batches(weights, iteration.batches)
     arriving = _coming(op.name, "weights", place.rows, coming, place.memory)
     return place._replace(weights=arriving), sum(weight.used for weight in weights)
+
+
+def _experts(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
+    """Return what a part of experts reads and does of what the tokens of the pass choose, and what comes for it."""
+    amounts = expert_amounts(plan, iteration, op, ExpertPiece(place.device, place.start, place.stop))
+
+    def stored(share: float) -> list[Resident]:
+        return _weights(plan, op._replace(weight_share=share), amounts.first, amounts.stop)
+
+    rule, choices = slot_rule(plan, op), amounts.choices
+    memory = place.memory if rule is None else rule.memory
+    coming = stored(amounts.coming) if amounts.coming else []
+    entering = stored(amounts.entering) if amounts.entering else []
+    arriving = _coming(op.name, "weights", place.rows, coming, place.memory)
+    return place._replace(
+        share=choices,
+        size=sum(weight.used for weight in stored(amounts.read)),
+        activation_bytes=round(op.activation_bytes * choices),
+        flops=round(op.flops * choices),
+        tokens=max(1, round(op.tokens * choices)),
+        per_token=op.per_token * choices or 1.0,
+        sequences=max(1, round(amounts.distinct)),
+        weights=arriving,
+        on_demand=bool(arriving) and rule is not None and not amounts.ahead,
+        entering=_coming(op.name, "weights", place.rows, entering, memory),
+    )
 
 
 def _with_cache(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
-from helmsman.lowering.bodies.latent_attention import pass_form
 from helmsman.lowering.graph import PLACE, RepeatingGraph, Task, TaskRun
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import windows
@@ -80,8 +79,7 @@ def pass_of(plan: KnownPlan, iteration: Iteration) -> SizedPass | RepeatingGraph
     Raises what `lower` raises."""
     if not plan.shared or plan.workload.prefix_tokens or windows(plan):
         return lower_runs(plan, iteration)
-    form = pass_form(plan.model, iteration)
-    about = "pass", iteration.index, iteration.phase, iteration.batches, iteration.past > 0, form
+    about = "pass", iteration.index, iteration.phase, iteration.batches, iteration.past > 0
     shape = plan.fact(about, lambda: PassShape(plan, lower_runs(plan, iteration)))
     if shape.graph.iteration == iteration:
         return SizedPass(iteration, shape, shape.kinds)
@@ -91,12 +89,11 @@ def pass_of(plan: KnownPlan, iteration: Iteration) -> SizedPass | RepeatingGraph
 
 def _sized(task: Task, sizes: Sizes) -> Task:
     """Return the task in other sizes."""
-    tokens, size, activation_bytes, flops, sequences = sizes
-    return task._replace(tokens=tokens, bytes=size, activation_bytes=activation_bytes, flops=flops, sequences=sequences)
+    return task._replace(**sizes._asdict())
 
 
 def _sizes(task: Task) -> Sizes:
-    return Sizes(task.tokens, task.bytes, task.activation_bytes, task.flops, task.sequences)
+    return Sizes(task.tokens, task.bytes, task.activation_bytes, task.flops, task.sequences, task.per_token)
 
 
 def _place(plan: KnownPlan, task: Task) -> Hashable:

@@ -1,6 +1,6 @@
 """Placement: the part of a Plan that decides what is executed, before anything is predicted."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -9,7 +9,8 @@ from helmsman.lowering.rules import KnownRules, Rules
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Schedule
+from helmsman.schemas.plan import ComputeRule, ExpertSlots, KvRule, Residence, Schedule
+from helmsman.schemas.routing import Routing
 from helmsman.schemas.workload import Workload
 
 FactT = TypeVar("FactT")
@@ -42,6 +43,10 @@ class Placed(Rules, Protocol):
     def schedule(self) -> Schedule:
         """How an iteration is ordered."""
 
+    @property
+    def expert_slots(self) -> tuple[ExpertSlots, ...]:
+        """Return which experts are cached beside their homes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -55,6 +60,7 @@ class Placement:
     compute: tuple[ComputeRule, ...]
     activations: Format = "f16"
     schedule: Schedule = field(default_factory=Schedule)
+    expert_slots: tuple[ExpertSlots, ...] = ()
 
 
 def batches_together(plan: Placed) -> int:
@@ -72,8 +78,8 @@ class PlanShape(KnownRules):
 
     `facts`: what was worked out of such a plan, by what it is about."""
 
-    def __init__(self, rules: Rules, pattern: str) -> None:
-        super().__init__(rules, pattern)
+    def __init__(self, rules: Rules, layouts: Sequence[Hashable], expert_slots: tuple[ExpertSlots, ...] = ()) -> None:
+        super().__init__(rules, layouts, expert_slots)
         self.facts: dict[Hashable, Any] = {}
 
 
@@ -81,11 +87,11 @@ class KnownPlan(KnownRules):
     """A placement whose rules remember what was found in them; `shape`: where that and other facts are kept."""
 
     def __init__(self, plan: Placed, shape: PlanShape | None = None) -> None:
-        self.shape = PlanShape(plan, plan.model.pattern) if shape is None else shape
+        self.shape = PlanShape(plan, layouts_of(plan), plan.expert_slots) if shape is None else shape
         self.share(self.shape)
         self.shared = shape is not None
         self.model, self.hardware, self.workload = plan.model, plan.hardware, plan.workload
-        self.activations, self.schedule = plan.activations, plan.schedule
+        self.activations, self.schedule, self.expert_slots = plan.activations, plan.schedule, plan.expert_slots
 
     def fact(self, about: Hashable, work_out: Callable[[], FactT]) -> FactT:
         """Return what is known `about` plans of this shape, worked out the first time: nothing that depends on the
@@ -107,7 +113,8 @@ def shaped(plan: Placed) -> KnownPlan:
     if isinstance(plan, KnownPlan):
         return plan
     rules = plan.residence, plan.kv, plan.compute
-    return KnownPlan(plan, _shape(*rules, plan.activations, plan.schedule, plan.model, _layout(plan.hardware)))
+    about = plan.activations, plan.schedule, plan.expert_slots, plan.workload.routing, plan.model
+    return KnownPlan(plan, _shape(*rules, *about, _layout(plan.hardware)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +133,24 @@ def _shape(
     compute: tuple[ComputeRule, ...],
     activations: Format,
     schedule: Schedule,
+    expert_slots: tuple[ExpertSlots, ...],
+    routing: Routing | None,
     model: Model,
     layout: Hashable,
 ) -> PlanShape:
     """Return the shape of plans that agree in all of these."""
-    return PlanShape(_Rules(residence, kv, compute), model.pattern)
+    return PlanShape(_Rules(residence, kv, compute), _layouts(model, routing), expert_slots)
+
+
+def layouts_of(plan: Placed) -> Sequence[Hashable]:
+    """Return by block what it does, where that does not depend on rules: its layout, and how its tokens are routed."""
+    return _layouts(plan.model, plan.workload.routing)
+
+
+def _layouts(model: Model, routing: Routing | None) -> Sequence[Hashable]:
+    if routing is None:
+        return model.pattern
+    return tuple((letter, routing.groups.get(layer)) for layer, letter in enumerate(model.pattern))
 
 
 def _layout(hardware: Hardware) -> Hashable:

@@ -3,22 +3,33 @@
 from collections.abc import Iterator
 
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
-from helmsman.schemas.blocks.block import Block, Body
+from helmsman.schemas.blocks.block import Block, Body, Residual
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, PerLayerInput
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.model import Model
 
 
 def row_values(model: Model) -> int:
-    """Return values of a token: hidden states, normed ones or what a mixer gives, what the widest part holds, and a
-    packed copy of a layer's input."""
+    """Return values of a token: hidden states, of every stream before and after they are mixed, normed ones or what a
+    mixer gives, what the widest part holds, and a packed copy of a layer's input."""
     return max(_block_values(model, block) for block in model.layouts)
 
 
 def _block_values(model: Model, block: Block) -> int:
     parts = [part for body in block.bodies for part in _parts(model, body)]
     wide = max(model.hidden, *(outcome for outcome, _, _ in parts))
-    return model.hidden + wide + max(inner for _, inner, _ in parts) + max(wide, *(packed for _, _, packed in parts))
+    carried = model.hidden if model.streams is None else 2 * model.streams.streams * model.hidden
+    inner = max(_within(model, residual) for residual in block.residuals)
+    return carried + wide + inner + max(wide, *(packed for _, _, packed in parts))
+
+
+def _within(model: Model, residual: Residual) -> int:
+    """Return the values held within the bodies of a residual: of the widest, or, where several are added up before they
+    join the residual stream, of all of them; with outcomes that are normed first."""
+    held = [max((inner for _, inner, _ in _parts(model, body)), default=0) for body in residual.bodies]
+    if residual.post is None:
+        return max(held)
+    return sum(held) + (len(held) + (len(held) > 1)) * model.hidden
 
 
 def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
@@ -29,10 +40,10 @@ def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
             within = op.q_width * (1 + op.output_gate) + op.k_width + op.v_width
             yield max(op.q_width, op.out_width), within, op.out_width
         case LatentAttention() as op:
-            heads, latent = op.heads, op.latent + op.rope_dim
+            latent, given = op.heads * op.cached_width, op.heads * op.value_dim
             indexer = 0 if op.indexer is None else op.indexer.heads * op.indexer.head_dim
-            within = (op.query_rank or 0) + heads * max(op.compared, latent) + latent + indexer
-            yield heads * max(op.compared, latent), within + heads * op.latent, heads * op.value_dim
+            within = 2 * (op.query_rank or 0) + op.heads * op.compared + op.cached_width + latent + given
+            yield latent, within + indexer, given
         case CompressedAttention() as op:
             wide = op.heads * op.head_dim
             indexer = 0 if op.indexer is None else op.indexer.heads * op.indexer.head_dim
@@ -48,7 +59,8 @@ def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
             yield hidden, 2 * op.width, op.width
         case Experts() as op:
             shared = 0 if op.shared is None else op.shared.width
-            wide = op.chosen * (op.width + (op.latent or hidden))
-            yield hidden, op.chosen * 2 * op.width + wide + 2 * shared + 2 * op.experts, max(op.width, shared)
+            wide = 2 * op.chosen * max(op.width, op.latent or hidden)
+            sent = 2 * (hidden + op.chosen)
+            yield hidden, op.chosen * 2 * op.width + wide + 2 * shared + 2 * op.experts + sent, max(op.width, shared)
         case PerLayerInput() if model.per_layer_table is not None:
             yield hidden, model.per_layer_table.width * (2 + model.layers), hidden

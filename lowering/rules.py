@@ -1,6 +1,6 @@
 """Applying a plan's rule lists: the first rule that matches a tensor, cache or operation, or a part of it, decides."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from operator import itemgetter
@@ -11,7 +11,7 @@ from helmsman.lowering.tensor import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residence, Select
+from helmsman.schemas.plan import ComputeRule, ExpertSlots, KvRule, LayerRange, Part, Residence, Select
 
 Cached = Literal["keys", "values"]
 
@@ -60,14 +60,15 @@ class Slice(NamedTuple, Generic[RuleT]):
     stop: int
 
 
-def first_alike(rules: Rules, pattern: str) -> tuple[int, ...]:
-    """Return by block the first one of its layout that no rule tells from it; `pattern`: the layouts of the blocks."""
-    selects = (rule.select for group in (rules.residence, rules.kv, rules.compute) for rule in group)
+def first_alike(rules: Rules, layouts: Sequence[Hashable], expert_slots: Sequence[ExpertSlots] = ()) -> tuple[int, ...]:
+    """Return by block the first one of its layout that no rule tells from it, nor slots for experts; `layouts`: of the
+    blocks (`placement.layouts_of`)."""
+    selects = (rule.select for group in (rules.residence, rules.kv, rules.compute, expert_slots) for rule in group)
     told = dict.fromkeys(select.ranges for select in selects if select.layers is not None)
-    first: dict[tuple[str, tuple[bool, ...]], int] = {}
+    first: dict[tuple[Hashable, tuple[bool, ...]], int] = {}
     return tuple(
         first.setdefault((layout, tuple(_among(ranges, layer) for ranges in told)), layer)
-        for layer, layout in enumerate(pattern)
+        for layer, layout in enumerate(layouts)
     )
 
 
@@ -80,9 +81,9 @@ class KnownRules:
 
     `first_alike`: by block, the first of those."""
 
-    def __init__(self, rules: Rules, pattern: str) -> None:
+    def __init__(self, rules: Rules, layouts: Sequence[Hashable], expert_slots: Sequence[ExpertSlots] = ()) -> None:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
-        self.first_alike = first_alike(rules, pattern)
+        self.first_alike = first_alike(rules, layouts, expert_slots)
         self.slices: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
         self._reaching: dict[tuple[str, int | None], dict[str, list[tuple[int, Any]]]] = {}
 
@@ -163,6 +164,11 @@ def residence(rules: Rules, tensor: Tensor) -> Residence:
 def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Slice[KvRule], ...]:
     """Where the heads of a block's keys or values live, in order of heads."""
     return _covering(rules, rules.kv, "kv", what, layer, kv_heads, "heads")
+
+
+def slots_of(expert_slots: Sequence[ExpertSlots], layer: int) -> ExpertSlots | None:
+    """Return the rule of a block whose experts are cached in slots; None where they are not."""
+    return next((rule for rule in expert_slots if _reaches(rule.select, layer)), None)
 
 
 def prefix_rule(rules: Rules, layer: int) -> KvRule | None:

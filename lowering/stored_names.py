@@ -32,6 +32,9 @@ class StoredTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """Return rows of all parts together, then the columns they share, as the file has them."""
+        if self.layout == "latent":
+            latent = self.parts[-1].shape[-1]
+            return sum(part.elements for part in self.parts) // latent, latent
         stacked = self.parts[0].stacked
         lead = self.parts[0].shape[:1] if stacked and self.expert is None else ()
         rows = sum(part.shape[stacked] for part in self.parts) // self.pieces
@@ -101,6 +104,9 @@ def _placed_rules(table: NameTable, root: Root, tensor: Tensor) -> Iterator[tupl
         yield root.head, table.head
 
 
+TensorKey = tuple[str, int | None]
+"""The name of a tensor of ours, and its block."""
+
 Names = Callable[[str, Tensor], str]
 """Either `file_name` or `gguf_name`: which kind of files is meant."""
 
@@ -125,6 +131,20 @@ def possible_names(model: Model, name_of: Names = file_name) -> frozenset[str]:
     naming = _Naming(_table_of(model, name_of), None)
     rules = (rule for members in _by_block(model) for rule in naming.applicable(members))
     return frozenset(name.replace(EXPERT, "0") for rule in rules for name in rule.files)
+
+
+@lru_cache(maxsize=16)
+def names_by_tensor(model: Model, name_of: Names = file_name) -> Mapping[TensorKey, tuple[frozenset[str], ...]]:
+    """Return by name and block of a tensor of ours the names that hold it together, first as released files have it,
+    then as others may. Raises BadInputError for a family without names."""
+    naming = _Naming(_table_of(model, name_of), None)
+    result: dict[TensorKey, tuple[frozenset[str], ...]] = {}
+    for members in _by_block(model):
+        for rule in naming.applicable(members):
+            for name in rule.ours:
+                key = name, members[name].layer
+                result[key] = (*result.get(key, ()), frozenset(rule.files))
+    return result
 
 
 def _table_of(model: Model, name_of: Names) -> NameTable:

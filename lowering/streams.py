@@ -102,7 +102,8 @@ def cached_of(
         if piece.what in cached and count > 0:
             width = cache.width(piece.what)
             past = iteration.past if cache.reach is None else min(iteration.past, cache.reach - 1)
-            elements = count * iteration.batch * past * width
+            pooled = cache.pooled(iteration.past) if piece.what == "keys" else 0
+            elements = count * iteration.batch * (past * width + pooled)
             elements, rule = cached_elements(plan.model, plan.schedule.cache, elements), piece.rule
             copies = ((rule.memory, 1.0),)
             result.append(Resident(copies, (), rule.format, rule.path, elements, piece.used, width))

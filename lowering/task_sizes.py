@@ -21,6 +21,7 @@ class Sizes(NamedTuple):
     activation_bytes: int
     flops: int
     sequences: int
+    per_token: float
 
 
 class TaskSizes:
@@ -39,8 +40,9 @@ class TaskSizes:
         if task.payload is None:
             work = self._works[self._first(task.layer), task.operation]
             part = next(part for part in work.parts if part.rows == task.rows and part.device == task.resource)
-            return Sizes(work.op.tokens, part.size, part.activation_bytes, part.flops, work.op.sequences)
-        return Sizes(0, self._moved(task), 0, 0, 1)
+            amounts = part.size, part.activation_bytes, part.flops
+            return Sizes(part.tokens, *amounts, part.sequences, part.per_token)
+        return Sizes(0, self._moved(task), 0, 0, 1, 1.0)
 
     def _moved(self, task: Task) -> int:
         """Return the bytes of a move."""
@@ -65,7 +67,7 @@ class TaskSizes:
         return next(part for part in parts if part.rows == task.rows)
 
     def _coming(self, part: OperationPart, task: Task) -> tuple[Coming, ...]:
-        return part.weights if task.payload == "weights" else part.cached
+        return (part.weights or part.entering) if task.payload == "weights" else part.cached
 
     def _activation(self, task: Task) -> int:
         """Return the bytes of an output, or a part of one, on its way."""

@@ -9,6 +9,10 @@ POSITIONS = "positions.weight"
 """The table that every token reads at its place, not at its id."""
 
 
+CONVOLUTIONS = ("delta_conv", "scan_conv", "conv")
+"""Operations whose weights are taps of every channel."""
+
+
 class Tensor(NamedTuple):
     """A weight: `name` is `op.part` (`q.weight`), `layer` its block or None, `op` the operation that reads it.
 
@@ -34,6 +38,12 @@ class Tensor(NamedTuple):
     def quantised(self) -> bool:
         """Whether a quantised format is meant for it: for matrices and tables of tokens, not for positions."""
         return len(self.shape) > 1 and not self.exact and self.name != POSITIONS
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is a matrix or a table, kept in panels; vectors, also of every expert, and taps of convolutions
+        are f32 where they are used."""
+        return len(self.shape) > 1 + self.stacked and self.op not in CONVOLUTIONS
 
     @property
     def axis(self) -> Literal["rows", "experts"]:

@@ -1,17 +1,18 @@
 """The operations of a pass in the order in which batches do them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from helmsman.lowering.bodies.experts_apart import ROUTER, apart, expert_products
 from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.operation import DIVIDED, Formats, Operation
 from helmsman.lowering.ops import embedding_ops, output_ops
 from helmsman.lowering.parts import DividedOperation, divided_operations
 from helmsman.lowering.placement import KnownPlan, Placed
-from helmsman.lowering.rules import kv_rule, places
+from helmsman.lowering.rules import device_of, kv_rule, places, slots_of
 from helmsman.lowering.stages import stage_of, stages
 from helmsman.lowering.variants import attending, varied_ops
-from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration import Iteration, Phase
 
 
 class TurnPart(NamedTuple):
@@ -44,6 +45,25 @@ def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
     return (
         any(len(pieces) > 1 for pieces in pieces_of_ops) or len({pieces[0].rule.device for pieces in pieces_of_ops}) > 1
     )
+
+
+def divides_experts(plan: Placed, layer: int, phase: Phase, ops: Sequence[Operation]) -> bool:
+    """Whether experts of a block are computed elsewhere than their router, their matrices divided alike."""
+    products = expert_products(ops)
+    divisions = {
+        tuple([(piece.rule.device, piece.start, piece.stop) for piece in pieces])
+        for pieces in (places(plan, op.name, layer, phase, op.extent, op.axis) for op in products)
+    }
+    if len(divisions) != 1 or _all_in_slots(plan, layer, products[0]):
+        return False
+    devices = {device for device, _, _ in divisions.pop()}
+    return devices != {device_of(plan, ROUTER, layer, phase)}
+
+
+def _all_in_slots(plan: Placed, layer: int, product: Operation) -> bool:
+    """Whether slots hold all experts of a block, so that no other device computes any."""
+    rule = slots_of(plan.expert_slots, layer)
+    return rule is not None and rule.slots >= product.extent
 
 
 def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[TurnPart, ...]]:
@@ -92,7 +112,10 @@ def _ends(plan: KnownPlan, iteration: Iteration) -> tuple[tuple[Operation, ...],
 def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation, ...]:
     formats = Formats(kv=kv_rule(plan, owner(plan.model, layer)).used, activations=plan.activations)
     divided = divides_attention(plan, layer, iteration)
-    return varied_ops(plan.model, layer, iteration, formats, divided, plan.schedule.cache)
+    ops = varied_ops(plan.model, layer, iteration, formats, divided, plan.schedule.cache)
+    if not divides_experts(plan, layer, iteration.phase, ops):
+        return ops
+    return apart(ops, iteration.batch * iteration.tokens * plan.model.hidden)
 
 
 def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> Iterator[_Stage]:

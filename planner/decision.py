@@ -161,6 +161,7 @@ def plan_document(placement: Placement, label: str, strategy: Strategy, predicte
         compute=placement.compute,
         activations=placement.activations,
         schedule=placement.schedule,
+        expert_slots=placement.expert_slots,
         predicted=predicted,
         evidence=tuple(evidence(placement.hardware)),
     )

@@ -41,7 +41,12 @@ def _of_files(path: Path, model: Model, native: bool) -> Formats:
         return file_formats(path, model)
     has_weights = _is_directory(path)
     if native and not has_weights:
-        message = "only GGUF files and directories of checkpoints say it"
+        from helmsman.lowering.stated_formats import stated_formats
+
+        stated = stated_formats(model)
+        if stated:
+            return stated
+        message = "only GGUF files, directories of checkpoints and configs of quantised models say it"
         raise UsageError(message, field="format", value=NATIVE, remedy="name a format")
     if not has_weights or not (native or model.native_quantisation):
         return {}

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
-from helmsman.lowering.tensors import parameters
 from helmsman.planner.batches.largest import most
 from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.tensor_formats import weights_size
 from helmsman.schemas.errors import InfeasibleError, UsageError
-from helmsman.schemas.formats import size_of
+from helmsman.schemas.storage import STORAGE
 
 
 def fits(request: PlanRequest[Any]) -> bool:
@@ -19,7 +19,7 @@ def fits(request: PlanRequest[Any]) -> bool:
     Asks the strategy's own memory check where it has one that is quicker than planning. Raises UsageError."""
     check_formats(request)
     chosen = method(request.strategy)
-    if chosen.fits is not None and not request.formats:
+    if chosen.fits is not None and (chosen.own_formats or not request.formats):
         return chosen.fits(request)
     try:
         decide_mixed(request, chosen.decide)
@@ -30,10 +30,11 @@ def fits(request: PlanRequest[Any]) -> bool:
 
 def would_fit(request: PlanRequest[Any]) -> bool:
     """Whether a request that nobody has made yet has a plan that fits: one that its strategy refuses has none, nor has
-    one whose weights are larger than all memories."""
-    whole = size_of(parameters(request.model), request.weights)
-    stored_as_used = not request.formats and getattr(request.options, "compress", "none") == "none"
-    if stored_as_used and whole > sum(memory.available for memory in request.hardware.memories):
+    one whose weights are larger than all memories, storage among them where strategies that read it know the model."""
+    stored_as_used = getattr(request.options, "compress", "none") == "none"
+    whole = weights_size(request.model, request.formats, request.weights)
+    usable = [one for one in request.hardware.memories if one.kind != STORAGE or request.model.is_dense]
+    if stored_as_used and whole > sum(memory.available for memory in usable):
         return False
     try:
         return fits(request)

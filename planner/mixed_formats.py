@@ -14,7 +14,7 @@ from helmsman.planner.decision import Decision, PlanDraft
 from helmsman.planner.prediction.objective import objective_seconds
 from helmsman.planner.prediction.predict import PlacementFigures, predict
 from helmsman.planner.prediction.speed import objective_of, speed
-from helmsman.planner.registry import RECOMMENDED
+from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.tensor_formats import Formats, exceptions
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
@@ -38,12 +38,14 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 
 def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]], Decision]) -> Decision:
     """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it makes
-    for weights in one of them, each with all formats then. `optimal` compares with all formats from the start, and the
-    recommended plan is chosen among strategies that were each asked about all formats.
+    for weights in one of them, each with all formats then. `optimal` compares with all formats from the start, others
+    are asked once where they place tensors by their own formats, and the recommended plan is chosen among strategies
+    that were each asked about all formats.
 
     Raises what the last one raises where none fits."""
     formats = request.formats
-    if not formats or request.strategy == RECOMMENDED:
+    own = method(request.strategy).own_formats and not request.model.is_dense
+    if not formats or request.strategy == RECOMMENDED or own:
         return decide(request)
     _check_options(request.options)
     decisions = list[Decision]()

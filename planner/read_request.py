@@ -11,6 +11,7 @@ from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.options import read_options
+from helmsman.planner.read_routing import routed
 from helmsman.planner.registry import FORMER, method
 from helmsman.planner.request import PlanRequest, Tell, say_nothing
 from helmsman.schemas.base import MAX_COUNT
@@ -19,6 +20,7 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.read import parse_mapping
+from helmsman.schemas.routing import Routing
 from helmsman.schemas.workload import Workload
 
 HeldT = TypeVar("HeldT")
@@ -42,11 +44,14 @@ def request_from(
     question = question if isinstance(question, PlanQuestion) else read_question(question)
     model = _held(held, "model", Model) or models(question.model)
     of = method(question.strategy)
+    workload = workload_of(model, **{name: getattr(question, name) for name in COUNTS})
     weights, formats = resolve_formats(question.format, question.model, model)
+    named = None if question.routing is None else Path(question.routing)
+    routing = _held(held, "routing", Routing) or named
     return PlanRequest(
         model,
         machine_of(question, profiles, _held(held, "hardware", Hardware)),
-        workload_of(model, **{name: getattr(question, name) for name in COUNTS}),
+        workload if routing is None else routed(workload, routing, model),
         FORMER.get(question.strategy, question.strategy),
         read_options(of.options, question.options, question.strategy),
         objective=question.objective,
@@ -61,19 +66,22 @@ def request_from(
 
 
 def _held(question: Mapping[str, object], name: str, kind: type[HeldT]) -> HeldT | None:
-    """The model or the machine itself, where the question holds that and not its name."""
+    """The model, the machine or the routing itself, where the question holds that and not its name."""
     value = question.get(name)
     return value if isinstance(value, kind) else None
 
 
 def read_question(question: Mapping[str, object]) -> PlanQuestion:
-    """Return the question of its content as JSON has it; paths, models and machines may stand for their names.
+    """Return the question of its content as JSON has it; paths, models, machines and routings may stand for
+    their names.
 
     Raises UsageError for what is no such content, BadInputError for a document that is none."""
 
     def name(value: object) -> str:
         if isinstance(value, Model | Hardware):
             return value.name
+        if isinstance(value, Routing):
+            return value.model
         if isinstance(value, Path):
             return str(value)
         raise TypeError(f"{type(value).__name__} is nothing that JSON has")

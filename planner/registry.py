@@ -38,6 +38,8 @@ _FILES = {
     "zero-inference": f"{_HERE}.zero_inference",
     "vllm": f"{_HERE}.vllm",
     "llama-cpp": f"{_HERE}.llama_cpp",
+    "ktransformers": f"{_HERE}.ktransformers",
+    "freetoken": f"{_HERE}.freetoken",
 }
 """Helm's own methods, in the order in which they are listed; each is imported when it is asked for."""
 
@@ -47,7 +49,7 @@ FORMER = {"all-cpu": "weights-on-host"}
 OWN = tuple(_FILES)
 """Names of Helm's own methods."""
 
-OF_EXPERTS = frozenset({"expert-split"})
+OF_EXPERTS = frozenset({"expert-split", "ktransformers", "freetoken"})
 """Strategies that are for models with routed experts alone."""
 
 OF_DENSE = tuple(name for name in OWN if name not in OF_EXPERTS)
@@ -63,7 +65,8 @@ class Method(Generic[OptionsT]):
     raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line;
     `streams`: whether weights stream by definition, however much memory there is; `fits`: whether a request has a plan,
     where that is known in less time than the plan takes, raising UsageError as `decide` does; `slow`: whether a plan
-    takes seconds, so that a refusal does not ask for many."""
+    takes seconds, so that a refusal does not ask for many; `own_formats`: whether it places tensors of a model
+    that is not dense by the formats that they have of their own, and not by one for all."""
 
     name: str
     summary: str
@@ -72,6 +75,7 @@ class Method(Generic[OptionsT]):
     streams: bool = False
     fits: "Callable[[PlanRequest[OptionsT]], bool] | None" = None
     slow: bool = False
+    own_formats: bool = False
 
 
 def method(name: str) -> Method[Any]:

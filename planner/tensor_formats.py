@@ -1,18 +1,26 @@
 """Exceptions to the rules of a placement for tensors that are kept in formats of their own."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
+from string import ascii_letters
 
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, Placement, known
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensor import Tensor
-from helmsman.lowering.tensors import tensors
-from helmsman.schemas.formats import StoredFormat
+from helmsman.lowering.tensors import block_tensors, parameters, tensors
+from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import LayerRange, Part, Residence, Select
 
 Formats = Mapping[tuple[str, int | None], StoredFormat]
 """By name and block of a tensor, the format that it is kept in."""
+
+
+MOST_KINDS = 4
+"""Kinds of blocks that are told apart by formats: each is priced in every way, and files of hundreds of mixtures differ
+in little but their few kinds of experts."""
 
 
 def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
@@ -32,6 +40,12 @@ def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
         yield members[0][1].model_copy(update={"select": select})
 
 
+def with_own_formats(placement: Placement, formats: Formats) -> Placement:
+    """Return the placement with every tensor in its own format."""
+    own = tuple(exceptions(known(placement), formats)) if formats else ()
+    return replace(placement, residence=(*own, *placement.residence)) if own else placement
+
+
 @lru_cache(maxsize=256)
 def _kept_in(rule: Residence, fmt: StoredFormat) -> tuple[Residence, str]:
     """Return the rule for a tensor that is kept in `fmt` where `rule` says another, and its JSON."""
@@ -49,3 +63,46 @@ def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:
     for _, run in groupby(enumerate(layers), lambda pair: pair[1] - pair[0]):
         blocks = [layer for _, layer in run]
         yield LayerRange(start=blocks[0], stop=blocks[-1] + 1)
+
+
+def size_in(tensor: Tensor, formats: Formats, otherwise: StoredFormat) -> int:
+    """Return bytes of a tensor in its own format, or in that of those that have none."""
+    return tensor.size(formats.get((tensor.tied_to or tensor.name, tensor.layer), otherwise))
+
+
+def weights_size(model: Model, formats: Formats, otherwise: StoredFormat) -> int:
+    """Return bytes of all weights, each in its own format, or in that of those that have none."""
+    if not formats:
+        return size_of(parameters(model), otherwise)
+    return sum(size_in(tensor, formats, otherwise) for tensor in tensors(model) if tensor.tied_to is None)
+
+
+def told_apart(model: Model, formats: Formats) -> Model:
+    """Return the model with a letter of its own for every kind of block whose experts are kept in other formats; the
+    same model where there are more than `MOST_KINDS`."""
+    kinds = [(letter, _kept(model, layer, formats)) for layer, letter in enumerate(model.pattern)]
+    firsts: dict[tuple[str, tuple[StoredFormat | None, ...]], int] = {}
+    for layer, kind in enumerate(kinds):
+        firsts.setdefault(kind, layer)
+    if len(firsts) == len(model.layouts) or len(firsts) > MOST_KINDS:
+        return model
+    letters = dict(zip(firsts, ascii_letters, strict=False))
+    layouts = tuple(model.blocks[layer].model_copy(update={"letter": letters[kind]}) for kind, layer in firsts.items())
+    return model.model_copy(update={"layouts": layouts, "pattern": "".join(letters[kind] for kind in kinds)})
+
+
+def _kept(model: Model, layer: int, formats: Formats) -> tuple[StoredFormat | None, ...]:
+    return tuple(formats.get((tensor.name, layer)) for tensor in block_tensors(model, layer) if tensor.stacked)
+
+
+def of_pattern(model: Model, formats: Formats, pattern: str) -> Formats:
+    """Return the formats of the model whose blocks have these letters, each as the first of `model` with its letter."""
+    if not formats:
+        return formats
+    of_letter: dict[str, list[tuple[str, StoredFormat]]] = {letter: [] for letter in pattern}
+    firsts = {model.pattern.index(letter): letter for letter in of_letter}
+    ends = {key: fmt for key, fmt in formats.items() if key[1] is None}
+    for (name, layer), fmt in formats.items():
+        if layer in firsts:
+            of_letter[firsts[layer]].append((name, fmt))
+    return {**ends, **{(name, at): fmt for at, letter in enumerate(pattern) for name, fmt in of_letter[letter]}}

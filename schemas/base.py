@@ -57,6 +57,11 @@ def version(identifier: str) -> Any:
     return Field(default=identifier, alias="schema", description="document type and version")
 
 
+def empty(values: tuple[object, ...]) -> bool:
+    """Whether a field that later versions added has nothing to say, and is left out of JSON."""
+    return not values
+
+
 def mistake(message: str, remedy: str, field: str | None = None, value: Any = None) -> PydanticCustomError:
     """Return the error that a validator raises: `field` lies within the object validated, `value` is what was found
     there."""

@@ -15,13 +15,13 @@ _ACTIVATIONS = {name: name for name in get_args(DenseActivation)}
 
 def dense_view(model: Model) -> DenseModel:
     """Return the dimensions of a model of equal, dense blocks. Raises BadInputError that says what else it has."""
-    if model.native_quantisation is not None:
-        raise _other(model, f"weights quantised by {model.native_quantisation.method}")
     if len(model.layouts) > 1:
         raise _other(model, f"{len(model.layouts)} kinds of blocks")
     match tuple(body.op for body in model.layouts[0].bodies):
         case (Attention() as attention, FeedForward() as network):
             dense = _dense(model, attention, network)
+            if model.native_quantisation is not None:
+                raise _other(model, f"weights quantised by {model.native_quantisation.method}")
             if dense is not None and described(dense) == model:
                 return dense
             raise _other(model, "blocks of another form than plain attention and a network")

@@ -29,8 +29,8 @@ OtherBlocks = Literal[
     "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "iq2_k", "iq3_k", "iq4_k", "iq5_k", "iq6_k", "iq2_ks", "iq3_ks", "iq4_ks",
     "iq4_kss", "iq5_ks", "iq2_kl", "iq1_kt", "iq2_kt", "iq3_kt", "iq4_kt", "tq1_0", "tq2_0", "mxfp4", "nvfp4",
 ]  # fmt: skip
-"""Blocks of files that are planned as they are, and that nothing here multiplies: those of llama.cpp, and of
-ik_llama.cpp (`iq2_k` to `iq4_kt`), some of which have 2 or 4 bytes before every row that are not counted here."""
+"""Blocks of files that are planned as they are, and that nothing here multiplies but `mxfp4`: those of llama.cpp, and
+of ik_llama.cpp (`iq2_k` to `iq4_kt`), some of which have 2 or 4 bytes before every row that are not counted here."""
 OTHER_BLOCKS: tuple[OtherBlocks, ...] = get_args(OtherBlocks)
 
 ScaledFormat = Literal[
@@ -125,7 +125,7 @@ FORMAT_FACTS: dict[StoredFormat, FormatFacts] = {
     "q1_0": FormatFacts(128, 18, 40, ("q4_0", "q4"), False),
     "tq1_0": FormatFacts(256, 54, 36, ("q4_0", "q4"), False),
     "tq2_0": FormatFacts(256, 66, 37, ("q4_0", "q4"), False),
-    "mxfp4": FormatFacts(32, 17, 38, ("q4",), False),
+    "mxfp4": FormatFacts(32, 17, 38, ("q4",)),
     "nvfp4": FormatFacts(16, 9, 39, ("q4",), False),
     "fp8": FormatFacts(1, 1, None, (), False),
     "fp8_block": FormatFacts(128 * 128, 128 * 128 + 4, None, (), False),

@@ -27,6 +27,8 @@ from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
 from helmsman.schemas.replay_report import ReplayReport
+from helmsman.schemas.routing import Routing
+from helmsman.schemas.routing_trace import RoutingTraceInfo
 from helmsman.schemas.run_report import RunReport
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.served_table import ServedInfo
@@ -67,6 +69,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "planner-question": PlannerQuestion,
     "problem": Problem,
     "replay": ReplayReport,
+    "routing": Routing,
+    "routing-trace": RoutingTraceInfo,
     "run": RunReport,
     "served": ServedInfo,
     "served-comparison": ServedComparison,

@@ -5,13 +5,26 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
+from helmsman.schemas.base import (
+    Bytes,
+    Count,
+    Document,
+    Frozen,
+    Index,
+    Name,
+    NonNegative,
+    Sha256,
+    empty,
+    mistake,
+    version,
+)
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Disturbed
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.page_cache import PageCache
+from helmsman.schemas.routing import Eviction
 from helmsman.schemas.workload import Workload
 
 # What is computed from bounded inputs may exceed their bounds, and must still have a number to be refused with.
@@ -145,6 +158,34 @@ class KvRule(Frozen):
         return self.expanded if self.format == "q4" else self.format
 
 
+class ExpertSlots(Frozen):
+    """Experts of layers matching `select`, whose home is elsewhere, are cached in `memory`, that of an accelerator:
+    `slots` whole experts (all their matrices) of every layer.
+
+    `eviction` least-recent: slots hold the experts that were used last (`scheduler.expert_cache`), none when a run
+    begins; popularity: those of the workload's routing that tokens choose most, ties by lower number, for good.
+    `misses` host: experts that are not in slots are computed where rules put the operation, while the accelerator
+    computes those that are; where slots are for the least recent, they enter them behind the pass. fetched: rules put
+    the operation on the accelerator, and experts that are not in slots come over the link first, through slots.
+    divided: the share `fetched` of them comes so, and the others are computed where rules put the operation, as on the
+    host, without entering slots."""
+
+    select: Select
+    memory: Name
+    slots: Count
+    eviction: Eviction = "least-recent"
+    misses: Literal["host", "fetched", "divided"] = "host"
+    fetched: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+
+    @model_validator(mode="after")
+    def _shared(self) -> Self:
+        if (self.misses == "divided") != (self.fetched is not None):
+            raise mistake("the share that is fetched is of divided misses", "write both or neither", "fetched")
+        if self.misses != "host" and self.eviction == "popularity":
+            raise mistake("fetched experts need slots that others leave", "write least-recent", "eviction")
+        return self
+
+
 class ComputeRule(Frozen):
     """Operations matching `select` run on `device`; `phase` narrows the rule to one phase."""
 
@@ -255,8 +296,28 @@ class MemoryUse(Frozen):
         return self.weights + self.kv + self.buffers + self.pinned
 
 
+CaseName = Literal["uniform", "least", "most", "cold"]
+"""Another routing than a prediction assumes: every expert alike, the ends of the spread of recorded traces by the
+seconds that they lead to, and slots for experts that begin empty."""
+
+
+class RoutingCase(Frozen):
+    """Seconds of the prompt and of a decode step under another routing."""
+
+    name: CaseName
+    prefill: Derived
+    decode: Derived
+
+
+class AssumedRouting(Frozen):
+    """The routing that a prediction assumes, and how its seconds move in other cases."""
+
+    assumed: Literal["uniform", "popularity", "curves"]
+    cases: Annotated[tuple[RoutingCase, ...], Field(max_length=4, exclude_if=empty)] = ()
+
+
 class Predicted(Frozen):
-    """What the cost model expects of the plan."""
+    """What the cost model expects of the plan; `routing`: of models with experts."""
 
     prefill: PhasePrediction
     decode: PhasePrediction
@@ -266,6 +327,7 @@ class Predicted(Frozen):
     )
     tokens_per_second: Interval = Field(description="decode tokens per second, all sequences together")
     memory: tuple[MemoryUse, ...]
+    routing: AssumedRouting | None = None
 
 
 class Certificate(Frozen):
@@ -340,6 +402,7 @@ class Plan(Document):
     compute: Annotated[tuple[ComputeRule, ...], Field(min_length=1, max_length=4096)]
     activations: Format = Field(default="f16", description="format of hidden states that cross a link")
     schedule: Schedule = Schedule()
+    expert_slots: Annotated[tuple[ExpertSlots, ...], Field(max_length=4096, exclude_if=empty)] = ()
     predicted: Predicted
     certificate: Certificate | None = None
     considered: tuple[Considered, ...] = ()

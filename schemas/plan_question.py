@@ -70,10 +70,12 @@ class PlanQuestion(PlanningQuestion):
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
     `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others; Helm also
-    reads `Q4_K_M` and `FP16`, which the schema does not list; `options`: of the strategy, by name; `corrections` off:
+    reads `Q4_K_M` and `FP16`, which the schema does not list; `routing`: a file that says which experts tokens choose,
+    by default all alike; `options`: of the strategy, by name; `corrections` off:
     efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
     hardware: Place | ComposedMachine
     format: Annotated[Literal[MultipliedFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None
+    routing: Place | None = None

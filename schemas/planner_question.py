@@ -10,6 +10,7 @@ from helmsman.schemas.formats import MultipliedFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import FORMAT_NAMES, ComposedMachine, PlanningQuestion, Value
+from helmsman.schemas.routing import Routing
 
 MOST_CHANGES = 64
 """The number of changes of one machine: there are seven kinds, and a figure may be changed again."""
@@ -74,11 +75,13 @@ MachineChoice = Annotated[
 
 
 class PlannerQuestion(PlanningQuestion):
-    """Asks for a plan, with the fields of a `helm.plan-question/1`, with a model and a machine that no file has to be
-    read for. A record of `helm-profile` goes into `hardware` as it is."""
+    """Asks for a plan, with the fields of a `helm.plan-question/1`, with a model, a machine and a routing of experts
+    that no file has to be read for. A record of `helm-profile` goes into `hardware`, a file of `helm-fit-routing` into
+    `routing` as it is."""
 
     schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")
     model: ModelChoice
     hardware: MachineChoice
     format: Annotated[Literal[MultipliedFormat, "q4_k_m"] | None, FORMAT_NAMES] = None
+    routing: Routing | None = None
     options: Annotated[dict[Name, Value], Field(max_length=64)] = Field(default_factory=dict)

@@ -11,8 +11,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, g
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, mistake, version
+from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, empty, mistake, version
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.expert_cache import ExpertCacheCounts
 from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.parquet import Kind, read_table, reading, verified, write_table
@@ -88,7 +89,8 @@ class Probe(Frozen):
 
 
 class TraceInfo(Document):
-    """What a Trace belongs to, kept in the Parquet metadata."""
+    """What a Trace belongs to, kept in the Parquet metadata; `expert_cache`: what slots for experts did, by run and
+    layer."""
 
     schema_id: Literal["helm.trace/1"] = version("helm.trace/1")
     source: SourceKind
@@ -96,6 +98,7 @@ class TraceInfo(Document):
     runs: Count = 1
     probes: Annotated[tuple[Probe, ...], Field(max_length=100_000)] = ()
     notes: dict[Name, str | int | float] = Field(default_factory=dict)
+    expert_cache: Annotated[tuple[ExpertCacheCounts, ...], Field(max_length=100_000, exclude_if=empty)] = ()
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,14 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from helmsman.schemas.base import Count, Document, Index, mistake, version
+from helmsman.schemas.routing import Routing
 
 
 class Workload(Document):
     """`batches` batches of `batch` sequences, each with a prompt and an output (HELM-49).
 
-    `prefix_tokens` of each prompt were computed before: their keys and values are kept, and not computed again."""
+    `prefix_tokens` of each prompt were computed before: their keys and values are kept, and not computed again.
+    `routing`: which experts the tokens choose; None: all of a layer alike."""
 
     schema_id: Literal["helm.workload/1"] = version("helm.workload/1")
     prompt_tokens: Count = 128
@@ -19,6 +21,7 @@ class Workload(Document):
     batches: Count = 1
     context: Count = 256
     prefix_tokens: Index = 0
+    routing: Routing | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from helmsman.lowering.ops import op_extent
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, layouts_of
 from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, linears, output_tensors
@@ -82,7 +82,7 @@ def _strip(plan: Placed, phase: Phase) -> Strip:
 def _neighbours(plan: Placed) -> Iterator[tuple[int, int]]:
     """Neighbouring blocks that no rule tells apart, from the first on: each time the first, and the one behind them."""
     start = 0
-    for _, alike in groupby(first_alike(plan, plan.model.pattern)):
+    for _, alike in groupby(first_alike(plan, layouts_of(plan), plan.expert_slots)):
         stop = start + len(list(alike))
         yield start, stop
         start = stop

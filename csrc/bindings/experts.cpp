@@ -168,7 +168,7 @@ std::vector<double> run_experts(Pool& pool, const Buffers& gate, const Buffers& 
     for (size_t pass = 0; pass < times; ++pass) {
       const ExpertChoice choice{chosen_ids + pass * n * k, static_cast<const float*>(factors.data()) + pass * n * k, k};
       const double begin = now();
-      experts_by_all(kernels(), pool, thread, layer, choice, static_cast<const float*>(input.data()),
+      experts_by_all(kernels(), pool, thread, layer, choice, {static_cast<const float*>(input.data())},
                      static_cast<float*>(output.data()), n, accumulate, workspace);
       pool.barrier();
       if (thread == 0) seconds[pass] = now() - begin;

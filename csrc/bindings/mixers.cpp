@@ -66,6 +66,17 @@ void multiply_checked(const py::object& x, const py::object& factors, long long 
   kernels().mixers().multiply(values, by, count);
 }
 
+void rope_pairs_checked(const py::object& x, const py::object& cos, const py::object& sin, const py::object& out,
+                        long long half) {
+  const size_t count = count_of("half", half);
+  const FloatView from("x", x, 2 * count), near("cos", cos, count), far("sin", sin, count),
+      to("out", out, 2 * count, true);
+  const float *values = from.required("x"), *c = near.required("cos"), *s = far.required("sin");
+  float* target = to.required("out");
+  const py::gil_scoped_release release;
+  kernels().mixers().rope_pairs(values, c, s, count, target);
+}
+
 void gated_norm_checked(const py::object& x, const py::object& z, const py::object& weight, const py::object& out,
                         long long groups, long long width, float eps, const std::string& kind, bool gate_first,
                         bool own_weights) {
@@ -146,6 +157,8 @@ void register_mixers(py::module_& module) {
   module.def("gate", &gate_checked, py::arg("kind"), py::arg("x"), py::arg("z"), py::arg("rows"), py::arg("width"),
              py::arg("by_row") = false);
   module.def("multiply", &multiply_checked, py::arg("x"), py::arg("factors"), py::arg("n"));
+  module.def("rope_pairs", &rope_pairs_checked, py::arg("x"), py::arg("cos"), py::arg("sin"), py::arg("out"),
+             py::arg("half"));
   module.def("gated_norm", &gated_norm_checked, py::arg("x"), py::arg("z"), py::arg("weight"), py::arg("out"),
              py::arg("groups"), py::arg("width"), py::arg("eps"), py::arg("kind") = "none",
              py::arg("gate_first") = false, py::arg("own_weights") = false);

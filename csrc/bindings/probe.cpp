@@ -28,9 +28,11 @@ std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
 
 std::vector<double> time_spans(Pool& pool, const std::string& format, const std::vector<std::vector<SpanArgs>>& layers,
                                long long heads, long long kv_heads, long long head_dim, long long batch,
-                               long long repeats, long long tokens, const std::string& activations) {
+                               long long repeats, long long tokens, const std::string& activations, long long window,
+                               float softcap) {
   Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim), 1,
                   kv_format_of(format),     attention_in_bf16(activations)};
+  shape.window = count_of("window", window, 0), shape.softcap = softcap;
   if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
   if (!divides(shape.format, shape.head_dim)) throw py::value_error("q8_0 needs a head_dim that is a multiple of 32");
   const size_t rows = count_of("batch", batch), times = count_of("repeats", repeats);
@@ -50,14 +52,14 @@ std::vector<double> time_spans(Pool& pool, const std::string& format, const std:
 std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
                                            long long kv_heads, long long head_dim, long long capacity,
                                            long long context, long long repeats, long long tokens,
-                                           const std::string& activations) {
+                                           const std::string& activations, long long window, float softcap) {
   if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
   if (context > capacity) throw py::value_error("context exceeds capacity");
   const long long size =
       row_size(kv_format_of(format), count_of("head_dim", head_dim)) * count_of("capacity", capacity);
   std::vector<std::vector<SpanArgs>> layers;
   for (const auto& [keys, values] : kv) layers.push_back({{keys, 0, values, 0, 0, size, 0, context}});
-  return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats, tokens, activations);
+  return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats, tokens, activations, window, softcap);
 }
 
 using TimeDivided = std::vector<double> (*)(Pool&, const Attention&, const std::vector<const void*>&, size_t, size_t,
@@ -145,10 +147,11 @@ void register_probe(py::module_& module) {
              py::arg("columns"), py::arg("tokens"), py::arg("repeats"), py::arg("activations") = "int16");
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
-             py::arg("repeats"), py::arg("tokens") = 1, py::arg("activations") = "f32");
+             py::arg("repeats"), py::arg("tokens") = 1, py::arg("activations") = "f32", py::arg("window") = 0,
+             py::arg("softcap") = 0.0f);
   module.def("time_spans", &time_spans, py::arg("pool"), py::arg("fmt"), py::arg("layers"), py::arg("heads"),
              py::arg("kv_heads"), py::arg("head_dim"), py::arg("batch"), py::arg("repeats"), py::arg("tokens") = 1,
-             py::arg("activations") = "f32");
+             py::arg("activations") = "f32", py::arg("window") = 0, py::arg("softcap") = 0.0f);
   module.def("time_scores", &time_scores_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"), py::arg("heads"),
              py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"), py::arg("batch"),
              py::arg("repeats"));

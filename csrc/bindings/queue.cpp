@@ -92,6 +92,21 @@ void run_turn_rows(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const B
                std::make_tuple(pool, source, target), Times(times), wait, done);
 }
 
+// What only Python can do in its turn, such as to look up which experts a pass has chosen.
+void run_call(BoundQueue& queue, const py::function& function, const py::object& times, const Waits& wait,
+              const std::shared_ptr<Event>& done) {
+  const auto kept = std::make_shared<py::function>(function);
+  const auto work = [called = kept.get()] {
+    const py::gil_scoped_acquire acquire;
+    try {
+      (*called)();
+    } catch (const py::error_already_set& error) {
+      throw std::runtime_error(error.what());
+    }
+  };
+  queue.submit(work, kept, Times(times), wait, done);
+}
+
 void run_read(BoundQueue& queue, const std::shared_ptr<DiskFile>& file, long long file_offset, const Buffer& target,
               long long target_offset, long long size, const py::object& times, const Waits& wait,
               const std::shared_ptr<Event>& done) {
@@ -134,6 +149,8 @@ void register_queue(py::module_& module) {
            py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("read", &run_read, py::arg("file"), py::arg("file_offset"), py::arg("target"), py::arg("target_offset"),
            py::arg("size"), py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+      .def("call", &run_call, py::arg("function"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
+           py::arg("done") = nullptr)
       .def("check", &BoundQueue::check)
       .def("synchronize", &BoundQueue::synchronize);
 }

@@ -20,6 +20,10 @@ size_t count_or(const py::dict& fields, const char* name, size_t absent) {
 
 bool flag_at(const py::dict& fields, const char* name) { return fields.contains(name) && fields[name].cast<bool>(); }
 
+float number_or(const py::dict& fields, const char* name, float absent) {
+  return fields.contains(name) && !fields[name].is_none() ? fields[name].cast<float>() : absent;
+}
+
 std::string text_at(const py::dict& fields, const char* name) { return field(fields, name).cast<std::string>(); }
 
 NormKind norm_kind_at(const py::dict& fields) {
@@ -66,8 +70,9 @@ std::optional<NormWeights> Keeper::norm(const py::dict& operation, const std::st
   if (value.is_none()) return std::nullopt;
   const auto fields = value.cast<py::dict>();
   field(fields, "weight"), field(fields, "bias");
-  const NormWeights weights{norm_kind_at(operation), field(operation, "eps").cast<float>(),
-                            floats(fields, "weight", width), floats(fields, "bias", width)};
+  const py::dict& facts = fields.contains("norm") ? fields : operation;
+  const NormWeights weights{norm_kind_at(facts), field(facts, "eps").cast<float>(), floats(fields, "weight", width),
+                            floats(fields, "bias", width)};
   if (weights.weight == nullptr) throw py::value_error(name + " needs a weight");
   return weights;
 }

@@ -8,9 +8,10 @@ namespace helm {
 // Throws KeyError for a field that is missing.
 py::object field(const py::dict& fields, const char* name);
 size_t count_at(const py::dict& fields, const char* name, long long least = 1);
-// `absent` where the field is missing or None.
+// `absent` where the field is missing or None, here and below.
 size_t count_or(const py::dict& fields, const char* name, size_t absent);
 bool flag_at(const py::dict& fields, const char* name);  // false where it is missing
+float number_or(const py::dict& fields, const char* name, float absent);
 std::string text_at(const py::dict& fields, const char* name);
 
 template <class Enum>
@@ -37,7 +38,8 @@ class Keeper {
   const Buffer& sized(const char* name, const py::object& value, std::initializer_list<size_t> factors);
   Matrix matrix(const std::string& name, const py::dict& fields);
   std::optional<Matrix> optional_matrix(const std::string& name, const py::object& value);
-  // Scale and shift of `width` values with the kind and the epsilon of an operation; nothing where `value` is None.
+  // Scale and shift of `width` values with a kind and an epsilon of their own, or the operation's; nothing where
+  // `value` is None.
   std::optional<NormWeights> norm(const py::dict& operation, const std::string& name, const py::object& value,
                                   size_t width);
 

@@ -6,7 +6,9 @@
 #include "stage/attention_operation.h"
 #include "stage/embedding_operation.h"
 #include "stage/experts_operation.h"
+#include "stage/latent_operation.h"
 #include "stage/linear_operation.h"
+#include "stage/norm_sum_operation.h"
 #include "bindings/cache_fields.h"
 
 namespace helm {
@@ -23,6 +25,7 @@ class Operations {
     const Parse parse = choice_at<Parse>(fields, "kind",
                                          {{"embedding", &Operations::embedding},
                                           {"norm", &Operations::norm},
+                                          {"norm-sum", &Operations::norm_sum},
                                           {"linear", &Operations::linear},
                                           {"append", &Operations::append},
                                           {"attention", &Operations::attention},
@@ -32,7 +35,11 @@ class Operations {
                                           {"router", &Operations::router},
                                           {"experts", &Operations::experts},
                                           {"member", &Operations::member},
+                                          {"combine", &Operations::combine},
                                           {"row-gate", &Operations::row_gate},
+                                          {"value-norm", &Operations::value_norm},
+                                          {"latent-append", &Operations::latent_append},
+                                          {"grouped", &Operations::grouped},
                                           {"head", &Operations::head}});
     Made made = (this->*parse)(fields);
     made->name = text_at(fields, "name");
@@ -43,6 +50,14 @@ class Operations {
 
  private:
   StageSpec& spec() const { return keeper_.spec(); }
+  static bool has(const py::dict& fields, const char* name) { return fields.contains(name) && !fields[name].is_none(); }
+
+  // 4-byte numbers of a buffer, which others read or write while the stage lives.
+  int32_t* numbers(const py::dict& fields, const char* name, size_t count) {
+    const Buffer& buffer = keeper_.keep(fields[name]);
+    expect_size(name, buffer, product({count, sizeof(int32_t)}));
+    return reinterpret_cast<int32_t*>(buffer.data);
+  }
 
   // The names of what an operation reads, as many as `widths`, with these.
   static std::vector<Value> reads(const py::dict& fields, const std::vector<size_t>& widths) {
@@ -65,6 +80,7 @@ class Operations {
     const auto table = field(fields, "table").cast<py::dict>();
     made->table = made->looked_up ? looked_up(table) : keeper_.matrix("embedding", table);
     made->positions = keeper_.floats(fields, "positions", product({spec().context, spec().hidden}));
+    made->scale = number_or(fields, "scale", 1);
     return made;
   }
 
@@ -85,6 +101,17 @@ class Operations {
     made->leaves = leaves(fields, spec().hidden);
     made->weights = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), spec().hidden);
     made->last = flag_at(fields, "last");
+    made->continues = flag_at(fields, "continues");
+    return made;
+  }
+
+  Made norm_sum(const py::dict& fields) {
+    auto made = std::make_unique<NormSumOperation>();
+    made->reads = reads(fields, {spec().hidden});
+    made->leaves = leaves(fields, spec().hidden);
+    made->weights = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), spec().hidden);
+    made->adds = flag_at(fields, "adds");
+    made->factor = keeper_.floats(fields, "factor", 1);
     return made;
   }
 
@@ -106,13 +133,17 @@ class Operations {
     made->reads = reads(fields, {spec().hidden});
     made->leaves = leaves(fields, spec().vocab);
     made->matrix = keeper_.matrix("head", field(fields, "matrix").cast<py::dict>());
+    made->softcap = number_or(fields, "softcap", 0);
     return made;
   }
 
-  Attention shape(const py::dict& fields) const {
+  Attention shape(const py::dict& fields) {
     Attention shape{count_at(fields, "heads"), count_at(fields, "kv_heads"), count_at(fields, "head_dim"),
-                    spec().capacity, format_};
+                    count_or(fields, "rows", spec().capacity), format_};
     shape.bf16 = bf16_;
+    shape.scale = number_or(fields, "scale", 0), shape.softcap = number_or(fields, "softcap", 0);
+    shape.window = count_or(fields, "window", 0);
+    shape.sinks = keeper_.floats(fields, "sinks", shape.heads);
     product({spec().batch, spec().max_tokens, shape.q_width(), sizeof(float)});
     return shape;
   }
@@ -120,12 +151,16 @@ class Operations {
   Made append(const py::dict& fields) {
     auto made = std::make_unique<AppendOperation>();
     const Attention& s = made->shape = shape(fields);
-    made->reads = reads(fields, {s.q_width(), s.kv_width(), s.kv_width()});
+    const bool values = py::len(field(fields, "inputs")) > 2;
+    made->reads =
+        values ? reads(fields, {s.q_width(), s.kv_width(), s.kv_width()}) : reads(fields, {s.q_width(), s.kv_width()});
     made->transposed = flag_at(fields, "transposed");
     made->over_projection = choice_at<bool>(fields, "over", {{"head", false}, {"projection", true}});
     const bool whole = made->over_projection;
     made->q_norm = keeper_.norm(fields, "q_norm", field(fields, "q_norm"), whole ? s.q_width() : s.head_dim);
     made->k_norm = keeper_.norm(fields, "k_norm", field(fields, "k_norm"), whole ? s.kv_width() : s.head_dim);
+    if (fields.contains("value_norm"))
+      made->value_norm = keeper_.norm(fields, "value_norm", field(fields, "value_norm"), s.head_dim);
     made->rotary_dim = count_at(fields, "rotary_dim", 0);
     if (const size_t half = made->rotary_dim / 2; half > 0) {
       made->cos = keeper_.floats(fields, "cos", product({spec().context, half}));
@@ -172,6 +207,10 @@ class Operations {
     made->leaves = leaves(fields, r.experts);
     made->leaves.push_back({text_at(fields, "choice"), r.chosen});
     made->leaves.push_back({text_at(fields, "shares"), r.chosen});
+    if (has(fields, "message")) made->leaves.push_back({text_at(fields, "message"), spec().hidden + 2 * r.chosen});
+    made->sends = flag_at(fields, "sends");
+    if (has(fields, "record"))
+      made->record = numbers(fields, "record", product({spec().batch, spec().context, r.chosen}));
     r.score = choice_at<RouterScore>(fields, "score",
                                      {{"softmax", RouterScore::softmax},
                                       {"sigmoid", RouterScore::sigmoid},
@@ -186,16 +225,32 @@ class Operations {
     r.expert_scale = keeper_.floats(fields, "expert_scale", r.experts);
     r.groups = count_or(fields, "groups", 0), r.kept = count_or(fields, "kept", 0);
     r.best_two = r.groups > 0 && choice_at<bool>(fields, "by", {{"best", false}, {"best-two", true}});
+    if (fields.contains("input_norm")) {
+      made->input_norm = keeper_.norm(fields, "router", field(fields, "input_norm"), spec().hidden);
+      made->leaves.push_back({"router_input", spec().hidden});
+      made->logit_scale = number_or(fields, "logit_scale", 1);
+    }
     made->matrix = keeper_.optional_matrix("router", field(fields, "matrix"));
     return made;
   }
 
   Made experts(const py::dict& fields) {
     auto made = std::make_unique<ExpertsOperation>();
-    const size_t rows = count_at(fields, "rows"), chosen = count_at(fields, "chosen");
+    const size_t rows = count_at(fields, "rows"), chosen = made->chosen = count_at(fields, "chosen");
     made->experts = count_at(fields, "experts");
-    made->reads = reads(fields, {spec().hidden, chosen, chosen});
+    const bool sent = py::len(field(fields, "inputs")) == 1;
+    made->reads = sent ? reads(fields, {spec().hidden + 2 * chosen}) : reads(fields, {spec().hidden, chosen, chosen});
     made->leaves = leaves(fields, spec().hidden);
+    if (has(fields, "sum")) made->leaves.push_back({text_at(fields, "sum"), spec().hidden});
+    if (has(fields, "slots")) made->slots = numbers(fields, "slots", made->experts + 1);
+    made->turns = flag_at(fields, "turns");
+    if (has(fields, "late")) made->late = numbers(fields, "late", made->experts);
+    if (has(fields, "arrived")) made->arrived = fields["arrived"].cast<std::shared_ptr<Event>>();
+    made->own = {0, made->experts};
+    if (has(fields, "own")) {
+      const auto [begin, end] = field(fields, "own").cast<std::pair<long long, long long>>();
+      made->own = {count_of("own", begin, 0), count_of("own", end, 0)};
+    }
     made->activation = activation_at(fields);
     const py::object limit = field(fields, "limit");
     made->limit = limit.is_none() ? std::numeric_limits<float>::infinity() : limit.cast<float>();
@@ -216,22 +271,67 @@ class Operations {
     const std::string format = text_at(fields, "format");
     ExpertWeights made;
     for (const py::handle each : field(fields, "weights").cast<py::list>()) {
+      if (each.is_none()) {
+        made.weights.push_back(nullptr);
+        continue;
+      }
       const Buffer& buffer = keeper_.keep(py::reinterpret_borrow<py::object>(each));
       made.weights.push_back(
           matrix_of(name, buffer, format, static_cast<long long>(rows), static_cast<long long>(columns)).weights);
     }
     made.matrix = {nullptr, stored_format_of(format), rows, columns,
-                   keeper_.floats(fields, "bias", product({made.weights.size(), rows}))};
+                   keeper_.floats(fields, "bias", product({count_at(operation, "experts"), rows}))};
     made.point();
     return made;
   }
 
   Made member(const py::dict&) { return std::make_unique<MemberOperation>(); }
 
+  Made combine(const py::dict& fields) {
+    auto made = std::make_unique<CombineOperation>();
+    made->reads = reads(fields, {spec().hidden});
+    made->leaves = leaves(fields, spec().hidden);
+    return made;
+  }
+
   Made row_gate(const py::dict& fields) {
     auto made = std::make_unique<RowGateOperation>();
     made->reads = reads(fields, {spec().hidden, count_at(fields, "rows")});
     made->leaves = leaves(fields, 1);
+    made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
+    return made;
+  }
+
+  Made value_norm(const py::dict& fields) {
+    auto made = std::make_unique<ValueNormOperation>();
+    const size_t width = count_at(fields, "width");
+    made->reads = reads(fields, {width});
+    made->leaves = leaves(fields, width);
+    made->weights = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), width);
+    return made;
+  }
+
+  Made latent_append(const py::dict& fields) {
+    auto made = std::make_unique<LatentAppendOperation>();
+    const Attention& s = made->shape = shape(fields);
+    made->plain = count_at(fields, "plain"), made->rotated = count_at(fields, "rotated");
+    made->reads = reads(fields, {product({s.heads, made->plain + made->rotated}), s.head_dim});
+    made->leaves = leaves(fields, s.q_width());
+    made->factor = field(fields, "factor").cast<float>();
+    made->neighbours = choice_at<bool>(fields, "pairs", {{"interleaved", true}, {"half", false}});
+    if (made->rotated < s.head_dim)
+      made->norm = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), made->latent());
+    made->cos = keeper_.floats(fields, "cos", product({spec().context, made->rotated / 2}));
+    made->sin = keeper_.floats(fields, "sin", product({spec().context, made->rotated / 2}));
+    made->caches = block_caches(keeper_, s, fields);
+    return made;
+  }
+
+  Made grouped(const py::dict& fields) {
+    auto made = std::make_unique<GroupedOperation>();
+    made->groups = count_at(fields, "groups");
+    made->reads = reads(fields, {product({made->groups, count_at(fields, "taken")})});
+    made->leaves = leaves(fields, product({made->groups, count_at(fields, "given")}));
     made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
     return made;
   }

@@ -81,6 +81,10 @@ CodeBlock read_block(Format format, const uint8_t* bytes, size_t columns) {
   CodeBlock b;
   if (format == Format::q4_k) return read_q4_k(bytes, b), b;
   if (format == Format::q6_k) return read_q6_k(bytes, b), b;
+  if (format == Format::mxfp4) {
+    b.scale = bytes[0];
+    return read_halves(bytes + 1, columns, b.codes), b;
+  }
   memcpy(&b.scale, bytes, 2);
   if (facts_of(format).minimum) memcpy(&b.minimum, bytes + 2, 2);
   const uint8_t* codes = bytes + (facts_of(format).minimum ? 4 : 2);
@@ -94,6 +98,10 @@ CodeBlock read_block(Format format, const uint8_t* bytes, size_t columns) {
 void write_block(Format format, const CodeBlock& b, size_t columns, uint8_t* bytes) {
   if (format == Format::q4_k) return write_q4_k(b, bytes);
   if (format == Format::q6_k) return write_q6_k(b, bytes);
+  if (format == Format::mxfp4) {
+    bytes[0] = static_cast<uint8_t>(b.scale);
+    return write_halves(b.codes, columns, bytes + 1);
+  }
   memcpy(bytes, &b.scale, 2);
   if (facts_of(format).minimum) memcpy(bytes + 2, &b.minimum, 2);
   uint8_t* codes = bytes + (facts_of(format).minimum ? 4 : 2);
@@ -118,6 +126,10 @@ void values_of(Format format, const CodeBlock& b, size_t count, float* values) {
       return fill([&](size_t c, float code) { return scale * b.scales[c / 32] * code - minimum * b.minima[c / 32]; });
     case Format::q6_k:
       return fill([&](size_t c, float code) { return scale * static_cast<int8_t>(b.scales[c / 16]) * (code - 32); });
+    case Format::mxfp4:
+      return fill([half = float_of(half_scale_bits(static_cast<uint8_t>(b.scale)))](size_t, float code) {
+        return half * kDoubledLevels[static_cast<size_t>(code)];
+      });
     default:
       return fill([&](size_t, float code) { return scale * code + minimum; });
   }

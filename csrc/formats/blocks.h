@@ -7,9 +7,10 @@ namespace helm {
 constexpr size_t kMostColumns = 256;  // of a block
 
 // A value is scale * code (q8_0, code signed), scale * (code - 8) (q4_0), scale * code + minimum (q8, q4),
+// half the scale's power of two * kDoubledLevels[code] (mxfp4),
 // scale * scales[c / 32] * code - minimum * minima[c / 32] (q4_k), scale * signed scales[c / 16] * (code - 32) (q6_k).
 struct CodeBlock {
-  uint16_t scale = 0, minimum = 0;  // f16
+  uint16_t scale = 0, minimum = 0;  // f16; of mxfp4 a byte
   uint8_t scales[16] = {}, minima[8] = {};
   uint8_t codes[kMostColumns] = {};
 };

@@ -1,7 +1,8 @@
 // Storage formats and their scalar conversions (round to nearest even; NaN stays NaN).
 //
-// Quantised formats hold blocks of consecutive columns of a row: codes under scales in f16. q8_0, q4_0, q4_k and q6_k
-// are GGUF's blocks, bit for bit; q8 and q4 are groups of 64 codes of 8 or 4 bits with a scale and a minimum.
+// Quantised formats hold blocks of consecutive columns of a row: codes under scales in f16 (mxfp4: a power of two).
+// q8_0, q4_0, q4_k and q6_k are GGUF's blocks, bit for bit; q8 and q4 are groups of 64 codes of 8 or 4 bits with a
+// scale and a minimum.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace helm {
 
-enum class Format { f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, q8, q4 };
+enum class Format { f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, q8, q4, mxfp4 };
 
 // Everything here is `static`: these functions are also compiled with AVX flags, and a shared copy of them
 // could replace the portable one when linking.
@@ -42,12 +43,17 @@ static constexpr FormatFacts kFormats[] = {
     {"q6_k", 256, 210, true,   63, false, 208, 288},
     {"q8",    64,  68, false, 255, true,    0,  64},
     {"q4",    64,  36, false,  15, true,    0,  64},
+    {"mxfp4", 32,  17, true,   24, false,   0,  16},
 };
 // clang-format on
 
-static_assert(sizeof(kFormats) / sizeof(*kFormats) == static_cast<size_t>(Format::q4) + 1, "a row for every format");
+static_assert(sizeof(kFormats) / sizeof(*kFormats) == static_cast<size_t>(Format::mxfp4) + 1, "a row for every format");
 
 static constexpr const FormatFacts& facts_of(Format format) { return kFormats[static_cast<size_t>(format)]; }
+
+// What the codes of mxfp4 (E2M1) stand for, doubled; a block's scale byte e (E8M0) is 2^(e - 127).
+constexpr int8_t kDoubledLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int kLevelsOffset = 12;  // what makes them codes without sign
 
 constexpr size_t kRun = 32;    // columns that are coded alike in every quantised format
 constexpr size_t kPanel = 16;  // rows interleaved in packed weights: one AVX-512 register
@@ -62,6 +68,9 @@ static constexpr size_t row_size(Format format, size_t columns) {
   const size_t last = rest == 0 ? 0 : header + (block.bytes - header) * rest / block.columns;
   return columns / block.columns * block.bytes + last;
 }
+
+// Half of a scale byte's power of two, which meets doubled levels; zero where that is subnormal.
+static inline uint32_t half_scale_bits(uint8_t byte) { return byte > 1 ? static_cast<uint32_t>(byte - 1) << 23 : 0; }
 
 // Whether rows of so many columns can be stored.
 static constexpr bool divides(Format format, size_t columns) {

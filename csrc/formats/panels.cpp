@@ -68,7 +68,10 @@ void take_scales(Format format, const uint8_t* at, size_t row, CodeBlock& b) {
 }  // namespace
 
 void put_block(Format format, const CodeBlock& b, size_t columns, size_t row, uint8_t* to) {
-  memcpy(to + row * 2, &b.scale, 2);
+  if (format == Format::mxfp4)
+    to[row] = static_cast<uint8_t>(b.scale);
+  else
+    memcpy(to + row * 2, &b.scale, 2);
   if (facts_of(format).minimum) memcpy(to + kHalves + row * 2, &b.minimum, 2);
   put_scales(format, b, row, to + kHalves * (facts_of(format).minimum ? 2 : 1));
   each_word(format, columns, row, to + facts_of(format).panel_scales,
@@ -79,7 +82,10 @@ void put_block(Format format, const CodeBlock& b, size_t columns, size_t row, ui
 
 CodeBlock take_block(Format format, const uint8_t* from, size_t columns, size_t row) {
   CodeBlock b;
-  memcpy(&b.scale, from + row * 2, 2);
+  if (format == Format::mxfp4)
+    b.scale = from[row];
+  else
+    memcpy(&b.scale, from + row * 2, 2);
   if (facts_of(format).minimum) memcpy(&b.minimum, from + kHalves + row * 2, 2);
   take_scales(format, from + kHalves * (facts_of(format).minimum ? 2 : 1), row, b);
   each_word(format, columns, row, from + facts_of(format).panel_scales,

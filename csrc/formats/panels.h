@@ -5,6 +5,7 @@
 //   q4_k  per 32 columns 24 bytes: byte r < 16 has the six-bit scale of row r and the low two bits of its minimum, byte
 //         16 + i the high four bits of the minima of rows i (low) and i + 8;
 //   q6_k  per 16 columns 16 scales of 8 bits;
+// but mxfp4 with 16 rows of a byte;
 // then codes in lines of 64 bytes, four to a row. Bits n of the two halves of a row's 32 are of two neighbouring
 // columns, so that shifting and masking leaves pairs of 16-bit numbers:
 //   8 bits  4 columns a line: code of column 2n + c at bit 16c + 8n;

@@ -43,6 +43,24 @@ CodeBlock quantise_q4_0(const float* x) {
   return b;
 }
 
+// The scale makes the largest magnitude one of a level's binade, 4 to 8; codes are those of the nearest levels, the one
+// of smaller magnitude between two.
+CodeBlock quantise_mxfp4(const float* x) {
+  const Bounds bounds = bounds_of(x, kRun);
+  const float largest = -bounds.low > bounds.high ? -bounds.low : bounds.high;
+  const int exponent = static_cast<int>(bits_of(largest) >> 23) - 2;
+  CodeBlock b;
+  b.scale = static_cast<uint16_t>(exponent < 2 ? 2 : exponent);
+  const float half = float_of(half_scale_bits(static_cast<uint8_t>(b.scale)));
+  for (size_t c = 0; c < kRun; ++c) {
+    const float doubled = std::fabs(x[c]) / half;
+    uint8_t code = 0;
+    while (code < 7 && doubled - kDoubledLevels[code] > kDoubledLevels[code + 1] - doubled) ++code;
+    b.codes[c] = static_cast<uint8_t>(x[c] < 0 ? code + 8 : code);
+  }
+  return b;
+}
+
 }  // namespace
 
 Bounds bounds_of(const float* values, size_t count) {
@@ -76,6 +94,8 @@ CodeBlock quantise_block(Format format, const float* values, size_t count) {
       return quantise_q4_k(x);
     case Format::q6_k:
       return quantise_q6_k(x);
+    case Format::mxfp4:
+      return quantise_mxfp4(x);
     default:
       return quantise_group(x, count, format == Format::q8 ? 255 : 15);
   }

@@ -83,6 +83,15 @@ struct KvSpans {
   const KvSpan* end() const { return first + count; }
 };
 
+// What becomes of products of queries and keys before the softmax, and what takes part in it beside them: `factor`
+// multiplies products, `softcap` (0: none) makes softcap * tanh(score / softcap) of scores, with an error of at most
+// softcap * 2^-22; a token sees `window` positions, itself the last of them (0: all).
+struct Scoring {
+  float factor = 0;
+  float softcap = 0;
+  size_t window = 0;
+};
+
 // How many positions of a span are below `limit`.
 static inline size_t seen(const KvSpan& span, size_t limit) {
   const size_t below = limit > span.position ? limit - span.position : 0;
@@ -95,17 +104,18 @@ struct DecodeArgs {
   Format format;
   KvSpans spans;
   size_t limit, sequence, kv_head, begin, end, head_dim, group;
-  const float* q;  // [group][head_dim]
-  bool resume;     // out, max and sum hold what came before; else they are only written
-  float* out;      // [group][head_dim], weights relative to exp(max), not divided by sum
-  float* max;      // [group]
-  float* sum;      // [group]
-  float* scratch;  // decode_scratch(head_dim, group) floats, 64-byte aligned
-  bool goes_on;    // to all positions of the next KV head
+  const float* q;   // [group][head_dim]
+  bool resume;      // out, max and sum hold what came before; else they are only written
+  float* out;       // [group][head_dim], weights relative to exp(max), not divided by sum
+  float* max;       // [group]
+  float* sum;       // [group]
+  float* scratch;   // decode_scratch(head_dim, group) floats, 64-byte aligned
+  bool goes_on;     // to all positions of the next KV head
+  Scoring scoring;  // positions before the window are not among those of the spans
 };
 
 // Causal attention of tokens [first, last) of one sequence, for one KV head and its query heads: token t sees what the
-// spans hold of positions up to past + t.
+// spans hold of positions up to past + t, from where its window begins.
 struct PrefillArgs {
   Format format;
   KvSpans spans;
@@ -116,8 +126,10 @@ struct PrefillArgs {
   bool resume, finish;  // whether out, max and sum hold what came before, and whether out is divided at the end
   float *max, *sum;     // token t, head g: max[t * heads + g]; unused where neither is resumed nor left
   size_t heads;
-  bool bf16;       // whether queries over the root of head_dim, K, V and the weights between them are rounded to bf16
+  bool bf16;       // whether queries times `factor`, K, V and the weights between them are rounded to bf16
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
+  Scoring scoring;
+  const float* sinks;  // [group]: a logit of each head that has no value, where nothing came before; or null
 };
 
 // Divided attention: K is stored transposed, so that scores, softmax and the weighted sum can be three operations.

@@ -130,6 +130,8 @@ struct MixerKernels {
   // x[n] *= gate(z).
   void (*gate_row)(GateKind kind, float* x, float z, size_t n);
   void (*multiply)(float* x, const float* factors, size_t n);
+  // Pairs 2i and 2i + 1 of x[2 * half] turned by cos[half], sin[half]; out may be x.
+  void (*rope_pairs)(const float* x, const float* cos, const float* sin, size_t half, float* out);
   void (*gated_norm)(const GatedNormArgs&);
   // y[n] += weight * x[n].
   void (*add_weighted)(float* y, const float* x, float weight, size_t n);

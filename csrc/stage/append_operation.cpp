@@ -20,12 +20,22 @@ void check_shape(const Attention& shape) {
          "kv_format q8_0 needs a head_dim that is a multiple of 32, not " + std::to_string(shape.head_dim));
 }
 
+void check_ring(const StageSpec& spec, const Attention& shape) {
+  if (spec.sequences > 0 || spec.paged || shape.capacity >= spec.context) return;
+  const size_t together = std::min(spec.max_tokens, std::max<size_t>(1, kChunkRows / spec.batch));
+  expect(shape.window > 0 && shape.capacity + 1 >= shape.window + together,
+         "a cache of " + std::to_string(shape.capacity) + " rows holds neither all positions nor a window of " +
+             std::to_string(shape.window) + " beside " + std::to_string(together) + " tokens");
+}
+
 void AppendOperation::check(const StageSpec& spec) const {
   check_shape(shape);
+  check_ring(spec, shape);
   expect(rotary_dim % 2 == 0 && rotary_dim <= shape.head_dim, "rotary_dim must be even and at most head_dim");
   expect(rotary_dim == 0 || (cos != nullptr && sin != nullptr), "rotation needs cos and sin");
-  expect(reads[0].width == shape.q_width() && reads[1].width == shape.kv_width() && reads[2].width == shape.kv_width(),
-         "queries, keys and values are of other widths than their heads");
+  expect(
+      reads[0].width == shape.q_width() && reads[1].width == shape.kv_width() && reads.back().width == shape.kv_width(),
+      "queries, keys and values are of other widths than their heads");
   expect(!transposed || !quantised(shape.format), "divided attention reads f32, f16 and bf16, not q8_0");
   expect(!transposed || !spec.paged, "paged attention cannot be divided");
   expect(!transposed || spec.sequences == 0,
@@ -60,14 +70,26 @@ void AppendOperation::prepare(StagePass& pass, float* head, const std::optional<
   if (half > 0) pass.k().rope(head, cos + position * half, sin + position * half, half);
 }
 
+const float* AppendOperation::value_of(StagePass& pass, size_t row, size_t kv_head, const float* key) const {
+  const size_t head_dim = shape.head_dim;
+  const float* value = reads.size() > 2 ? reads[2].at + row * shape.kv_width() + kv_head * head_dim : key;
+  if (reads.size() > 2 && !value_norm) return value;
+  float* own = pass.scratch() + round_up(head_dim, kPanel);  // what is before it, transposed keys pass through
+  if (value_norm)
+    pass.k().norm(value_norm->kind, value, value_norm->weight, value_norm->bias, value_norm->eps, head_dim, own);
+  else
+    std::copy_n(value, head_dim, own);
+  return own;
+}
+
 // Of one key head and its query heads.
 void AppendOperation::heads(StagePass& pass, size_t row, size_t kv_head) const {
   const size_t position = pass.position(row), head_dim = shape.head_dim;
   float* q = reads[0].at + row * shape.q_width() + kv_head * shape.group() * head_dim;
   for (size_t g = 0; g < shape.group(); ++g) prepare(pass, q + g * head_dim, q_norm, position);
   float* key = reads[1].at + row * shape.kv_width() + kv_head * head_dim;
+  const float* value = value_of(pass, row, kv_head, key);
   prepare(pass, key, k_norm, position);
-  const float* value = reads[2].at + row * shape.kv_width() + kv_head * head_dim;
   write(pass, row, kv_head, key, value);
   keep(pass, caches.kept_keys, row, kv_head, key);
   keep(pass, caches.kept_values, row, kv_head, value);

@@ -26,16 +26,21 @@ bool cover(const HeadCaches& caches, size_t begin, size_t end);
 // Throws std::invalid_argument for heads or a format that attention cannot have.
 void check_shape(const Attention& shape);
 
-// q, k, v -> q.
+// Throws std::invalid_argument for a cache that neither holds all positions nor, as a ring, a window beside the tokens
+// that pass at a time.
+void check_ring(const StageSpec& spec, const Attention& shape);
+
+// q, k, v -> q; or q, k -> q, where values are keys before their norm and rotation.
 class AppendOperation final : public Operation {
  public:
   Attention shape{};
   BlockCaches caches;
   bool transposed = false;  // keys: of divided attention
   std::optional<NormWeights> q_norm, k_norm;
-  bool over_projection = false;  // whether these are of all heads of a row together
-  size_t rotary_dim = 0;         // 0: no rotation
-  const float* cos = nullptr;    // [context][rotary_dim / 2]
+  std::optional<NormWeights> value_norm;  // of every head
+  bool over_projection = false;           // whether these are of all heads of a row together
+  size_t rotary_dim = 0;                  // 0: no rotation
+  const float* cos = nullptr;             // [context][rotary_dim / 2]
   const float* sin = nullptr;
 
   void check(const StageSpec& spec) const override;
@@ -43,12 +48,14 @@ class AppendOperation final : public Operation {
     return cover(caches.keys, 0, shape.kv_heads) && cover(caches.values, 0, shape.kv_heads);
   }
   void run(StagePass& pass) const override;
-  size_t scratch(const StageSpec&) const override { return shape.head_dim; }
+  size_t scratch(const StageSpec&) const override { return 2 * round_up(shape.head_dim, kPanel); }
 
  private:
   void norm_projections(StagePass& pass) const;
   void heads(StagePass& pass, size_t row, size_t kv_head) const;
   void prepare(StagePass& pass, float* head, const std::optional<NormWeights>& weights, size_t position) const;
+  // The value of a head whose key is as it was multiplied.
+  const float* value_of(StagePass& pass, size_t row, size_t kv_head, const float* key) const;
   // A new key and value to the row of caches that is theirs.
   void write(StagePass& pass, size_t row, size_t kv_head, const float* key, const float* value) const;
   void write_transposed(StagePass& pass, const HeadCache& keys, size_t row, const float* key) const;

@@ -1,13 +1,17 @@
 #include "stage/attention_operation.h"
 
+#include <algorithm>
+
 #include "kernels/attention/attention_divided.h"
 
 #include "stage/stage_pass.h"
 
 namespace helm {
 
-void AttentionOperation::check(const StageSpec&) const {
+void AttentionOperation::check(const StageSpec& spec) const {
   check_shape(shape);
+  check_ring(spec, shape);
+  expect(!spec.paged || shape.window == 0, "attention over a window does not go over pages in several calls");
   expect(reads[0].width == shape.q_width() && leaves[0].width == shape.q_width(),
          "queries and outputs of attention are of other widths than their heads");
 }
@@ -15,11 +19,21 @@ void AttentionOperation::check(const StageSpec&) const {
 void AttentionOperation::run(StagePass& pass) const {
   if (pass.io().ragged != nullptr) return each_sequence(pass);
   const size_t past = pass.io().past + pass.first();
-  const KvSpan span{caches.keys.data(), caches.values.data(), 0, past + pass.count()};
-  attention_share(
-      pass.k(), pass.pool(), pass.thread(), shape,
-      {{&span, 1}, pass.batch(), pass.count(), past, reads[0].at, leaves[0].at, {nullptr, nullptr, true, true}});
+  KvSpan spans[2];  // of a ring that wraps
+  const KvSpans seen{spans, ring_spans(shape.sees_from(past), past + pass.count(), spans)};
+  attention_share(pass.k(), pass.pool(), pass.thread(), shape,
+                  {seen, pass.batch(), pass.count(), past, reads[0].at, leaves[0].at, {nullptr, nullptr, true, true}});
   pass.done_by_all();
+}
+
+size_t AttentionOperation::ring_spans(size_t begin, size_t end, KvSpan* spans) const {
+  size_t count = 0;
+  while (begin < end) {
+    const size_t row = begin % shape.capacity, rows = std::min(end - begin, shape.capacity - row);
+    spans[count++] = {caches.keys.data(), caches.values.data(), begin, rows, row};
+    begin += rows;
+  }
+  return count;
 }
 
 // A sequence at a time, so that what it gets does not depend on the others.
@@ -29,11 +43,14 @@ void AttentionOperation::each_sequence(StagePass& pass) const {
   std::vector<KvSpan>& spans = pass.spans();
   for (const RaggedSequence& s : ragged.sequences) {
     spans.clear();
-    for (const CacheRun* run = ragged.runs_of(s); run < ragged.runs_of(s) + s.runs; ++run)
-      spans.push_back(run->row < own
-                          ? KvSpan{caches.keys.data(), caches.values.data(), run->position, run->count, run->row}
-                          : KvSpan{caches.passing_keys.data(), caches.passing_values.data(), run->position, run->count,
-                                   run->row - own});
+    for (const CacheRun* run = ragged.runs_of(s); run < ragged.runs_of(s) + s.runs; ++run) {
+      const KvSpan whole = run->row < own
+                               ? KvSpan{caches.keys.data(), caches.values.data(), run->position, run->count, run->row}
+                               : KvSpan{caches.passing_keys.data(), caches.passing_values.data(), run->position,
+                                        run->count, run->row - own};
+      const KvSpan seen = from_position(whole, shape.sees_from(s.past));
+      if (seen.count > 0) spans.push_back(seen);
+    }
     const AttentionCall call{{spans.data(), spans.size()},
                              1,
                              s.tokens,
@@ -48,6 +65,8 @@ void AttentionOperation::each_sequence(StagePass& pass) const {
 
 void DividedOperation::check(const StageSpec&) const {
   check_shape(shape);
+  expect(shape.window == 0 && shape.softcap == 0 && shape.sinks == nullptr,
+         "divided attention has neither windows nor caps nor sinks");
   expect(heads.begin < heads.end && heads.end <= shape.kv_heads,
          name + "_heads [" + std::to_string(heads.begin) + ", " + std::to_string(heads.end) + ") are not among " +
              std::to_string(shape.kv_heads) + " KV heads");

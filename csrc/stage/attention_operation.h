@@ -21,6 +21,8 @@ class AttentionOperation final : public Operation {
 
  private:
   void each_sequence(StagePass& pass) const;
+  // Where positions [begin, end) are, one span or two; returns how many.
+  size_t ring_spans(size_t begin, size_t end, KvSpan* spans) const;
 };
 
 // q -> scores -> attended: `part` says which.

@@ -21,6 +21,7 @@ void EmbeddingOperation::run(StagePass& pass) const {
                 hidden);
     else
       unpack_row(table.weights, table.format, width, static_cast<size_t>(ids[at]), hidden);
+    if (scale != 1) pass.k().scale(hidden, scale, width);
     if (positions != nullptr) pass.k().add(hidden, positions + pass.position(row) * width, width);
   }
   pass.done_by_all();

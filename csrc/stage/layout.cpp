@@ -5,12 +5,13 @@
 #include "formats/shape.h"
 
 namespace helm {
-namespace {
 
 size_t chunk_rows(const StageSpec& s) {
   if (s.sequences > 0) return s.max_tokens;
   return product({s.batch, std::min(s.max_tokens, std::max<size_t>(1, kChunkRows / s.batch))});
 }
+
+namespace {
 
 // The values of the body that operations belong to, one after the other.
 class Body {
@@ -49,7 +50,7 @@ Layout::Layout(const StageSpec& s) : rows_(chunk_rows(s)), heads_(s.paged ? s.ro
   std::optional<size_t> block;
   for (const auto& op : s.operations) {
     const bool norms = std::any_of(op->leaves.begin(), op->leaves.end(), [](const Value& v) { return v.normed(); });
-    if (norms || op->block != block) body.begin();
+    if ((norms && !op->continues) || op->block != block) body.begin();
     block = op->block;
     columns = std::max(columns, op->columns());
     if (s.paged && op->attention() != nullptr) heads_ = std::max(heads_, op->attention()->heads);

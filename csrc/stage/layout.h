@@ -8,6 +8,9 @@ namespace helm {
 // not make the matrix product faster.
 constexpr size_t kChunkRows = 128;
 
+// Rows that pass through a stage at a time.
+size_t chunk_rows(const StageSpec& spec);
+
 // Where one row (a token of a sequence; row = sequence * tokens + token) of something is in the workspace, in bytes.
 struct Region {
   size_t offset, row_bytes, stride;

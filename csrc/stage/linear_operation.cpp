@@ -1,5 +1,7 @@
 #include "stage/linear_operation.h"
 
+#include <cmath>
+
 #include "stage/stage_pass.h"
 
 namespace helm {
@@ -45,8 +47,19 @@ size_t HeadOperation::scratch(const StageSpec& spec) const { return linear_scrat
 
 void HeadOperation::run(StagePass& pass) const {
   pass.linear(matrix, reads[0], leaves[0].at, leaves[0].width, pass.outputs(), false);
+  if (softcap > 0) cap(pass);
   pass.choose(matrix, leaves[0].at);
   pass.done();
+}
+
+// Of the rows of the matrix that this thread has multiplied.
+void HeadOperation::cap(StagePass& pass) const {
+  const Range own = pass.rows_of_matrix(matrix);
+  for (size_t row = 0; row < pass.outputs(); ++row)
+    for (size_t i = own.begin; i < own.end; ++i) {
+      float& logit = leaves[0].at[row * leaves[0].width + i];
+      logit = softcap * std::tanh(logit / softcap);
+    }
 }
 
 }  // namespace helm

@@ -28,6 +28,7 @@ class LinearOperation final : public Operation {
 class HeadOperation final : public Operation {
  public:
   Matrix matrix;
+  float softcap = 0;  // logits become softcap * tanh(logit / softcap); 0: they stay
 
   void check(const StageSpec& spec) const override;
   void run(StagePass& pass) const override;
@@ -35,6 +36,9 @@ class HeadOperation final : public Operation {
   size_t columns() const override { return reads[0].width; }
   bool chooses() const override { return true; }
   bool of_outputs() const override { return true; }
+
+ private:
+  void cap(StagePass& pass) const;
 };
 
 }  // namespace helm

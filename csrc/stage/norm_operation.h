@@ -25,4 +25,14 @@ class NormOperation final : public Operation {
   Range hidden_read(size_t hidden) const override { return {0, hidden}; }
 };
 
+// A norm of another value, row by row.
+class ValueNormOperation final : public Operation {
+ public:
+  std::optional<NormWeights> weights;
+
+  void check(const StageSpec& spec) const override;
+  bool present() const override { return weights.has_value(); }
+  void run(StagePass& pass) const override;
+};
+
 }  // namespace helm

@@ -35,7 +35,8 @@ class Operation {
   std::string name;             // `q`; with its block `3.q`
   std::optional<size_t> block;  // among the stage's; or outside blocks
   std::vector<Value> reads, leaves;
-  bool shares = true;  // whether other threads read what it leaves before anything else makes them wait
+  bool continues = false;  // whether a norm's values follow those of the body before it, which are still read
+  bool shares = true;      // whether other threads read what it leaves before anything else makes them wait
 
   // Throws std::invalid_argument for widths and weights that do not fit.
   virtual void check(const StageSpec& spec) const = 0;

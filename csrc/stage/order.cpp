@@ -41,7 +41,8 @@ void share_values(StageSpec& spec) {
     const LinearOperation *own = product_of(op), *next = product_of(*spec.operations[i + 1]);
     if (own == nullptr) continue;
     pending.insert(own->leaves[0].name);
-    bool waits = next == nullptr;
+    // Another input is packed where this one's is.
+    bool waits = next == nullptr || next->reads[0].name != own->reads[0].name;
     for (size_t j = 0; next != nullptr && j < next->reads.size(); ++j)
       waits = waits || (pending.count(next->reads[j].name) > 0 && !(j == 1 && alike(*own, *next)));
     op.shares = waits;

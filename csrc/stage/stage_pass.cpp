@@ -29,6 +29,12 @@ void StagePass::done() {
   ++op_;
 }
 
+void StagePass::credit(size_t back, double seconds) {
+  if (thread_ != 0 || op_ < io_.begin + back) return;
+  stage_.seconds_[op_ - back] += seconds;
+  last_ += seconds;
+}
+
 void StagePass::done_by_all() {
   pool_.barrier();
   done();

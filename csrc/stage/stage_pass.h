@@ -37,6 +37,7 @@ class StagePass {
   size_t count() const { return count_; }
   size_t rows() const { return rows_; }
   size_t batch() const { return spec_.batch; }
+  size_t context() const { return spec_.context; }
   size_t sequence(size_t row) const { return row / count_; }
   // The index of a row among those of all tokens of the pass, and its position.
   size_t token(size_t row) const { return row / count_ * io_.tokens + first_ + row % count_; }
@@ -60,6 +61,9 @@ class StagePass {
   void choose(const Matrix& head, const float* logits);
 
   void barrier() { pool_.barrier(); }
+  // Of the time since the last stamp, gives seconds to the operation that is so many before the current one; of a
+  // range that begins later they stay with the current one.
+  void credit(size_t back, double seconds);
   void done();         // stamps the current operation
   void done_by_all();  // a barrier, then the stamp
 

@@ -8,8 +8,9 @@ from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.homes.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
-from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.layer_cache import LayerCache, cache_of
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.rings import ring_rows
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KeptFormat, KvFormat, is_plain, rows_size
@@ -22,7 +23,8 @@ CACHED = ("append", "attention", "scores", "wv")
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """KV heads start <= h < stop of a block's keys or values, in a buffer (batch, heads `room`, ...).
+    """KV heads start <= h < stop of a block's keys or values, in a buffer (batch, heads `room`, ...); `width`: values
+    of a head's token.
 
     As attention reads them (`turned` false): (capacity, head_dim) a head, keys of divided attention (head_dim,
     capacity). As they are kept (`turned`): rows in `format`, (capacity, row) a head; in plans that reshape (batch,
@@ -34,6 +36,7 @@ class Heads:
     format: KeptFormat
     turned: bool
     room: range
+    width: int
 
 
 Part = tuple[Heads, ...]
@@ -45,13 +48,15 @@ class PlacedCache:
     """A block's keys and values in one memory.
 
     `read`: as attention reads them; `kept`: rows, at home or on their way; `plain`: rows that are expanded before they
-    are turned. `passing`: which of the memory's buffers that blocks share is used; None when all is at home."""
+    are turned. `passing`: which of the memory's buffers that blocks share is used; None when all is at home. `rows`: of
+    each sequence, where they are a ring of fewer than all positions."""
 
     memory: str
     read: Mapping[Cached, Part]
     kept: Mapping[Cached, Part]
     plain: Mapping[Cached, Part]
     passing: tuple[str, int] | None = None
+    rows: int | None = None
 
 
 @dataclass
@@ -88,6 +93,7 @@ def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: b
             for memory in memories:
                 number = (layer * batches + batch) % (plan.schedule.prefetch + 1)
                 cache = _cache(plan, memory, home, sets.take(memory, layer, number))
+                cache = replace(cache, rows=ring_rows(plan, layer))
                 if any(cache.read.values()) or any(cache.kept.values()):
                     caches.by_layer[memory, layer, batch] = cache
     return caches
@@ -95,13 +101,14 @@ def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: b
 
 def _add_windows(plan: Plan, caches: Caches) -> None:
     """Add the caches that stages read and append to in windows: caches as large as a window."""
-    heads = range(common_attention(plan.model).kv_heads)
     for memory, paged in caches.paged.items():
         for layer, block in paged.blocks.items():
+            cache = layer_cache(plan, layer)
+            heads = range(cache.heads)
             fmt, ring = kv_format(plan, [layer]), block.ring
             sides: dict[Cached, Part] = {
-                "keys": (Heads(0, len(heads), ring.keys, fmt, False, heads),),
-                "values": (Heads(0, len(heads), ring.values, fmt, False, heads),),
+                "keys": (Heads(0, len(heads), ring.keys, fmt, False, heads, cache.key_dim),),
+                "values": (Heads(0, len(heads), ring.values, fmt, False, heads, cache.value_dim),),
             }
             nothing: dict[Cached, Part] = {"keys": (), "values": ()}
             caches.by_layer[memory, layer, 0] = PlacedCache(memory, sides, nothing, nothing)
@@ -140,22 +147,31 @@ def _check(plan: Plan, transposed: bool) -> None:
                 )
 
 
-def _bytes(plan: Plan, heads: int, fmt: KeptFormat) -> int:
+def layer_cache(plan: Plan, layer: int) -> LayerCache:
+    """Return what a layer caches, which has keys and values of its own."""
+    cache = cache_of(plan.model, layer)
+    assert cache is not None, "check_stages refuses others"
+    return cache
+
+
+def _bytes(plan: Plan, layer: int, piece: CachePiece | Cached, heads: int, fmt: KeptFormat) -> int:
     """Return the size of keys, or values, of so many heads of one batch."""
-    rows = plan.workload.batch * plan.workload.context * heads
-    return rows_size(rows, common_attention(plan.model).head_dim, fmt)
+    rows = plan.workload.batch * (ring_rows(plan, layer) or plan.workload.context) * heads
+    what = piece.what if isinstance(piece, CachePiece) else piece
+    return rows_size(rows, layer_cache(plan, layer).width(what), fmt)
 
 
 def _at_home(plan: Plan, memories: dict[str, DeviceMemory], layer: int, piece: CachePiece) -> Heads:
     rule = piece.rule
-    size = _bytes(plan, piece.heads, rule.format)
+    size = _bytes(plan, layer, piece, piece.heads, rule.format)
     buffer = memories[rule.memory].alloc(size, f"{piece.what} of block {layer}")
-    return _heads(piece, buffer, rule.format, turned(plan, piece))
+    width = layer_cache(plan, layer).width(piece.what)
+    return _heads(piece, buffer, rule.format, turned(plan, piece), width)
 
 
-def _heads(piece: CachePiece, buffer: Buffer, fmt: KeptFormat, turned: bool) -> Heads:
+def _heads(piece: CachePiece, buffer: Buffer, fmt: KeptFormat, turned: bool, width: int) -> Heads:
     """A piece that has a buffer of its own."""
-    return Heads(piece.start, piece.stop, buffer, fmt, turned, range(piece.start, piece.stop))
+    return Heads(piece.start, piece.stop, buffer, fmt, turned, range(piece.start, piece.stop), width)
 
 
 @dataclass(frozen=True)
@@ -185,7 +201,7 @@ class _Sets:
         """The places of a block in set `number`; None when all it uses is at home."""
         if not self._buffers[memory] or not self._held[memory][layer].whole:
             return None
-        buffer, at = self._buffers[memory][number], 0
+        buffer, at, cache = self._buffers[memory][number], 0, layer_cache(self._plan, layer)
         whole: dict[Cached, Heads] = {}
         arriving: dict[CachePiece, Heads] = {}
         plain: dict[CachePiece, Heads] = {}
@@ -194,22 +210,23 @@ class _Sets:
             at += _aligned(size)
             if isinstance(key, CachePiece):
                 places = arriving if kind == "arriving" else plain
-                places[key] = _heads(key, part, fmt, turned=True)
+                places[key] = _heads(key, part, fmt, True, cache.width(key.what))
             else:
-                heads = range(common_attention(self._plan.model).kv_heads)
-                whole[key] = Heads(0, len(heads), part, fmt, False, heads)
+                heads = range(cache.heads)
+                whole[key] = Heads(0, len(heads), part, fmt, False, heads, cache.width(key))
         return _BlockRoom(whole, arriving, plain, number)
 
     def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, KeptFormat, int]]:
         plan = self._plan
         if held.whole:
             fmt = kv_format(plan, [layer])
-            for what in BOTH:
-                yield "whole", what, fmt, _bytes(plan, common_attention(plan.model).kv_heads, fmt)
+            own = layer_cache(plan, layer)
+            for what in (what for what in BOTH if own.width(what)):
+                yield "whole", what, fmt, _bytes(plan, layer, what, own.heads, fmt)
         for kind, pieces in (("arriving", held.arriving), ("plain", held.expanded)):
             for piece in pieces:
                 stored: KeptFormat = piece.rule.format if kind == "arriving" else piece.used
-                yield kind, piece, stored, _bytes(plan, piece.heads, stored)
+                yield kind, piece, stored, _bytes(plan, layer, piece, piece.heads, stored)
 
 
 def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _BlockRoom | None) -> PlacedCache:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer, CopyEngine, KvSpan
-from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.rules import kv_rule
 from helmsman.scheduler.pages import Run
@@ -78,12 +78,13 @@ def allocate_paged(plan: Plan, memories: Mapping[str, DeviceMemory]) -> dict[str
 def _allocated(plan: Plan, memories: Mapping[str, DeviceMemory], layers: list[int]) -> PagedCaches:
     cache, rule = window_of(plan, layers[0]), kv_rule(plan, layers[0])
     assert cache is not None
-    shape, here, away = common_attention(plan.model), memories[cache.memory], memories[rule.memory]
+    shape, here, away = cache_of(plan.model, layers[0]), memories[cache.memory], memories[rule.memory]
+    assert shape is not None, "a layer with a window has a cache"
 
     def room(memory: DeviceMemory, tokens: int, what: str) -> PagedBuffers:
-        row = rows_size(1, shape.head_dim, rule.format)
-        size = 2 * plan.workload.batch * shape.kv_heads * tokens * row
-        return PagedBuffers(memory.alloc(size, what), plan.workload.batch, shape.kv_heads, tokens, row)
+        row = rows_size(1, shape.key_dim, rule.format)
+        size = 2 * plan.workload.batch * shape.heads * tokens * row
+        return PagedBuffers(memory.alloc(size, what), plan.workload.batch, shape.heads, tokens, row)
 
     whole = home_tokens(cache, plan.workload.context)
     blocks = {

@@ -26,10 +26,13 @@ def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
 
 
 def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) -> dict[str, Format | Blocks]:
-    """By name in the file, the format of every tensor: vectors are f32.
+    """By name in the file, the format of every tensor: vectors and routers are f32.
 
     Raises UsageError for a matrix of which no whole blocks can be made."""
-    return {item.name: _format_of(model, item, fmt) if len(item.shape) == 2 else "f32" for item in stored}
+    return {
+        item.name: _format_of(model, item, fmt) if len(item.shape) > 1 and not item.parts[0].exact else "f32"
+        for item in stored
+    }
 
 
 def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Blocks:
@@ -42,6 +45,6 @@ def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Bl
 
 
 def _check_blocks(item: StoredTensor, fmt: Format | Blocks) -> None:
-    if item.shape[1] % block_of(fmt):
-        message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {block_of(fmt)}"
+    if item.shape[-1] % block_of(fmt):
+        message = f"{item.name} has rows of {item.shape[-1]} values, and blocks have {block_of(fmt)}"
         raise UsageError(message, field="format", value=fmt, remedy="use `format` f16")

@@ -3,13 +3,23 @@
 from typing import Any
 
 from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_fields
-from helmsman.lowering.common_attention import common_attention
+from helmsman.executor.checkpoint.latent_config import latent_fields
+from helmsman.executor.checkpoint.window_config import WINDOW_FAMILIES, window_fields
+from helmsman.lowering.common_attention import common_attention, latent_attention
 from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
 from helmsman.schemas.dense_model import DenseModel
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 
 _CLASSES = {
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
@@ -27,24 +37,42 @@ _ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_tanh": "ge
 def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
     """The content of `config.json` for `model` with weights in `fmt`.
 
-    Tokens that the family's class would default to are written as null: they may lie outside the vocabulary."""
+    Tokens that the family's class would default to are written as null: they may lie outside the vocabulary. Raises
+    UsageError for a family that has no class."""
+    if model.family not in _CLASSES:
+        remedy = f"choose a model of the families {', '.join(_CLASSES)}"
+        raise UsageError("no class to write it for", field="model.family", value=model.family, remedy=remedy)
+    latent = latent_attention(model)
     common = {
         "architectures": [_CLASSES[model.family]],
         "model_type": model.family,
         "vocab_size": model.vocab,
         "hidden_size": model.hidden,
         "num_hidden_layers": model.layers,
-        "num_attention_heads": common_attention(model).heads,
+        "num_attention_heads": _heads(model) if latent is None else latent.heads,
         "max_position_embeddings": model.max_context,
         "tie_word_embeddings": model.head.tied,
         "torch_dtype": _DTYPES[fmt],
         "use_cache": True,
         **token_ids(model),
     }
+    if latent is not None:
+        return {**common, **latent_fields(model, latent)}
     if model.family in EXPERT_FAMILIES:
         return {**common, **expert_fields(model)}
+    if model.family in WINDOW_FAMILIES:
+        return {**common, **window_fields(model)}
     shape = model.dense
     return {**common, **(_opt(shape) if shape.family == "opt" else _llama_like(shape))}
+
+
+def _heads(model: Model) -> int:
+    """Return query heads of a layer, as many as every other has."""
+    if model.family not in WINDOW_FAMILIES:
+        return common_attention(model).heads
+    attention = model.attention(0)
+    assert attention is not None, "families whose layers all attend"
+    return attention.heads
 
 
 def token_ids(model: Model) -> dict[str, Any]:

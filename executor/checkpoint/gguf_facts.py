@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from helmsman.executor.checkpoint.gguf_expert_facts import expert_facts
+from helmsman.executor.checkpoint.gguf_latent_facts import latent_facts
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
 from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
+from helmsman.lowering.common_attention import common_attention, latent_attention
 from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
 from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.errors import UsageError
@@ -11,11 +14,17 @@ from helmsman.schemas.formats import FORMAT_FACTS, FileFormat
 from helmsman.schemas.model import Model
 
 ARCHITECTURES: dict[str, str] = {
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
+    "glm4_moe_lite": "deepseek2",
     "llama": "llama",
     "mistral": "llama",
+    "mixtral": "llama",
+    "olmoe": "olmoe",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
 }
 _FILE_TYPE_OF_MIX = 15
 """llama.cpp's number of files that mix q4_k and q6_k."""
@@ -37,14 +46,22 @@ def facts(model: Model, fmt: FileFormat) -> dict[str, Any]:
     """Keys and values in order: int (u32), float (f32), bool, str, and lists of str or int (i32)."""
     name = architecture(model)
     general = {"general.architecture": name, "general.name": model.name, "general.file_type": _file_type(fmt)}
-    own = {f"{name}.{key}": value for key, value in {**_dimensions(model.dense), **_rope(model.dense)}.items()}
+    own = {f"{name}.{key}": value for key, value in _own_facts(model).items()}
     return {**general, **own, **_tokenizer(model)}
+
+
+def _own_facts(model: Model) -> dict[str, Any]:
+    """Return the keys of the architecture, without its name."""
+    latent = latent_attention(model)
+    if latent is not None:
+        return latent_facts(model, latent)
+    return expert_facts(model) if model.routed else {**_dimensions(model.dense), **_rope(model.dense)}
 
 
 def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
     """The factors per frequency that files keep as f32 tensors, by name."""
-    rope = model.dense.position
-    assert isinstance(rope, Rope)
+    rope = (latent_attention(model) or common_attention(model)).rope
+    assert rope is not None, "families with rotary positions"
     if isinstance(rope.scaling, Llama3Scaling):
         return {"rope_freqs.weight": llama3_factors(rope.scaling, rope.theta, rope.rotary_dim)}
     if isinstance(rope.scaling, LongRope):

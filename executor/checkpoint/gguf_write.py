@@ -16,6 +16,7 @@ from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
+from helmsman.lowering.common_attention import common_attention, latent_attention
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
@@ -78,7 +79,10 @@ def _check(model: Model) -> None:
 def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)
-    shapes = {**{name: (len(values),) for name, values in factors.items()}, **{s.name: s.shape for s in stored}}
+    shapes = {
+        **{name: (len(values),) for name, values in factors.items()},
+        **{s.name: _shape(model, s) for s in stored},
+    }
     metadata = facts(model, fmt)
     parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(shapes), len(metadata))]
     parts += [_text(key) + _value(value) for key, value in metadata.items()]
@@ -90,6 +94,15 @@ def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str
         offset += _aligned(_size(shape, kind))
     content = b"".join(parts)
     return content.ljust(_aligned(len(content)), b"\0")
+
+
+def _shape(model: Model, item: StoredTensor) -> tuple[int, ...]:
+    """Return the shape in the file, which counts the heads of what every head of latent attention has."""
+    latent = latent_attention(model)
+    if latent is None or item.parts[0].op not in ("k_b", "v_b"):
+        return item.shape
+    rows, columns = item.shape
+    return latent.heads, rows // latent.heads, columns
 
 
 def _value(value: Any) -> bytes:
@@ -114,15 +127,16 @@ def _stored_bytes(
     for part in item.parts:
         chunks = _part_rows(model, part, fmt, seed)
         if architecture(model) in INTERLEAVED and part.op in ("q", "k"):
-            chunks = iter([_interleaved(list(chunks), model.dense.head_dim)])
+            chunks = iter([_interleaved(list(chunks), common_attention(model).head_dim)])
         yield from chunks
 
 
 def _part_rows(model: Model, part: Tensor, fmt: Format | Blocks, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
-    rows, columns = (*part.shape, 1)[:2]
+    rows, columns = part.shape[1:] if part.stacked else (*part.shape, 1)[:2]
     drawn = fmt if is_plain(fmt) else "f32"
-    for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part)):
-        yield chunk if is_plain(fmt) else quantise(chunk, fmt)
+    for expert in range(part.shape[0]) if part.stacked else (None,):
+        for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part, expert)):
+            yield chunk if is_plain(fmt) else quantise(chunk, fmt)
 
 
 def _interleaved(chunks: "list[np.ndarray[Any, Any]]", head_dim: int) -> "np.ndarray[Any, Any]":

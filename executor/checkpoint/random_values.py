@@ -24,13 +24,15 @@ class Recipe:
     """How a tensor's values are drawn: mean + scale x normal, times the factor of their row.
 
     `random_sign`: half the values are negated. `balanced`: odd columns negate the even ones before them, so that
-    rows sum to zero (needs mean 0). `row_factors`: (row, factor) of the rows that stand out."""
+    rows sum to zero (needs mean 0). `row_factors`: (row, factor) of the rows that stand out. `shift`: what is added to
+    all of that."""
 
     scale: float
     mean: float = 0.0
     random_sign: bool = False
     balanced: bool = False
     row_factors: tuple[tuple[int, float], ...] = ()
+    shift: float = 0.0
 
 
 def value_chunks(
@@ -87,7 +89,7 @@ def _table(recipe: Recipe, factor: float, fmt: Format) -> "np.ndarray[Any, Any]"
     values = recipe.mean + recipe.scale * _quantiles()
     if recipe.random_sign:
         values = values * np.where(np.arange(_LEVELS) % 2, 1.0, -1.0)
-    return encode(values * factor, fmt)
+    return encode(values * factor + recipe.shift, fmt)
 
 
 @lru_cache(maxsize=1)

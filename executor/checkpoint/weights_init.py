@@ -7,13 +7,17 @@ keeps small errors small: a right model in f16 stays close to f32, a wrong one d
 
 Every scale below is a root mean square; a norm's output has root mean square one."""
 
+import re
+from dataclasses import replace
 from functools import lru_cache
 from math import sqrt
 
 from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
-from helmsman.lowering.common_attention import common_attention
+from helmsman.executor.weights.computed_values import norm_of
+from helmsman.lowering.common_attention import latent_attention
 from helmsman.lowering.tensor import Tensor
+from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.model import Model
 
@@ -23,26 +27,51 @@ SCORE = 2.5  # standard deviation of attention scores
 NATURAL_QK = 0.5  # queries and keys before their norm, where they have one: far from those behind it
 POSITIONS = 2.0  # learned positions, over an ordinary token's embedding
 MIXED = 0.5  # attention output for values of one: an average of a few of them
-ACTIVATED = {"silu": 0.6, "gelu": 0.65, "gelu_tanh": 0.65, "relu": 0.7}  # of f(x), x of one; gated: times one
+ACTIVATED = {
+    "silu": 0.6,
+    "gelu": 0.65,
+    "gelu_tanh": 0.65,
+    "relu": 0.7,
+    "swiglu_oai": 1.0,
+}  # of f(x), x of one; gated: times one
 CHOICE = 2.0  # standard deviation of a router's logits: choices are spread over experts, and decided
 CHOSEN = 0.6  # the weighted sum of the chosen experts, over one of them
 ENTRANCES = ("v", "gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale")
 """Matrices that read norms, beside queries, keys and routers."""
+LATENT_NORMS = ("q_norm", "kv_norm")
+"""Norms of latent attention, which are of no hidden states."""
+CORRECTION = 0.1
+"""Standard deviation of what is added to scores for choosing experts."""
 OUTLIER_ROWS = 6.0  # of the residual channels that stand out, in `o` and `down`
 OUTLIER_NORM = 0.4  # their gains
 LOUD_NORM = 3.0  # gains of other channels
 
 
+BESIDE = {
+    "sinks": Recipe(1.0),
+    "block_scale": Recipe(0.1, mean=0.9),
+    "router_scale": Recipe(0.2, mean=1.0),
+    "expert_scale": Recipe(0.2, mean=1.0),
+}
+"""What operations store beside matrices: around what changes nothing, far enough to show."""
+_NUMBERED = re.compile(r"(?:post_)?norm\d")
+"""Names of norms around bodies."""
+
+
 def recipe(model: Model, tensor: Tensor) -> Recipe:
     """How to draw `tensor` of `model`."""
     op, part = tensor.name.split(".")
-    if op.endswith("norm") or op in ("norm1", "norm2"):
-        return _norm(model, op, part)
+    if op in BESIDE:
+        return BESIDE[op]
+    if op.endswith("norm") or _NUMBERED.fullmatch(op):
+        made = _norm(model, tensor, op, part)
+        norm = norm_of(model, tensor)
+        return replace(made, shift=-1.0) if norm is not None and norm.offset else made
     if part == "bias":
         return _bias(model, op)
     if tensor.layer is None:
         return _table(model, op)
-    return _linear(model, op)
+    return _linear(model, tensor, op)
 
 
 def _table(model: Model, op: str) -> Recipe:
@@ -53,22 +82,43 @@ def _table(model: Model, op: str) -> Recipe:
     return Recipe(unit, row_factors=tuple((row, STANDOUT) for row in printable_ids(model)))
 
 
-def _linear(model: Model, op: str) -> Recipe:
+def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
+    latent = latent_attention(model)
+    if latent is not None and op in latent_inputs(model.hidden, latent):
+        scored = 1.0 if op in ("q_a", "v_b") else SCORE
+        return Recipe(sqrt(scored / latent_inputs(model.hidden, latent)[op]))
+    if op == "correction":
+        return Recipe(CORRECTION)
     if op in ("q", "k"):
-        return Recipe((NATURAL_QK if common_attention(model).qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
+        return Recipe((NATURAL_QK if _attention(model, tensor).qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
     if op == "router":
         return Recipe(CHOICE / sqrt(model.hidden))
     if op in ENTRANCES:
         return Recipe(1.0 / sqrt(model.hidden))
-    columns, source, gated = common_attention(model).q_width, MIXED, True
-    if op != "o":
+    source, gated = MIXED, True
+    if op == "o":
+        columns = latent.heads * latent.value_dim if latent is not None else _attention(model, tensor).q_width
+    else:
         network = _network(model, op)
         columns, source, gated = network.width, ACTIVATED[network.activation], network.gated
         source *= CHOSEN if isinstance(network, Experts) else 1.0
-    outliers = tuple((row, OUTLIER_ROWS) for row in _outliers(model))
+    # Of experts that are drawn together rows have other numbers.
+    outliers = () if tensor.stacked and _joint(model) else tuple((row, OUTLIER_ROWS) for row in _outliers(model))
     # Ungated activations have a mean, which would add the same vector at every position and drown the rest.
     balanced = op == "down" and not gated
     return Recipe(_branch(model) / source / sqrt(columns), balanced=balanced, row_factors=outliers)
+
+
+def latent_inputs(hidden: int, body: LatentAttention) -> dict[str, int]:
+    """Return how many values each projection of latent attention adds up, by operation."""
+    return {
+        "q": hidden,
+        "q_a": hidden,
+        "q_b": body.query_rank or hidden,
+        "kv_a": hidden,
+        "k_b": body.latent,
+        "v_b": body.latent,
+    }
 
 
 def _network(model: Model, op: str) -> FeedForward | Experts:
@@ -86,20 +136,39 @@ def _network(model: Model, op: str) -> FeedForward | Experts:
 
 def _bias(model: Model, op: str) -> Recipe:
     """Large enough to be missed, small enough not to decide alone."""
-    if op in ("o", "down"):
+    if op in ("o", "down", "experts_down"):
         return Recipe(0.1 * _branch(model))
     return Recipe(0.3 if op in ("q", "k") else 0.1)
 
 
-def _norm(model: Model, op: str, part: str) -> Recipe:
-    """Gains around one with outliers. The final gain's random signs keep a tied head from repeating its input."""
+def _norm(model: Model, tensor: Tensor, op: str, part: str) -> Recipe:
+    """Gains around one with outliers. The final gain's random signs keep a tied head from repeating its input; norms
+    after bodies make what these add."""
+    if op in LATENT_NORMS and latent_attention(model) is not None:
+        return Recipe(0.2, mean=1.0)
     if op in ("q_norm", "k_norm"):
-        return Recipe(0.2 * sqrt(SCORE), mean=sqrt(SCORE))
+        attention = _attention(model, tensor)
+        gain = sqrt(SCORE / (attention.scale * sqrt(attention.head_dim)))
+        return Recipe(0.2 * gain, mean=gain)
     if part == "bias":
         return Recipe(0.1)
+    if op.startswith("post_norm"):
+        added = _branch(model) * model.embedding.scale
+        return Recipe(0.2 * added, mean=added)
     quiet = dict.fromkeys(_outliers(model), OUTLIER_NORM)
     loud = dict.fromkeys(_channels(model, f"{op}.loud"), LOUD_NORM)
     return Recipe(0.2, 1.0, random_sign=op == "final_norm", row_factors=tuple((loud | quiet).items()))
+
+
+def _attention(model: Model, tensor: Tensor) -> Attention:
+    attention = model.attention(tensor.layer or 0)
+    assert attention is not None, "families whose layers all attend"
+    return attention
+
+
+def _joint(model: Model) -> bool:
+    """Whether files have the experts of a layer in one tensor."""
+    return model.family in ("gpt_oss", "gemma4_text")
 
 
 def _unit(model: Model) -> float:

@@ -5,19 +5,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from helmsman.executor.checkpoint.config import hf_config, token_ids
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
+from helmsman.executor.checkpoint.window_config import TEXT_FAMILIES
 from helmsman.executor.passes.model_check import NATIVE, check_native
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 from helmsman.schemas.write import new_file, whole_folder
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DEFAULT_SHARD = 2 * 10**9
 
@@ -47,6 +51,7 @@ def write_checkpoint(
     Raises UsageError for a family without kernels and when `directory` is not empty or not writable, BadInputError for
     a model that kernels do not compute, HardwareUnavailableError on a full disk."""
     check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
+    model = model.model_copy(update={"family": TEXT_FAMILIES.get(model.family, model.family)})
     fmt = fmt or model.native_format
     shards = divide(stored_tensors(model), fmt, shard_size)
     weight_bytes = sum(shard.size for shard in shards)
@@ -86,11 +91,37 @@ def _write_shard(
 def _write_tensor(
     stream: IO[bytes], stored: StoredTensor, model: Model, fmt: Format, seed: int, progress: Callable[[int], None]
 ) -> None:
+    if stored.layout == "latent":
+        values = latent_values(model, stored, fmt, seed)
+        stream.write(values.data)
+        progress(values.nbytes)
+        return
     for part in stored.parts:
-        rows, columns = (*part.shape, 1)[:2] if stored.expert is None else part.shape[1:]
+        rows, columns = _drawn(part, stored.expert)
         for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, stored.expert)):
             stream.write(chunk.data)
             progress(chunk.nbytes)
+
+
+def _drawn(part: Tensor, expert: int | None) -> tuple[int, int]:
+    """Return how many rows of how many values are drawn: experts that are stacked in the file's own order."""
+    shape = part.shape if expert is None else part.shape[1:]
+    return (shape[0], 1) if len(shape) == 1 else (prod(shape[:-1]), shape[-1])
+
+
+def latent_values(model: Model, stored: StoredTensor, fmt: Format, seed: int) -> "np.ndarray[Any, Any]":
+    """Return the two matrices that every head of latent attention has, those of one head after those of another."""
+    import numpy as np
+
+    def drawn(part: Tensor) -> "np.ndarray[Any, Any]":
+        rows, columns = part.shape
+        return np.concatenate(list(value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part))))
+
+    keys, values = map(drawn, stored.parts)
+    latent = values.shape[1]
+    heads = len(keys) // latent
+    expanding = keys.reshape(heads, latent, -1).swapaxes(1, 2)
+    return np.concatenate([expanding, values.reshape(heads, -1, latent)], 1).reshape(stored.shape)
 
 
 def stream_name(tensor: Tensor, expert: int | None = None) -> str:

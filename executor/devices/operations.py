@@ -8,8 +8,9 @@ ValueError."""
 
 from typing import Literal, NotRequired, TypeAlias, TypedDict
 
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormVectors, StoredHeads, Vector
+from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormParts, NormVectors, StoredHeads, Vector
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -37,6 +38,8 @@ class EmbeddingOperation(Named):
     max_tokens: ids are checked, and not looked up."""
     positions: Vector | None
     """f32 (context, hidden): learned positions of tokens 0, 1, ..."""
+    scale: NotRequired[float]
+    """By what rows of the table are multiplied. Default 1."""
 
 
 class NormOperation(Named):
@@ -47,6 +50,20 @@ class NormOperation(Named):
     eps: float
     weights: NormVectors | None
     last: bool
+    continues: NotRequired[bool]
+    """Whether values of the body before it are read after it, so that those that follow get other places."""
+
+
+class NormSumOperation(Named):
+    """Norms inputs[0], rows as wide as hidden states, and adds that to the output, or leaves it there."""
+
+    kind: Literal["norm-sum"]
+    norm: NormKind
+    eps: float
+    weights: NormVectors | None
+    adds: bool
+    factor: Vector | None
+    """f32 (1,): multiplies what is in the output afterwards."""
 
 
 class LinearOperation(Named):
@@ -66,6 +83,8 @@ class HeadOperation(Named):
 
     kind: Literal["head"]
     matrix: Linear
+    softcap: NotRequired[float | None]
+    """Logits become softcap * tanh(logit / softcap)."""
 
 
 class HeadShape(Named):
@@ -86,16 +105,30 @@ class CacheUser(HeadShape):
     passing_keys: NotRequired[Buffer | None]
     """(kv_heads, passing, head_dim): where blocks take turns, what is kept elsewhere."""
     passing_values: NotRequired[Buffer | None]
+    rows: NotRequired[int]
+    """Rows of each sequence's cache, where they are fewer than the stage's capacity: a ring over which a window
+    goes."""
+    scale: NotRequired[float]
+    """By what scores are multiplied. Default: 1 / sqrt(head_dim)."""
+    softcap: NotRequired[float | None]
+    """Scores become softcap * tanh(score / softcap)."""
+    window: NotRequired[int | None]
+    """Positions that a token sees, itself the last of them."""
+    sinks: NotRequired[Vector | None]
+    """f32 (heads,): logits that join the softmax, and have no values."""
 
 
 class AppendOperation(CacheUser):
-    """Norms and rotates queries and keys, and keeps new keys and values."""
+    """Norms and rotates queries and keys, and keeps new keys and values: with two inputs, keys before that are values
+    too."""
 
     kind: Literal["append"]
     norm: NormKind
     eps: float
     over: Literal["head", "projection"]
     """Whether a QK norm takes every head by itself, or all heads of a row together."""
+    value_norm: NotRequired[NormParts | None]
+    """Of every head's values."""
     q_norm: NormVectors | None
     k_norm: NormVectors | None
     rotary_dim: int
@@ -130,6 +163,12 @@ class RouterOperation(Named):
     kind: Literal["router"]
     choice: str
     shares: str
+    message: NotRequired[str | None]
+    """Where experts are computed elsewhere too: rows of inputs[0], indices and weights one after the other."""
+    sends: NotRequired[bool]
+    """Whether the message is written."""
+    record: NotRequired[Buffer | None]
+    """int32 (batch, context, chosen): the indices that were chosen at every position, where they are recorded."""
     matrix: Linear | None
     experts: int
     chosen: int
@@ -146,20 +185,27 @@ class RouterOperation(Named):
     """0: none."""
     kept: int
     by: Literal["best", "best-two"]
+    input_norm: NotRequired[NormParts]
+    """Of its input, hidden states, which it leaves to `router_input`."""
+    logit_scale: NotRequired[float]
+    """By what logits are multiplied. Default 1."""
 
 
 class ExpertMatrices(TypedDict):
-    """One matrix of every expert, packed, each in a buffer."""
+    """One matrix of every expert, packed, each in a buffer; None: it is computed elsewhere."""
 
-    weights: list[Buffer]
+    weights: list[Buffer | None]
     format: StoredFormat
     bias: Vector | None
     """f32 (experts, rows)."""
     activations: Precision
+    panels: NotRequired[tuple[int, int]]
+    """For stages of other devices, which keep their own rows unpacked: the experts that came over a link, packed."""
 
 
 class ExpertsOperation(Named):
-    """Adds to `hidden` the weighted networks that were chosen: inputs are their input, the choice and its weights.
+    """Adds to `hidden` the weighted networks that were chosen, or leaves them in a value of their own: inputs are their
+    input, the choice and its weights. Away from the router the input is its message, and the output their sum alone.
 
     Networks have `rows` values inside; gate and up have as many rows, down as many columns."""
 
@@ -167,6 +213,18 @@ class ExpertsOperation(Named):
     experts: int
     chosen: int
     rows: int
+    own: NotRequired[tuple[int, int] | None]
+    """The experts begin <= e < end that are computed here: by default all."""
+    sum: NotRequired[str | None]
+    """The value in which sums arrive that were computed elsewhere."""
+    slots: NotRequired[Buffer | None]
+    """int32 (experts + 1,): which of the matrices are an expert's; below 0: it is not computed here. The last: not 0
+    where the sum goes on to which others have been added."""
+    late: NotRequired[Buffer | None]
+    """int32 (experts,): not 0 for those whose matrices are there once `arrived` is signalled."""
+    arrived: NotRequired[Event | None]
+    turns: NotRequired[bool]
+    """Whether as many members as there are matrices come before the others, for experts that are not late."""
     gate: ExpertMatrices | None
     up: ExpertMatrices | None
     down: ExpertMatrices | None
@@ -183,6 +241,12 @@ class MemberOperation(Named):
     kind: Literal["member"]
 
 
+class CombineOperation(Named):
+    """Adds inputs[0], the sum of what was computed elsewhere, to `hidden`."""
+
+    kind: Literal["combine"]
+
+
 class RowGateOperation(Named):
     """Multiplies each row of inputs[1], of `rows` values, by the sigmoid of inputs[0] times a matrix of one row."""
 
@@ -191,9 +255,54 @@ class RowGateOperation(Named):
     matrix: Linear | None
 
 
+class ValueNormOperation(Named):
+    """Norms every row of inputs[0], of `width` values, to a value of its own."""
+
+    kind: Literal["value-norm"]
+    width: int
+    norm: NormKind
+    eps: float
+    weights: NormVectors | None
+
+
+class LatentAppendOperation(CacheUser):
+    """Norms and rotates the latent vectors of new tokens, and keeps them: inputs are queries, of `plain` +
+    `rotated` values a head, and rows of head_dim values, a latent vector and `rotated` ones. `values` are None.
+
+    Queries are multiplied by `factor`: those values that do not turn in place, the others to the last of every head's
+    head_dim in `output`, whose first a head's own matrix fills."""
+
+    kind: Literal["latent-append"]
+    plain: int
+    rotated: int
+    factor: float
+    pairs: Literal["half", "interleaved"]
+    """Whether dimensions i and i + rotated / 2 turn together, or 2i and 2i + 1."""
+    norm: NormKind
+    eps: float
+    weights: NormVectors | None
+    cos: Vector | None
+    """f32 (context, rotated / 2); None: nothing turns."""
+    sin: Vector | None
+
+
+class GroupedOperation(Named):
+    """Multiplies the first values of every of `groups` equal parts of inputs[0] by a matrix of its own, to the first
+    values of the same part of `output`: rows of the matrices follow each other, a multiple of 16 for each.
+
+    `taken`, `given`: the values of a part, of which the matrix reads its columns and leaves its rows."""
+
+    kind: Literal["grouped"]
+    groups: int
+    taken: int
+    given: int
+    matrix: Linear | None
+
+
 AnyOperation: TypeAlias = (
     EmbeddingOperation
     | NormOperation
+    | NormSumOperation
     | LinearOperation
     | HeadOperation
     | AppendOperation
@@ -202,5 +311,9 @@ AnyOperation: TypeAlias = (
     | RouterOperation
     | ExpertsOperation
     | MemberOperation
+    | CombineOperation
     | RowGateOperation
+    | ValueNormOperation
+    | LatentAppendOperation
+    | GroupedOperation
 )

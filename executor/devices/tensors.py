@@ -1,6 +1,6 @@
 """The tensors of stages: matrices, norms, rows of caches. Keys as the native stage reads them (csrc/bindings)."""
 
-from typing import NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 
 from typing_extensions import Buffer as SupportsBuffer
 
@@ -19,6 +19,13 @@ class NormVectors(TypedDict):
     weight: Vector
     """f32 (hidden,), or (head_dim,), or a whole projection, for QK norms."""
     bias: Vector | None
+
+
+class NormParts(NormVectors):
+    """The parts of a norm that differs from that of its operation."""
+
+    norm: Literal["rms", "layer"]
+    eps: float
 
 
 class Linear(TypedDict):

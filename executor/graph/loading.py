@@ -22,7 +22,7 @@ from helmsman.executor.graph.weights import DecoderWeights
 from helmsman.executor.homes.storage import open_storage
 from helmsman.executor.passes.phase_pass import PhasePass, passes_of
 from helmsman.executor.passes.phase_program import PhaseProgram
-from helmsman.executor.passes.plan_check import check_executed
+from helmsman.executor.passes.plan_check import check_executed, check_no_slots
 from helmsman.executor.programs.loading import LoadedPlan
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context
@@ -50,6 +50,7 @@ def load_graphs(
     give whole units to devices, BadInputError for a module that cannot be captured or differs from the plan's model."""
     _check_asked(checkpoint, growing)
     check_executed(plan)
+    check_no_slots(plan)
     check_context(plan)
     passes = passes_of(plan)
     layout = layout_of(plan, passes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
@@ -39,13 +40,14 @@ class Region:
 class Slot:
     """Where rows of a weight are used (`ready`, in `format`) and, where they are expanded first, arrive (`arrival`).
 
-    `set`: which set of which memory; `owner`: what the set is held for."""
+    `set`: which set of which memory; `owner`: what the set is held for; `rows`: of the tensor, those that come."""
 
     set: tuple[str, int]
     owner: Owner
     format: StoredFormat
     ready: Region
     arrival: Region | None
+    rows: range
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class _Need:
     key: tuple[DeviceUse, Tensor]
     set: tuple[str, int]
     owner: Owner
+    rows: range
     format: StoredFormat
     ready: int
     arrival: int
@@ -119,7 +122,7 @@ def _places(needs: Sequence[_Need]) -> tuple[list[int], dict[tuple[tuple[str, in
 def _slot(need: _Need, buffer: Buffer, offset: int) -> Slot:
     ready = Region(buffer, offset, need.ready)
     arrival = Region(buffer, offset + _aligned(need.ready), need.arrival) if need.arrival else None
-    return Slot(need.set, need.owner, need.format, ready, arrival)
+    return Slot(need.set, need.owner, need.format, ready, arrival, need.rows)
 
 
 def _aligned(size: int) -> int:
@@ -143,6 +146,8 @@ def _needs(plan: Plan, phase_pass: PhasePass, store: WeightLoader, max_tokens: i
             mine = turns.setdefault(plan.hardware.device(use.device).memory, {})
             turn = mine.get(stage, len(mine))
             for tensor in store.tensors(task.op, task.layer):
+                if tensor.stacked and task.layer in phase_pass.slotted:
+                    continue  # they come to slots of their own
                 need = _need(plan, task, use, tensor, tokens, together, turn)
                 if need is not None:
                     mine[stage] = turn
@@ -157,24 +162,30 @@ def _need(
     pieces = [home for home in homes(plan, tensor) if home.start < rows.stop and rows.start < home.stop]
     if all(_used_in_place(piece.rule, memory) for piece in pieces):
         return None
-    if tensor.stacked:
-        raise UsageError(
-            f"experts of block {tensor.layer} would come to {memory} in every pass, which is planned and not executed",
-            field="residence",
-            value=pieces[0].rule.memory,
-            remedy="keep experts in the memory of the device that computes them",
-        )
     which, owner = _set(plan, task, together, turn)
-    if len(tensor.shape) == 1:
-        return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
+    place = (use, tensor), (memory, which), owner
+    if not tensor.packed:
+        if tensor.stacked:
+            rows = range(tensor.shape[0])  # biases of experts that live here come too: they lie one after the other
+        return _Need(*place, rows, "f32", F32_BYTES * len(rows) * prod(tensor.shape[1:]), 0)
     if task.op == "embedding":
-        return _Need((use, tensor), (memory, which), owner, *_looked_up(plan, tensor, pieces, tokens), 0)
+        return _Need(*place, rows, *_looked_up(plan, tensor, pieces, tokens), 0)
+    if tensor.stacked:
+        rows, arriving = _arriving(rows, pieces, memory)
+        pieces = list(arriving)
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
     expands = any(piece.rule.expands and not _lives_in(piece.rule, memory) for piece in pieces)
     count, columns = len(rows) * rows_per_index(tensor), tensor.shape[-1]
     arrival = packed_size("q4", count, columns) if expands else 0
-    return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, count, columns), arrival)
+    return _Need(*place, rows, fmt, packed_size(fmt, count, columns), arrival)
+
+
+def _arriving(rows: range, pieces: Sequence[Slice[Residence]], memory: str) -> tuple[range, list[Slice[Residence]]]:
+    """Return the experts that come, from the first that does not live in `memory` to the last, and their rules."""
+    away = [piece for piece in pieces if not _used_in_place(piece.rule, memory)]
+    start, stop = max(rows.start, away[0].start), min(rows.stop, away[-1].stop)
+    return range(start, stop), [piece for piece in pieces if piece.start < stop and start < piece.stop]
 
 
 def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], tokens: int) -> tuple[StoredFormat, int]:
@@ -199,6 +210,8 @@ def _set(plan: Plan, task: Task, together: bool, turn: int) -> tuple[int, Owner]
     stage, depth = stage_of(plan, task.op, task.layer), plan.schedule.prefetch + 1
     if together:
         return turn % depth, (stage,)
+    if task.kind == "experts":
+        return 0, (stage, task.kind)  # a stage multiplies by all of their matrices at once
     return 0, (stage, task.op, task.id)
 
 

@@ -99,6 +99,6 @@ def _sizes(plan: Plan) -> dict[str, int]:
 def _size(tensor: Tensor, piece: Slice[Residence]) -> int:
     """Bytes of a part of a tensor in a file: packed, or f32 if it is a vector."""
     rows = piece.stop - piece.start
-    if len(tensor.shape) == 1:
-        return F32_BYTES * rows
+    if not tensor.packed:
+        return F32_BYTES * rows * prod(tensor.shape[1:])
     return packed_size(piece.rule.format, rows * prod(tensor.shape[1:-1]), tensor.shape[-1])

@@ -187,7 +187,7 @@ class WeightLoader:
 
     def _as_f32(self, tensor: Tensor, fmt: str, values: NDArray[Any]) -> NDArray[np.float32]:
         """Convert values of a norm, a bias or a table to f32. Raises BadInputError where one is not finite."""
-        converted = as_f32(fmt, values)
+        converted = self._checkpoint.computed(tensor, as_f32(fmt, values))
         if not np.isfinite(converted).all():
             raise self._not_finite(tensor, "f32")
         return converted

@@ -122,6 +122,11 @@ def trace(plan: Plan, measured: Measured) -> Trace:
         runs=len(measured.runs),
         probes=measured.probes,
         notes=measured.notes,
+        expert_cache=tuple(
+            counts.model_copy(update={"run": run})
+            for run, generation in enumerate(measured.runs)
+            for counts in generation.expert_cache
+        ),
     )
     return Trace(info, spans)
 

@@ -3,13 +3,12 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
-from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
+from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format, layer_cache
 from helmsman.executor.devices.move_calls import Move, Pieces, Turn
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
 from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
-from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
@@ -96,14 +95,14 @@ class CacheMoves:
         """The pieces of a block's cache that an operation reads, and which of their heads."""
         all_heads = use.op == "attention"
         for piece in pieces_of(self.plan, use.layer or 0):
-            start, stop = (0, common_attention(self.plan.model).kv_heads) if all_heads else (use.start, use.stop)
+            start, stop = (0, layer_cache(self.plan, use.layer or 0).heads) if all_heads else (use.start, use.stop)
             heads = range(max(start, piece.start), min(stop, piece.stop))
             if piece.what in CACHED[use.op] and heads:
                 yield piece, heads
 
     def _steps(self, what: Cached, heads: Heads) -> _Strides:
         """How a buffer is laid out."""
-        count, capacity, width = len(heads.room), self.plan.workload.context, common_attention(self.plan.model).head_dim
+        count, capacity, width = len(heads.room), self.plan.workload.context, heads.width
         row = rows_size(1, width, heads.format)
         if heads.turned and self.caches.by_tokens:
             return _Strides(capacity * count * row, row, count * row, 0, lines=False)
@@ -115,7 +114,7 @@ class CacheMoves:
     def _past(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
         """All cached tokens of some heads."""
         one, other = self._steps(what, source), self._steps(what, target)
-        counts, strides = self._counted(one, other, len(heads))
+        counts, strides = self._counted(one, other, len(heads), source.width)
         pieces = Pieces(per_past=one.token, counts=counts, source_strides=strides[0], target_strides=strides[1])
         if one.head < one.token and len(heads) * one.head < one.token:
             strides = (one.sequence, one.token), (other.sequence, other.token)
@@ -126,15 +125,18 @@ class CacheMoves:
     def _new(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
         """The tokens that this pass adds, of some heads."""
         one, other = self._steps(what, source), self._steps(what, target)
-        counts, (from_strides, to_strides) = self._counted(one, other, len(heads))
+        counts, (from_strides, to_strides) = self._counted(one, other, len(heads), source.width)
         pieces = Pieces(0, one.token, 0, counts, None, one.token, from_strides, to_strides)
         return _move(source, one, target, other, heads, pieces)
 
-    def _counted(self, one: _Strides, other: _Strides, heads: int) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
-        """How many pieces run through the tokens, and how far they are apart on either side."""
+    def _counted(
+        self, one: _Strides, other: _Strides, heads: int, width: int
+    ) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
+        """How many pieces run through the tokens of heads `width` values wide, and how far they are apart on either
+        side."""
         batch = self.plan.workload.batch
         if one.lines:
-            count = heads * common_attention(self.plan.model).head_dim
+            count = heads * width
             return (batch, count), ((one.sequence, one.line), (other.sequence, other.line))
         if one.head < one.token:
             return (batch, 1), ((one.sequence, 0), (other.sequence, 0))
@@ -156,7 +158,7 @@ class CacheMoves:
             target.buffer,
             (heads.start - target.room.start) * other.head,
             (other.sequence, other.head, other.line if other.lines else other.token),
-            (self.plan.workload.batch, len(heads), common_attention(self.plan.model).head_dim),
+            (self.plan.workload.batch, len(heads), source.width),
             source.format,
             fmt,
             other.lines,

@@ -1,10 +1,11 @@
 """The moves of a pass, whatever they move."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.move_calls import ExpansionMove, Lookup, Move, Read, Turn
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.homes.staging import Staging
 from helmsman.executor.homes.storage import Storage
 from helmsman.executor.homes.store import WeightLoader
@@ -21,7 +22,7 @@ from helmsman.schemas.plan import Plan
 
 @dataclass
 class Transfers:
-    """The moves of the tasks of one pass."""
+    """The moves of the tasks of one pass; `scratch`: a buffer in a memory to which routers tell what they chose."""
 
     plan: Plan
     phase_pass: PhasePass
@@ -30,6 +31,7 @@ class Transfers:
     store: WeightLoader
     caches: Caches
     storage: Storage
+    scratch: Callable[[str], Buffer]
     stops: Stops = field(init=False)
 
     def __post_init__(self) -> None:
@@ -50,6 +52,8 @@ class Transfers:
             return (self._tables if task.operation == "embedding" else self._weights).moves(index)
         if carries_cache(task):
             return [*self._caches.moves(index)]
+        if self.phase_pass.tells_choice(index):
+            return [self._values.choice(task, self.scratch(task.memories[1]))]
         return [self._values.token(task) if task.operation == TOKEN else self._values.move(index)]
 
     def expansions(self, index: int) -> Sequence[ExpansionMove | Turn]:

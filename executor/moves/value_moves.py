@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from helmsman.executor.devices.move_calls import Move, Pieces
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.passes.halves import HIDDEN_MADE
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE, SUM
 from helmsman.executor.stages.seats import Seats
 from helmsman.lowering.activations import TOKEN_BYTES
-from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.bodies.experts_apart import COMBINE
 from helmsman.lowering.graph import Task
+from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import Plan
 
@@ -30,15 +33,33 @@ VALUES = {
     "gate": "gate",
     "up": "up",
     "down": "hidden",
+    "router": MESSAGE,
     "experts_down": "hidden",
     "shared_gate": "shared_gate",
     "shared_up": "shared_up",
     "shared_down": "hidden",
+    "post_norm1": "hidden",
+    "post_norm2": "hidden",
+    "post_norm4": "hidden",
+    "combine": "hidden",
     "final_norm": "normed",
 }
 """In which region of a workspace an operation leaves its values."""
 
-_WHOLE = ("norm1", "norm2", "final_norm", "append", "embedding", "attention", "experts_down")
+_WHOLE = (
+    "norm1",
+    "norm2",
+    "final_norm",
+    "append",
+    "embedding",
+    "attention",
+    "router",
+    "experts_down",
+    "combine",
+    "post_norm1",
+    "post_norm2",
+    "post_norm4",
+)
 """Operations that make whole rows, whatever they are divided by."""
 
 _BY_COLUMN = {"o": ("embedding", "down"), "up": ("gate",), "down": ("o",)}
@@ -59,20 +80,28 @@ class ValueMoves:
         pieces = Pieces(fixed=TOKEN_BYTES * self.plan.workload.batch)
         return Move(source.chosen, 0, source.tokens, 0, pieces)
 
+    def choice(self, task: Task, scratch: Buffer) -> Move:
+        """A router's choice, on its way to where experts wait that it may have chosen."""
+        seat = self.seats[self.phase_pass.uses[task.deps[0]].device, task.batch]
+        region = seat.stage.regions()[CHOICE]
+        pieces = Pieces(per_token=self.plan.workload.batch * region["stride"])
+        return Move(seat.workspace, region["offset"], scratch, 0, pieces)
+
     def move(self, index: int) -> Move:
         """Return the move of an operation's output on its way to another device."""
         task = self.phase_pass.tasks[index]
         maker = self.phase_pass.uses[task.deps[0]]
         user = self.phase_pass.uses[self.phase_pass.user[index]]
         source, target = self.seats[maker.device, task.batch], self.seats[user.device, task.batch]
-        region = source.stage.regions()[VALUES[maker.op]]
+        value = SUM if user.op == COMBINE and maker.op == "experts_down" else VALUES[maker.op]
+        region = source.stage.regions()[value]
         rows, stride = self.plan.workload.batch, region["stride"]
         whole = Pieces(fixed=rows * stride) if maker.op == "final_norm" else Pieces(per_token=rows * stride)
         if maker.op in ("scores", "softmax"):
             at, pieces = self._scores(maker, stride)
         else:
             at, pieces = self._columns(self._moved(index, maker), region["row_bytes"], stride, whole)
-        if maker.op in HIDDEN_MADE and source.hidden is not None and target.hidden is not None:
+        if value == "hidden" and maker.op in HIDDEN_MADE and source.hidden is not None and target.hidden is not None:
             return Move(source.hidden, at, target.hidden, at, pieces)
         offset = region["offset"] + at
         return Move(source.workspace, offset, target.workspace, offset, pieces)
@@ -101,9 +130,17 @@ class ValueMoves:
         """The columns that an operation makes, None: whole rows."""
         if maker.op in _WHOLE:
             return None
-        shape = common_attention(self.plan.model)
-        unit = shape.heads // shape.kv_heads * shape.head_dim if maker.op == "wv" else 1
+        if maker.op != "wv":
+            return maker.start, maker.stop
+        shape = self._heads(maker)
+        unit = shape.heads // shape.kv_heads * shape.head_dim
         return unit * maker.start, unit * maker.stop
+
+    def _heads(self, maker: DeviceUse) -> Attention:
+        """Return the heads of the block of an operation of attention."""
+        attention = self.plan.model.attention(maker.layer or 0)
+        assert attention is not None, "a block that attends"
+        return attention
 
     def _columns(
         self, columns: tuple[int, int] | None, row_bytes: int, stride: int, whole: Pieces
@@ -119,7 +156,7 @@ class ValueMoves:
 
     def _scores(self, maker: DeviceUse, stride: int) -> tuple[int, Pieces]:
         """Scores or weights of some heads, of the positions that there are."""
-        shape = common_attention(self.plan.model)
+        shape = self._heads(maker)
         heads, group = shape.heads, shape.heads // shape.kv_heads
         by_head = stride // heads
         first, count = (maker.start * group, (maker.stop - maker.start) * group) if maker.op == "scores" else (0, heads)

@@ -3,16 +3,18 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 
 from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.move_calls import ExpansionMove, Move, Pieces, Read
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
-from helmsman.executor.homes.staging import Slot, Staging, rows_of
+from helmsman.executor.homes.staging import Slot, Staging
 from helmsman.executor.homes.storage import Storage
 from helmsman.executor.homes.store import WeightLoader, WeightPiece, offset_of, rows_per_index
 from helmsman.executor.passes.chains import Stops
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carry_alike
+from helmsman.lowering.rules import homes
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import is_plain
@@ -70,18 +72,18 @@ class WeightMoves:
             "pin-on-transfer" if task.kind == "pin" else task.path,
         )
         for tensor, slot in self.staging.of(use):
-            if len(tensor.shape) == 1:
-                rule = self.store.rule(tensor)
-                if (rule.memory, rule.format, rule.path) == (home, task.format, path):
-                    source = self._vector(tensor, home, rows_of(use, tensor).start)
+            if not tensor.packed:
+                rules = (kept.rule for kept in homes(self.plan, tensor))
+                if any((rule.memory, rule.format, rule.path) == (home, task.format, path) for rule in rules):
+                    source = self._vector(tensor, home, slot.rows.start * prod(tensor.shape[1:]))
                     yield _Segment(source, slot.ready.buffer, slot.ready.offset, slot.ready.size)
                 continue
-            for piece, first, last in _overlaps(self.store.pieces(tensor), rows_of(use, tensor)):
+            for piece, first, last in _overlaps(self.store.pieces(tensor), slot.rows):
                 if home in piece.copies and (piece.rule.format, piece.rule.path) == (task.format, path):
-                    yield _segment(piece, home, slot, first, last, rows_of(use, tensor).start)
+                    yield _segment(piece, home, slot, first, last, slot.rows.start)
 
     def _vector(self, tensor: Tensor, home: str, first: int) -> _Source:
-        """Where a norm or a bias is at home, from row `first` on."""
+        """Where a norm or a bias is at home, from value `first` on."""
         if self.plan.hardware.memory(home).kind == STORAGE:
             return _Source(None, home, self.store.stored_vector(tensor, home) + F32_BYTES * first)
         return _Source(self.store.vector(tensor, home), home, F32_BYTES * first)
@@ -115,9 +117,9 @@ class WeightMoves:
 
     def _expanded(self, use: DeviceUse, tensor: Tensor, index: int) -> Iterator[ExpansionMove]:
         slot = self.staging.slot(use, tensor)
-        if slot is None or len(tensor.shape) == 1:
+        if slot is None or not tensor.packed:
             return
-        memory, rows = self.plan.hardware.device(use.device).memory, rows_of(use, tensor)
+        memory, rows = self.plan.hardware.device(use.device).memory, slot.rows
         paths = {
             self.phase_pass.tasks[dep].path for dep in self.phase_pass.tasks[index].deps if self._brings(dep, index)
         }

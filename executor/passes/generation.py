@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.passes.pass_times import PassTimes, Times
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.expert_cache import ExpertCacheCounts
 
 Tokens = NDArray[np.int32]
 Choose = Callable[[NDArray[np.float32]], Tokens]
@@ -22,13 +23,14 @@ class Generation:
     """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step; of each sequence its
     first `lengths` count.
 
-    `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
+    `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass; `expert_cache`: what slots for experts did."""
 
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]
     moments: Times
     recorded: tuple[PassTimes, ...]
     lengths: tuple[int, ...]
+    expert_cache: tuple[ExpertCacheCounts, ...] = ()
 
     @property
     def prompt_passes(self) -> int:

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.ops import block_index
 
-HIDDEN_READ = ("norm1", "o", "norm2", "down", "experts_down", "shared_down")
+_SUMS = ("post_norm1", "post_norm2", "post_norm4")
+"""Norms after bodies, whose outcome joins hidden states."""
+
+HIDDEN_READ = ("norm1", "o", "norm2", "down", "experts_down", "shared_down", "combine", *_SUMS)
 """Operations of a block that read hidden states."""
 
-HIDDEN_MADE = ("embedding", "o", "down", "experts_down", "shared_down")
+HIDDEN_MADE = ("embedding", "o", "down", "experts_down", "shared_down", "combine", *_SUMS)
 """Operations after which hidden states stay for all tokens."""
 
 
@@ -63,8 +67,15 @@ def halves_of(phase_pass: PhasePass) -> Sequence[Half]:
     for index, keys in after.items():
         for key in keys & before.get(index, set()):
             members[key].append(index)
-    divided = {key for key, tasks in members.items() if len({phase_pass.tasks[task].resource for task in tasks}) > 1}
+    divided = {key for key, tasks in members.items() if _is_divided(phase_pass, tasks)}
     return [Half(tuple(sorted(tasks)), key in divided) for key, tasks in members.items()]
+
+
+def _is_divided(phase_pass: PhasePass, tasks: Sequence[int]) -> bool:
+    """Whether devices share a half, or what its router has chosen is looked up between its tasks."""
+    looks_up = any(phase_pass.tasks[task].op == ROUTER and phase_pass.tasks[task].layer in phase_pass.slotted
+                   for task in tasks)  # fmt: skip
+    return looks_up or len({phase_pass.tasks[task].resource for task in tasks}) > 1
 
 
 def _half(phase_pass: PhasePass, use: DeviceUse) -> int:

@@ -1,22 +1,34 @@
 """The passes of a plan as task graphs, and what their tasks compute and move."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS, UP
+from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.dataflow import HIDDEN, TOKEN, reads_value
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.rings import ring_rows
+from helmsman.lowering.rules import homes, slots_of
+from helmsman.lowering.tensors import tensors
 from helmsman.scheduler.iteration import Phase, decode, prefill
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import NATIVE_KINDS
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import ExpertSlots, Plan
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""
+
+
+SlotMode = Literal["host", "fetched", "divided"]
+"""Where a pass computes experts that are not in slots: on another device; where slots are, once they have come; some
+here and some there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +56,37 @@ class PhasePass:
         result = {}
         for index, task in enumerate(self.tasks):
             if task.kind not in MOVES:
-                start, stop = task.rows or (0, op_extent(self.plan.model, task.operation)[1])
+                whole = 0, op_extent(self.plan.model, task.operation, task.layer)[1]
+                start, stop = whole if task.rows is None or self._slotted(task) else task.rows
                 result[index] = DeviceUse(task.operation, task.layer, task.resource, start, stop)
         return result
+
+    @cached_property
+    def slotted(self) -> Mapping[int, SlotMode]:
+        """Return the blocks whose experts are cached in slots, and what happens to those that are not."""
+        devices: dict[int, list[bool]] = {}
+        for task in self.tasks:
+            rule = self._slots(task) if task.kind == "experts" and task.batch == 0 else None
+            if rule is not None and task.layer is not None and task.operation == UP:
+                devices.setdefault(task.layer, []).append(task.memories[0] == rule.memory)
+        return {layer: "fetched" if all(here) else _beside(here) for layer, here in devices.items()}
+
+    def comes_to_slots(self, index: int) -> bool:
+        """Whether a task brings experts to slots: which ones is known when their router has chosen."""
+        task = self.tasks[index]
+        rule = self._slots(task) if task.kind == "transfer" and task.payload == "weights" else None
+        return rule is not None and self._slotted(task) and task.memories[1] == rule.memory
+
+    def tells_choice(self, index: int) -> bool:
+        """Whether a task brings a router's choice to the home of experts alone, from which they come to slots."""
+        task = self.tasks[index]
+        return task.kind == "transfer" and task.operation == ROUTER and index not in self.readers
+
+    def _slotted(self, task: Task) -> bool:
+        return task.operation in EXPERT_PRODUCTS and self._slots(task) is not None
+
+    def _slots(self, task: Task) -> ExpertSlots | None:
+        return None if task.layer is None else slots_of(self.plan.expert_slots, task.layer)
 
     @cached_property
     def readers(self) -> dict[int, tuple[int, ...]]:
@@ -79,6 +119,16 @@ class PhasePass:
         )
 
     @cached_property
+    def _routers(self) -> frozenset[tuple[int | None, str]]:
+        """Return (block, device) of every router."""
+        return frozenset((use.layer, use.device) for use in self.uses.values() if use.op == ROUTER)
+
+    def routed_elsewhere(self, index: int) -> bool:
+        """Whether a task computes experts, and another device their router: it adds nothing to hidden states."""
+        use = self.uses[index]
+        return self.tasks[index].kind == "experts" and (use.layer, use.device) not in self._routers
+
+    @cached_property
     def devices(self) -> tuple[str, ...]:
         """Every device that computes, in order of first use."""
         return tuple(dict.fromkeys(use.device for use in self.uses.values()))
@@ -91,6 +141,11 @@ class PhasePass:
     def lanes(self) -> tuple[str, ...]:
         """Every lane that has a task, in order of first use."""
         return tuple(dict.fromkeys(task.resource for task in self.tasks))
+
+
+def _beside(here: Sequence[bool]) -> SlotMode:
+    """Return what happens to misses, some of which another device computes; `here`: of parts, whether slots are."""
+    return "divided" if sum(here) > 1 else "host"
 
 
 def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
@@ -107,10 +162,13 @@ def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
 
 def caches_stay(passes: Sequence[PhasePass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
-    what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
+    what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer; rings
+    forget."""
     moves = (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES)
     own = all(move.payload == "weights" or move.operation in (TOKEN, HIDDEN) for move in moves)
-    return own and not any(page_links(one_pass.plan) for one_pass in passes)
+    plan = passes[0].plan
+    rings = any(ring_rows(plan, layer) is not None for layer in range(plan.model.layers))
+    return own and not rings and not any(page_links(one_pass.plan) for one_pass in passes)
 
 
 def caches_native(passes: Sequence[PhasePass]) -> bool:
@@ -129,6 +187,21 @@ def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
             assert come is not None and leave is not None, "checked when the plan was accepted"
             links[rule.cache.memory] = come.name, leave.name
     return links
+
+
+def slot_links(plan: Plan) -> tuple[str, ...]:
+    """Return the links over which experts come to slots. Raises BadInputError where there is none."""
+    links = dict[str, None]()
+    for tensor in tensors(plan.model) if plan.expert_slots else ():
+        rule = slots_of(plan.expert_slots, tensor.layer) if tensor.stacked and tensor.layer is not None else None
+        if rule is not None:
+            home = homes(plan, tensor)[0].rule.memory
+            link = plan.hardware.link(home, rule.memory)
+            if link is None:
+                message, remedy = f"no link from memory {home} to memory {rule.memory}", "add a link"
+                raise BadInputError(message, field="hardware.links", remedy=remedy)
+            links[link.name] = None
+    return tuple(links)
 
 
 def carry_alike(one: Task, other: Task) -> bool:

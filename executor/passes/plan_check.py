@@ -1,26 +1,28 @@
 """Which plans run: those whose decode steps read keys and values of every past token, in parts that kernels compute."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
-from helmsman.executor.passes.model_check import check_window
+from helmsman.executor.passes.block_check import check_blocks
 from helmsman.executor.passes.phase_pass import PhasePass, carry_alike
 from helmsman.lowering.graph import Task
-from helmsman.lowering.operation import PANEL
+from helmsman.lowering.operation import DIVIDED, PANEL
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.scheduler.iteration import PHASES
+from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import runs
 from helmsman.schemas.plan import Plan
 
 
 def check_executed(plan: Plan) -> None:
     """Raise UsageError for a plan that is planned and simulated only: with a variant of what caches hold or give, or
-    with a part of a matrix that begins within a panel of rows; BadInputError for a model that is not of equal dense
-    blocks, or a context beyond its window."""
-    check_window(plan)
+    with a part of a matrix that begins within a panel of rows, or where a window meets what attends over all that is
+    past."""
+    _check_windows(plan)
     if plan.workload.prefix_tokens:
         raise UsageError(
             "prompts that are known in part are planned and simulated, not executed",
@@ -45,20 +47,55 @@ def check_executed(plan: Plan) -> None:
             remedy="plan without `managed`",
         )
     for tensor in tensors(plan.model):
+        _check_multiplied(plan, tensor)
         if len(tensor.shape) == 2:
             _check_panels(plan, tensor)
 
 
+def _check_windows(plan: Plan) -> None:
+    """Raise UsageError for a window of attention whose cache is in pages."""
+    windows = [attention.window for attention in _attentions(plan) if _cut(plan, attention)]
+    paged = next((rule.cache for rule in plan.kv if rule.cache is not None), None)
+    if paged is not None and windows:
+        raise UsageError(
+            f"{plan.model.name} attends over a window, and its cache would be in pages",
+            field="kv",
+            value=paged.memory,
+            remedy="plan without windows of caches (kv_cache)",
+        )
+
+
+def _attentions(plan: Plan) -> Iterator[Attention]:
+    kinds = (layout.attention for layout in plan.model.layouts)
+    return (attention for attention in kinds if attention is not None)
+
+
+def _cut(plan: Plan, attention: Attention) -> bool:
+    """Whether there are positions beyond a window."""
+    return attention.window is not None and attention.window < plan.workload.context
+
+
+def check_no_slots(plan: Plan) -> None:
+    """Raise UsageError for a plan with slots for experts, which runs of single requests on native devices look up."""
+    if plan.expert_slots:
+        remedy = "run it with helm-run on native devices, or plan without slots"
+        raise UsageError("slots for experts are not looked up here", field="expert_slots", remedy=remedy)
+
+
 def check_passes(passes: Sequence[PhasePass]) -> None:
     """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
-    a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
-    through a third memory."""
+    a PyTorch device, which keeps them as its own products read them, where what is computed reaches another device
+    through a third memory, or where blocks are divided otherwise than devices compute them."""
+    check_blocks(passes)
     for one_pass in passes:
+        _check_whole_blocks(one_pass)
+        _check_undivided(one_pass)
         own = {device.memory for device in one_pass.plan.hardware.devices if device.kind in OPENERS}
         seen = set[tuple[object, ...]]()
         for index, task in enumerate(one_pass.tasks):
             if index in one_pass.uses:
-                part = task.op, task.layer, task.resource, task.batch
+                hits_or_misses = task.rows if task.layer in one_pass.slotted else None
+                part = task.op, task.layer, task.resource, task.batch, hits_or_misses
                 if part in seen:
                     raise _two_parts(task)
                 seen.add(part)
@@ -70,6 +107,38 @@ def check_passes(passes: Sequence[PhasePass]) -> None:
                     follows = before.kind == "transfer" and before.memories[1] == task.memories[0]
                     if follows and carry_alike(before, task):
                         raise _passes_through(before, task)
+
+
+def _check_whole_blocks(one_pass: PhasePass) -> None:
+    """Raise UsageError for several devices in a block with norms after bodies, whose outcomes move nowhere."""
+    devices: dict[tuple[int, int], str] = {}
+    for index, use in one_pass.uses.items():
+        if use.layer is None or not one_pass.plan.model.blocks[use.layer].normed_after:
+            continue
+        first = devices.setdefault((use.layer, one_pass.tasks[index].batch), use.device)
+        if use.device != first:
+            raise UsageError(
+                f"{first} and {use.device} share block {use.layer}, whose outcomes are normed before they are added",
+                field="compute",
+                value=use.device,
+                remedy="let one device compute all of a block",
+            )
+
+
+def _check_undivided(one_pass: PhasePass) -> None:
+    """Raise UsageError for divided attention of a model with windows, sinks or caps."""
+    plan = one_pass.plan
+    special = any(
+        _cut(plan, attention) or attention.sinks or attention.softcap is not None for attention in _attentions(plan)
+    )
+    divided = next((task for task in one_pass.tasks if special and task.kind in DIVIDED), None)
+    if divided is not None:
+        raise UsageError(
+            f"{plan.model.name} attends over windows, with sinks or caps, which attention in parts does not",
+            field="compute",
+            value=divided.resource,
+            remedy="plan with attention as one operation",
+        )
 
 
 def _two_parts(task: Task) -> UsageError:
@@ -102,6 +171,19 @@ def _passes_through(first: Task, second: Task) -> UsageError:
 
 def _place(task: Task) -> str:
     return task.op if task.layer is None else f"{task.op} of block {task.layer}"
+
+
+def _check_multiplied(plan: Plan, tensor: Tensor) -> None:
+    """Raise UsageError for a matrix in a format that no kernel multiplies."""
+    used = {piece.rule.used for piece in homes(plan, tensor)} if tensor.quantised else set()
+    for fmt in used:
+        if not runs(fmt):
+            raise UsageError(
+                f"{tensor.name} is kept in a format that is planned and simulated, not executed",
+                field="residence",
+                value=fmt,
+                remedy="name a `format` that it is to become, such as q4_0",
+            )
 
 
 def _check_panels(plan: Plan, tensor: Tensor) -> None:

@@ -1,7 +1,8 @@
 """From a plan to programs: weights and caches in their places, stages made of them, moves between them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,16 @@ from helmsman.executor.homes.storage import Storage
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.moves.transfers import Transfers
 from helmsman.executor.passes.chains import allocate_stops
+from helmsman.executor.passes.expert_check import come_late
 from helmsman.executor.passes.halves import halves_of
 from helmsman.executor.passes.phase_pass import PhasePass, caches_stay, page_links
 from helmsman.executor.passes.phase_program import PhaseProgram
 from helmsman.executor.programs.order import PIN_LANE, order
 from helmsman.executor.programs.program import Lanes, Program
 from helmsman.executor.programs.prompt_program import PromptProgram
+from helmsman.executor.routing.record import RoutingRecord
+from helmsman.executor.routing.slot_room import SlotRooms
+from helmsman.executor.routing.slots import LayerSlots, layer_slots
 from helmsman.executor.stages.seats import take_seats
 from helmsman.executor.stages.stage import divides
 from helmsman.executor.weights.opening import open_weights
@@ -41,13 +46,16 @@ class LoadedPlan:
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
-    `pinned`: what is page-locked until it is released; `kept`: the caches, and what takes submissions."""
+    `pinned`: what is page-locked until it is released; `kept`: the caches, and what takes submissions; `slots`: for
+    experts, by layer; `late`: whether these come to prompts later than planned."""
 
     programs: Mapping[Phase, PhaseProgram]
     caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: PageLocked | None = None
     kept: tuple[Caches, Lanes] | None = None
+    slots: Mapping[int, LayerSlots] = field(default_factory=dict)
+    late: bool = False
 
 
 def open_store(
@@ -65,35 +73,40 @@ def prepare(
     store: WeightLoader,
     max_tokens: int,
     lanes: Lanes | None = None,
+    routing: RoutingRecord | None = None,
 ) -> LoadedPlan:
-    """Prepare the passes of `plan`, for prompts of up to `max_tokens`; `lanes`: those of passes before."""
+    """Prepare the passes of `plan`, for prompts of up to `max_tokens`; `lanes`: those of passes before; `routing`:
+    where routers record what they choose."""
     memories = devices.memories
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
-    seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
+    fetching = {layer for one_pass in passes for layer, mode in one_pass.slotted.items() if mode == "fetched"}
+    rooms = SlotRooms(plan, store, memories, fetching)
+    seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens, routing, rooms)
     transfers = [
-        Transfers(plan, one_pass, its, staging, store, caches, storage)
+        Transfers(plan, one_pass, its, staging, store, caches, storage, partial(rooms.scratch, max_tokens))
         for one_pass, its, staging in zip(passes, seats, stagings, strict=True)
     ]
     rest = allocate_stops([size for transfer in transfers for size in transfer.stop_sizes()], memories)
     lanes = lanes or open_lanes(plan, passes, devices, caches)
+    slots = layer_slots(plan, rooms, lanes.engines)
     programs: dict[Phase, PhaseProgram] = {}
     for one_pass, moves in zip(passes, transfers, strict=True):
         moves.stops.rest = rest
-        programs[one_pass.phase] = _program(moves, lanes, longest(one_pass, max_tokens))
+        programs[one_pass.phase] = _program(moves, lanes, longest(one_pass, max_tokens), slots)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
-    return LoadedPlan(programs, caches_stay(passes), tokens, pinned, (caches, lanes))
+    return LoadedPlan(programs, caches_stay(passes), tokens, pinned, (caches, lanes), slots, come_late(passes))
 
 
-def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
+def _program(moves: Transfers, lanes: Lanes, tokens: int, slots: Mapping[int, LayerSlots]) -> PhaseProgram:
     """The program of passes of up to so many tokens, of which every chunk goes through what devices share."""
     phase_pass, size = moves.phase_pass, chunk_tokens(moves.plan.workload.batch)
 
     def make(chunks: int | None) -> Program:
         ordered = order(phase_pass, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)
-        return Program(phase_pass, ordered, moves.seats, moves, lanes)
+        return Program(phase_pass, ordered, moves.seats, moves, lanes, slots)
 
     if tokens > size and any(half.divided for half in halves_of(phase_pass)):
         return PromptProgram(make, size, -(-tokens // size))

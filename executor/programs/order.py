@@ -8,9 +8,11 @@ from helmsman.executor.homes.staging import Staging
 from helmsman.executor.passes.chains import Stop
 from helmsman.executor.passes.halves import Half, halves_of, served
 from helmsman.executor.passes.phase_pass import PhasePass, carries_cache
+from helmsman.executor.programs.expert_order import expert_groups, gather_experts, in_stage_order
 from helmsman.executor.programs.submissions import JointTasks, Submission, hazards, returning, steps_of, submissions
 from helmsman.executor.stages.seats import Seats
 from helmsman.lowering.bodies.attention import NEW_KV
+from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 
@@ -38,16 +40,22 @@ def order(
     accesses = [list(_accesses(phase_pass, index, staging, caches, stops)) for index in range(len(phase_pass.tasks))]
     overtaken = hazards(accesses)
     deps = [set(task.deps) | more for task, more in zip(phase_pass.tasks, overtaken, strict=True)]
+    gather_experts(phase_pass, deps)
+    _leave_out_slots(phase_pass, deps)
     halves = [] if chunks is None else halves_of(phase_pass)
     place = _start_before(phase_pass, deps, halves)
     _take_turns(phase_pass, deps, sorted(range(len(deps)), key=place.__getitem__))
-    together = [JointTasks(half.tasks, chunks if half.divided else None) for half in halves]
+    together = [JointTasks(in_stage_order(phase_pass, half.tasks), chunks if half.divided else None) for half in halves]
+    if chunks is None:
+        together += [JointTasks(group) for group in set(expert_groups(phase_pass).values())]
     steps = steps_of(_lanes(phase_pass), deps, together)
     # A buffer that one block leaves to the next must not meet the next chunk of the first.
     apart = {half.tasks[0] for half in halves if any(overtaken[member] for member in half.tasks)}
     divided = {task: half.tasks for half in halves if half.divided for task in half.tasks}
 
     def joins(one: int, other: int) -> bool:
+        if phase_pass.tasks[one].layer in phase_pass.slotted and phase_pass.tasks[one].op == ROUTER:
+            return False  # what it has chosen is looked up first
         return other not in apart and divided.get(one) is divided.get(other) and _joins(phase_pass, seats, one, other)
 
     return PassOrder(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
@@ -66,6 +74,13 @@ def _check_held(phase_pass: PhasePass, staging: Staging) -> None:
         )
 
 
+def _leave_out_slots(phase_pass: PhasePass, deps: list[set[int]]) -> None:
+    """Change `deps` so that nothing waits for what comes to slots: the stage that reads it does."""
+    comes = {index for index in range(len(deps)) if phase_pass.comes_to_slots(index)}
+    for index, waits in enumerate(deps):
+        deps[index] = waits - comes
+
+
 def _lanes(phase_pass: PhasePass) -> list[str]:
     return [task.resource + PIN_LANE if task.kind == "pin" else task.resource for task in phase_pass.tasks]
 
@@ -78,7 +93,7 @@ def _joins(phase_pass: PhasePass, seats: Seats, one: int, other: int) -> bool:
     if first.batch != second.batch:
         return False
     seat = seats[phase_pass.uses[one].device, first.batch]
-    return seat.ops(first.layer, first.op)[1] == seat.ops(second.layer, second.op)[0]
+    return seat.ops_of(first)[1] == seat.ops_of(second)[0]
 
 
 def _accesses(
@@ -99,6 +114,8 @@ def _accesses(
 
 def _staged(phase_pass: PhasePass, index: int, staging: Staging) -> Iterator[Access]:
     """The buffers of streamed weights that a task writes or reads."""
+    if phase_pass.comes_to_slots(index):
+        return
     if index in phase_pass.uses or phase_pass.tasks[index].payload == "weights":
         yield from (
             (slot.set, slot.owner) for _, slot in staging.of(phase_pass.uses[phase_pass.user.get(index, index)])

@@ -1,6 +1,6 @@
 """Program: a pass as submissions to queues and copy engines, built once and run with other tokens every time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,11 @@ from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.passes.stamps import Place, TaskStamps
 from helmsman.executor.programs.order import PassOrder
 from helmsman.executor.programs.ranges import PagedRange, Range
+from helmsman.executor.programs.slot_steps import SlotStep, SlotTransfer, SlotTransfers, look_up
 from helmsman.executor.programs.submissions import Submission
+from helmsman.executor.routing.slots import LayerSlots
 from helmsman.executor.stages.seats import Seat, Seats
+from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.schemas.hardware import lane_owner
 
@@ -54,11 +57,18 @@ class Program:
     """The passes of one phase. `stamps`: seconds at which the latest pass's operations and moves began and ended."""
 
     def __init__(
-        self, phase_pass: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes
+        self,
+        phase_pass: PhasePass,
+        ordered: PassOrder,
+        seats: Seats,
+        transfers: Transfers,
+        lanes: Lanes,
+        slots: Mapping[int, LayerSlots] | None = None,
     ) -> None:
         self.phase = phase_pass.phase
         self.seats = seats
-        builder = _CallBuilder(phase_pass, ordered, seats, transfers, lanes)
+        builder = _CallBuilder(phase_pass, ordered, seats, transfers, lanes, slots or {})
+        self._to_slots = SlotTransfers(builder.to_slots)
         self._submits, self._events, self._last = builder.submits, builder.events, builder.last
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
         self._pagers = tuple(lanes.pagers.values())
@@ -92,6 +102,7 @@ class Program:
 
     def record(self, number: int, tokens: int, past: int) -> None:
         """Keep the times of the latest pass as those of pass `number`."""
+        self._to_slots.record(self._stamps)
         self._rows.append((number, tokens, past))
         self._taken.append(self._stamps.copy())
         if self._pagers:
@@ -112,8 +123,9 @@ class Program:
             for _, tokens, past in rows
         ]
         shape = len(rows), len(self._names)
-        numbers = np.array([number for number, *_ in rows], np.int64)
-        return PassTimes(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
+        numbers, sizes = np.array([number for number, *_ in rows], np.int64), np.array(moved, np.int64).reshape(shape)
+        self._to_slots.take(sizes)
+        return PassTimes(numbers, self._names, starts, ends, sizes)
 
 
 def _total(moves: Sequence[Move | Lookup | Read] | None, chunks: Sequence[TokenChunk], tokens: int, past: int) -> int:
@@ -132,15 +144,25 @@ class _CallBuilder:
     `chunks`: which tokens it is done for, each time."""
 
     def __init__(
-        self, phase_pass: PhasePass, ordered: PassOrder, seats: Seats, transfers: Transfers, lanes: Lanes
+        self,
+        phase_pass: PhasePass,
+        ordered: PassOrder,
+        seats: Seats,
+        transfers: Transfers,
+        lanes: Lanes,
+        slots: Mapping[int, LayerSlots],
     ) -> None:
         self._phase_pass = phase_pass
+        self._slots = slots
+        self.to_slots: list[SlotTransfer] = []
         self._seats = seats
         self._transfers = transfers
         self._lanes = lanes
         self._size = chunk_tokens(phase_pass.plan.workload.batch)
         self.moved = {
-            i: transfers.moves(i) for i, task in enumerate(phase_pass.tasks) if task.kind in ("transfer", "pin")
+            i: () if phase_pass.comes_to_slots(i) else transfers.moves(i)
+            for i, task in enumerate(phase_pass.tasks)
+            if task.kind in ("transfer", "pin")
         }
         self.places: list[list[Place]] = [[] for _ in phase_pass.tasks]
         self.chunks: list[list[TokenChunk]] = [[] for _ in phase_pass.tasks]
@@ -166,6 +188,8 @@ class _CallBuilder:
         if index in self._phase_pass.uses:
             first, last = self._range(submission)
             return last - first + 1
+        if self._phase_pass.comes_to_slots(index):
+            return 2
         parts = self._parts(index)
         assert parts, f"{self._phase_pass.tasks[index].id} moves nothing"
         return 2 * len(parts)
@@ -177,7 +201,7 @@ class _CallBuilder:
 
     def _range(self, submission: Submission) -> tuple[int, int]:
         seat = self._seat(submission.tasks[0])
-        ends = [seat.ops(self._phase_pass.tasks[i].layer, self._phase_pass.tasks[i].op) for i in submission.tasks]
+        ends = [seat.ops_of(self._phase_pass.tasks[i]) for i in submission.tasks]
         return ends[0][0], ends[-1][1]
 
     def _seat(self, index: int) -> Seat:
@@ -188,7 +212,13 @@ class _CallBuilder:
         for index in submission.tasks:
             self.chunks[index].append(chunk)
         if submission.tasks[0] in self._phase_pass.uses:
-            self._add_range(submission, chunk, waits, done)
+            step = self._look_up(submission, chunk)
+            self._add_range(submission, chunk, waits, None if step is not None else done)
+            if step is not None:
+                queue = of_kind(self._lanes.queues[submission.lane], NativeQueue)
+                self.submits.call(step.submit(queue, done))
+        elif self._phase_pass.comes_to_slots(submission.tasks[0]):
+            self._add_to_slots(submission.tasks[0], done)
         else:
             self._add_moves(submission, chunk, waits, done)
 
@@ -196,8 +226,7 @@ class _CallBuilder:
         seat, (first, last) = self._seat(submission.tasks[0]), self._range(submission)
         stamps = self._take(last - first + 1)
         for index in submission.tasks:
-            task = self._phase_pass.tasks[index]
-            begin, end = seat.ops(task.layer, task.op)
+            begin, end = seat.ops_of(self._phase_pass.tasks[index])
             self.places[index].append((stamps.start + begin - first, stamps.start + end - first))
         source, target = self._ends(submission, seat)
         queue, ops, times = self._lanes.queues[submission.lane], range(first, last), self.stamps[stamps]
@@ -213,10 +242,31 @@ class _CallBuilder:
         """What a range reads first and leaves last. Of a chunk that goes from device to device, hidden states are all
         that is not in the workspace."""
         ops = [self._phase_pass.tasks[index].op for index in submission.tasks]
+        if all(self._phase_pass.routed_elsewhere(index) for index in submission.tasks):
+            return None, None
         if submission.chunk is not None:
             reads, makes = not set(HIDDEN_READ).isdisjoint(ops), ops[-1] in HIDDEN_MADE
             return seat.hidden if reads else None, seat.hidden if makes else None
         return seat.tokens if ops[0] == "embedding" else seat.hidden, seat.chosen if ops[-1] == "head" else seat.hidden
+
+    def _look_up(self, submission: Submission, chunk: TokenChunk) -> SlotStep | None:
+        """Return what comes after a range that ends with the router of a layer with slots."""
+        last = self._phase_pass.tasks[submission.tasks[-1]]
+        if last.layer not in self._phase_pass.slotted or last.op != ROUTER:
+            return None
+        seat, chunked = self._seat(submission.tasks[0]), submission.chunk is not None
+        return look_up(self._phase_pass, last, seat, self._slots, chunk, chunked)
+
+    def _add_to_slots(self, index: int, done: Event | None) -> None:
+        """A task that brings experts to slots is done by the look-up; nothing but the end of a pass waits for it."""
+        task, stamps = self._phase_pass.tasks[index], self._take(2)
+        slots = self._slots[task.layer or 0]
+        place = [*slots.table.room.matrices].index(task.operation)
+        awaited = self._phase_pass.slotted[task.layer or 0] != "host"
+        self.to_slots.append(SlotTransfer(index, stamps.start, slots, place, awaited))
+        self.places[index].append((stamps.start, stamps.start + 1))
+        if done is not None:
+            self.submits.call(lambda _tokens, _past: done.signal())
 
     def _paged(self, submission: Submission, seat: Seat) -> tuple[list[tuple[int, int]], Pager] | None:
         """The blocks and operations of a range that read pages, and what moves those."""

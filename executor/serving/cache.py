@@ -12,7 +12,7 @@ from helmsman.executor.devices.iterations import LayerSide
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.serving.blocks import Run
-from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.common_attention import common_cache
 from helmsman.schemas.formats import KvFormat, rows_size
 from helmsman.schemas.model import Model
 
@@ -22,19 +22,21 @@ Pieces = list[tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class BlockCache:
-    """(layers, 2, kv_heads, rows, row): keys, then values of a layer; a head's rows follow each other, so that blocks
-    next to each other are one run. `layers` may be fewer than the model's, which then take turns."""
+    """(layers, sides, kv_heads, rows, row): keys, then values of a layer, or of latent attention one side that is both;
+    a head's rows follow each other, so that blocks next to each other are one run. `layers` may be fewer than the
+    model's, which then take turns."""
 
     buffer: Buffer
     layers: int
     heads: int
     rows: int
     row: int
+    sides: int = 2
 
     @property
     def stride(self) -> int:
         """Bytes of a layer."""
-        return 2 * self.heads * self.rows * self.row
+        return self.sides * self.heads * self.rows * self.row
 
     @property
     def side(self) -> LayerSide:
@@ -43,23 +45,23 @@ class BlockCache:
 
     def parts(self, layer: int) -> tuple[Buffer, Buffer]:
         """Keys and values of a layer."""
-        at, half = layer % self.layers * self.stride, self.stride // 2
-        return self.buffer.part(at, half), self.buffer.part(at + half, half)
+        at, size = layer % self.layers * self.stride, self.stride // self.sides
+        return self.buffer.part(at, size), self.buffer.part(at + (self.sides - 1) * size, size)
 
     def offsets(self, row: int) -> list[int]:
         """Where a row of every head's keys, then values is in a layer, in bytes."""
-        return [(head * self.rows + row) * self.row for head in range(2 * self.heads)]
+        return [(head * self.rows + row) * self.row for head in range(self.sides * self.heads)]
 
 
 def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: KvFormat, what: str) -> BlockCache:
     """A cache with room for `rows` tokens. Its pages are there: every head's rows begin in a huge page of their own,
     and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the memory."""
-    shape = common_attention(model)
-    row = rows_size(1, shape.head_dim, fmt)
-    buffer = memory.alloc(layers * 2 * shape.kv_heads * rows * row, what)
+    cache = common_cache(model)
+    row, sides = rows_size(1, cache.key_dim, fmt), 1 + (cache.value_dim > 0)
+    buffer = memory.alloc(layers * sides * cache.heads * rows * row, what)
     if isinstance(buffer, HostBuffer):  # what PyTorch allocates is not paged
         view(buffer, np.uint8)[::PAGESIZE] = 0
-    return BlockCache(buffer, layers, shape.kv_heads, rows, row)
+    return BlockCache(buffer, layers, cache.heads, rows, row, sides)
 
 
 def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, target_runs: Sequence[Run]) -> Pieces:

@@ -15,7 +15,7 @@ from helmsman.executor.devices.opening import Devices
 from helmsman.executor.homes.storage import open_storage
 from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.passes.phase_pass import passes_of
-from helmsman.executor.passes.plan_check import check_executed, check_passes
+from helmsman.executor.passes.plan_check import check_executed, check_no_slots, check_passes
 from helmsman.executor.programs.loading import open_store
 from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
@@ -57,6 +57,7 @@ class ServingEngine:
         UsageError (a plan that does not serve)."""
         check_native(plan.model)
         check_executed(plan)
+        check_no_slots(plan)
         check_context(plan)
         passes = passes_of(plan)
         check_passes(passes)

@@ -19,10 +19,11 @@ from helmsman.executor.stages.common_operations import embedding
 from helmsman.executor.stages.dense import prepared
 from helmsman.executor.stages.dimensions import dimensions
 from helmsman.executor.stages.stage import StageBuilder
-from helmsman.lowering.common_attention import common_attention
+from helmsman.lowering.common_attention import attends_to_latents, common_cache
 from helmsman.lowering.rules import Cached
 from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
@@ -56,9 +57,13 @@ def seat(
 ) -> Seating:
     """Weights, caches and workspaces in their places; the host attends to cohorts in that order.
 
-    Raises InfeasibleError when a memory is too small."""
+    Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
     fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
     host = host if limits.cpu_tokens else None
+    if host is not None and attends_to_latents(plan.model):
+        remedy = "serve with the policy gpu-only"
+        message = "latent attention beside the host, which attends to keys and values alone"
+        raise UsageError(message, field="policy", value=plan.model.name, remedy=remedy)
     gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
     if host is not None:
@@ -124,11 +129,12 @@ def _spec(
 
 def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     """Return the caches that stages read and append to: every layer's part of the blocks."""
-    heads, caches = range(common_attention(plan.model).kv_heads), Caches(False, plan.schedule.reshape)
+    shape, caches = common_cache(plan.model), Caches(False, plan.schedule.reshape)
+    heads = range(shape.heads)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
     for layer in range(plan.model.layers):
         fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
-        keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
+        keys, values = ((Heads(0, len(heads), part, fmt, False, heads, shape.key_dim),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
         caches.by_layer[device.memory.name, layer, 0] = PlacedCache(device.memory.name, read, nothing, nothing)
     return caches

@@ -1,44 +1,89 @@
 """The operations of a block in a stage, made of the block's description: where a new kind of body is entered."""
 
 from collections.abc import Iterator
+from math import isclose, sqrt
 
-from helmsman.executor.devices.operations import AnyOperation, CacheUser
+from helmsman.executor.devices.operations import AnyOperation, CacheUser, NormOperation, NormSumOperation
+from helmsman.executor.devices.parts import Buffer
+from helmsman.executor.devices.tensors import NormParts
 from helmsman.executor.stages.block_part import BlockPart, StageCache
-from helmsman.executor.stages.common_operations import norm_operation
+from helmsman.executor.stages.common_operations import norm_operation, norm_sum
 from helmsman.executor.stages.expert_operations import expert_operations
+from helmsman.executor.stages.latent_operations import latent_attention
 from helmsman.executor.stages.network_operations import feed_forward
-from helmsman.lowering.residuals import NormedBody, normed_residuals
-from helmsman.schemas.blocks.attention import Attention
+from helmsman.lowering.residuals import NamedNorm, NormedBody, NormedResidual, normed_residuals
+from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.model import Model
+
+SAME = 1e-6
+"""How far a scale of scores may be from the root of the heads' width, relative: configurations state decimals."""
+
+OUTCOMES = {"attention": "o", "feed-forward": "down", "experts": "experts_down"}
+"""By kind of body, the value that it leaves where that is normed before it joins the residual stream."""
+
+JOINED = "joined"
+"""The value in which outcomes of several bodies are added up before they join it."""
 
 
 def block_operations(model: Model, block: BlockPart) -> Iterator[AnyOperation]:
     """Yield the operations of a block, in order, of a model that stages compute (`check_stages`)."""
-    for residual in normed_residuals(model.blocks[block.layer]):
-        assert residual.pre is not None, "check_stages refuses others"
-        weights = block.part.norm(residual.pre.name, block.layer)
-        yield norm_operation(residual.pre.name, block.number, residual.pre.norm, weights)
-        yield from _body(model.hidden, residual.bodies[0], block)
+    residuals = normed_residuals(model.blocks[block.layer])
+    for residual in residuals:
+        if residual.pre is not None:
+            yield _norm(residual.pre, block)
+        if residual.post is None:
+            yield from _body(model.hidden, residual.bodies[0], block, "hidden")
+            continue
+        scaled = residual is residuals[-1]
+        yield from _normed(model.hidden, residual, block, block.part.block_scale(block.layer) if scaled else None)
 
 
-def _body(hidden: int, body: NormedBody, block: BlockPart) -> Iterator[AnyOperation]:
+def _norm(named: NamedNorm, block: BlockPart) -> NormOperation:
+    return norm_operation(named.name, block.number, named.norm, block.part.norm(named.name, block.layer))
+
+
+def _normed(hidden: int, residual: NormedResidual, block: BlockPart, scale: Buffer | None) -> Iterator[AnyOperation]:
+    """Yield bodies whose outcomes are normed, each or added up, and then join the residual stream."""
+    assert residual.post is not None, "a norm after bodies"
+    value = OUTCOMES[residual.bodies[0].body.op.kind]
+    for number, body in enumerate(residual.bodies):
+        outcome = OUTCOMES[body.body.op.kind]
+        if body.pre is not None:
+            yield {**_norm(body.pre, block), "continues": number > 0}
+        yield from _body(hidden, body, block, outcome)
+        if body.post is not None:
+            yield _sum(body.post, block, outcome, JOINED, adds=number > 0)
+            value = JOINED
+    yield {**_sum(residual.post, block, value, "hidden", adds=True), "factor": scale}
+
+
+def _sum(named: NamedNorm, block: BlockPart, value: str, output: str, adds: bool) -> NormSumOperation:
+    weights = block.part.norm(named.name, block.layer)
+    return norm_sum(named.name, block.number, value, output, named.norm, weights, adds)
+
+
+def _body(hidden: int, body: NormedBody, block: BlockPart, target: str) -> Iterator[AnyOperation]:
+    """Yield the operations of a body, whose outcome is added to hidden states or left in a value of its own."""
     match body.body.op:
         case Attention() as op:
-            yield from _attention(hidden, op, block)
+            yield from _attention(hidden, op, block, target)
+        case LatentAttention() as op:
+            yield from latent_attention(hidden, op, block)
         case FeedForward() as op:
-            yield from feed_forward(hidden, op, block)
+            yield from feed_forward(hidden, op, block, target=target)
         case Experts() as op:
-            yield from expert_operations(hidden, op, block)
+            yield from expert_operations(hidden, op, block, target)
         case other:
             raise AssertionError(f"check_stages refuses {other.kind}")
 
 
-def _attention(hidden: int, body: Attention, block: BlockPart) -> Iterator[AnyOperation]:
+def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> Iterator[AnyOperation]:
     q, kv = body.heads * body.head_dim, body.kv_heads * body.head_dim
     yield block.product("q", ["normed"], "q", (q, hidden))
     yield block.product("k", ["normed"], "k", (kv, hidden))
-    yield block.product("v", ["normed"], "v", (kv, hidden))
+    if body.values == "own":
+        yield block.product("v", ["normed"], "v", (kv, hidden))
     cache, part = block.part.cache(block.layer), block.part
     yield _append(body, block, cache)
     if block.divided:
@@ -50,22 +95,26 @@ def _attention(hidden: int, body: Attention, block: BlockPart) -> Iterator[AnyOp
         made = _attended(body, block, cache, "wv", ["scores"], "attended")
         yield {**made, "kind": "weighted", "computes": weighted}
     else:
-        yield {**_attended(body, block, cache, "attention", ["q"], "attended"), "kind": "attention"}
-    yield block.product("o", ["attended"], "hidden", (hidden, q))
+        made = _attended(body, block, cache, "attention", ["q"], "attended")
+        sinks = part.vector("attention", "sinks", block.layer) if body.sinks else None
+        yield {**made, "kind": "attention", "sinks": sinks}
+    yield block.product("o", ["attended"], target, (hidden, q))
 
 
 def _append(body: Attention, block: BlockPart, cache: StageCache) -> AnyOperation:
     norms = body.qk_norm
     turns = body.rope is not None and block.part.has("append", block.layer)
     cos, sin = block.part.rotation(body.rope) if body.rope is not None and turns else (None, None)
+    inputs = ["q", "k", "v"] if body.values == "own" else ["q", "k"]
     return {
-        **_attended(body, block, cache, "append", ["q", "k", "v"], "q"),
+        **_attended(body, block, cache, "append", inputs, "q"),
         "kind": "append",
         "norm": "rms" if norms is None else norms.norm.kind,
         "eps": 0.0 if norms is None else norms.norm.eps,
         "over": "head" if norms is None else norms.over,
         "q_norm": None if norms is None else block.part.head_norm("q_norm", block.layer),
         "k_norm": None if norms is None else block.part.head_norm("k_norm", block.layer),
+        "value_norm": _value_norm(body, block),
         "rotary_dim": body.rope.rotary_dim if body.rope is not None and turns else 0,
         "cos": cos,
         "sin": sin,
@@ -75,10 +124,23 @@ def _append(body: Attention, block: BlockPart, cache: StageCache) -> AnyOperatio
     }
 
 
+def _value_norm(body: Attention, block: BlockPart) -> NormParts | None:
+    norm = body.value_norm
+    if norm is None:
+        return None
+    return {"norm": norm.kind, "eps": norm.eps, "weight": block.part.ones(body.head_dim), "bias": None}
+
+
+def _window(body: Attention, block: BlockPart) -> int | None:
+    """Return the window of a body, where there are positions beyond it."""
+    beyond = body.window is not None and (block.context is None or body.window < block.context)
+    return body.window if beyond else None
+
+
 def _attended(
     body: Attention, block: BlockPart, cache: StageCache, name: str, inputs: list[str], output: str
 ) -> CacheUser:
-    return {
+    made: CacheUser = {
         "name": name,
         "block": block.number,
         "inputs": inputs,
@@ -88,4 +150,11 @@ def _attended(
         "head_dim": body.head_dim,
         "keys": cache.keys,
         "values": cache.values,
+        "softcap": body.softcap,
+        "window": _window(body, block),
     }
+    if cache.rows is not None:
+        made["rows"] = cache.rows
+    if not isclose(body.scale * sqrt(body.head_dim), 1.0, rel_tol=SAME):
+        made["scale"] = body.scale
+    return made

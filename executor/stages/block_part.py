@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 from helmsman.executor.devices.operations import AnyOperation, ExpertMatrices
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormVectors, StoredHeads
+from helmsman.executor.routing.slot_room import SlotRoom
 from helmsman.executor.stages.common_operations import linear_operation
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.blocks.positions import Rope
@@ -21,6 +22,16 @@ class StageCache(NamedTuple):
     values: CacheBuffers
     kept_keys: list[StoredHeads]
     kept_values: list[StoredHeads]
+    rows: int | None = None
+    """Of each sequence, where they are fewer than all positions."""
+
+
+class SlotPart(NamedTuple):
+    """Slots for the experts of a block. `turns`: whether those that are there are computed before those that come, as
+    operations of their own."""
+
+    room: SlotRoom
+    turns: bool
 
 
 class DevicePart(Protocol):
@@ -45,7 +56,16 @@ class DevicePart(Protocol):
         """Return the cache of a layer."""
 
     def experts(self, op: str, layer: int) -> ExpertMatrices | None:
-        """Return the matrices of all experts that it multiplies."""
+        """Return the matrices of the experts that it multiplies."""
+
+    def own_experts(self, layer: int) -> tuple[int, int] | None:
+        """Return which experts those are, begin <= e < end; None where it multiplies none."""
+
+    def slots(self, layer: int) -> SlotPart | None:
+        """Return the slots whose experts it computes in a block; None where it computes experts that live here."""
+
+    def recorded_choices(self, layer: int) -> Buffer | None:
+        """Return where a router records what it chooses, int32 (batch, context, chosen); None where nobody asked."""
 
     def vector(self, op: str, name: str, layer: int) -> Buffer | None:
         """Return what an operation stores beside its matrix, f32; None where there is no such tensor."""
@@ -53,15 +73,25 @@ class DevicePart(Protocol):
     def rotation(self, rope: Rope) -> Rotation:
         """Return the tables of a rotation."""
 
+    def ones(self, width: int) -> Buffer:
+        """Return f32 (width,) ones: the weights of a norm without any."""
+
+    def block_scale(self, layer: int) -> Buffer | None:
+        """Return f32 (1,): the stored number that multiplies what a block leaves; None where there is none."""
+
 
 @dataclass(frozen=True)
 class BlockPart:
-    """A block of a stage. `number`: among the stage's blocks; `layer`: among the model's."""
+    """A block of a stage. `number`: among the stage's blocks; `layer`: among the model's; `divided`: attention is three
+    operations; `apart`: in some block experts are computed elsewhere than their router; `context`: positions that there
+    are at most, None: more than any window has."""
 
     part: DevicePart
     number: int
     layer: int
     divided: bool
+    apart: bool = False
+    context: int | None = None
 
     def product(
         self, name: str, inputs: list[str], output: str, shape: tuple[int, int], activation: Activation | None = None

@@ -5,14 +5,15 @@ from helmsman.executor.devices.operations import (
     HeadOperation,
     LinearOperation,
     NormOperation,
+    NormSumOperation,
 )
 from helmsman.executor.devices.tensors import Linear, NormVectors, Vector
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.blocks.norms import Norm
 
 
-def embedding(table: Linear, looked_up: bool, positions: Vector | None) -> EmbeddingOperation:
-    """Return the lookup of tokens."""
+def embedding(table: Linear, looked_up: bool, positions: Vector | None, scale: float = 1.0) -> EmbeddingOperation:
+    """Return the lookup of tokens, whose rows are multiplied by `scale`."""
     return {
         "kind": "embedding",
         "name": "embedding",
@@ -22,6 +23,7 @@ def embedding(table: Linear, looked_up: bool, positions: Vector | None) -> Embed
         "table": table,
         "looked_up": looked_up,
         "positions": positions,
+        "scale": scale,
     }
 
 
@@ -37,6 +39,24 @@ def norm_operation(name: str, block: int | None, norm: Norm, weights: NormVector
         "eps": norm.eps,
         "weights": weights,
         "last": block is None,
+    }
+
+
+def norm_sum(
+    name: str, block: int, value: str, output: str, norm: Norm, weights: NormVectors | None, adds: bool = True
+) -> NormSumOperation:
+    """Return the norm of a value that a body left, which is added to the output or takes its place."""
+    return {
+        "kind": "norm-sum",
+        "name": name,
+        "block": block,
+        "inputs": [value],
+        "output": output,
+        "norm": norm.kind,
+        "eps": norm.eps,
+        "weights": weights,
+        "adds": adds,
+        "factor": None,
     }
 
 
@@ -63,8 +83,8 @@ def linear_operation(
     }
 
 
-def head_operation(matrix: Linear) -> HeadOperation:
-    """Return the head, which chooses tokens."""
+def head_operation(matrix: Linear, softcap: float | None = None) -> HeadOperation:
+    """Return the head, which chooses tokens; `softcap`: of its logits."""
     return {
         "kind": "head",
         "name": "head",
@@ -72,4 +92,5 @@ def head_operation(matrix: Linear) -> HeadOperation:
         "inputs": ["normed"],
         "output": "logits",
         "matrix": matrix,
+        "softcap": softcap,
     }

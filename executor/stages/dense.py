@@ -207,6 +207,7 @@ def _attention(spec: DenseSpec, block: DenseBlock, number: int) -> Iterator[AnyO
         "over": "head",
         "q_norm": block["q_norm"],
         "k_norm": block["k_norm"],
+        "value_norm": None,
         "rotary_dim": spec["rotary_dim"],
         "cos": spec["cos"],
         "sin": spec["sin"],

@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator
 
-from helmsman.schemas.blocks.attention import Attention
-from helmsman.schemas.blocks.block import Body
+from helmsman.executor.stages.latent_limits import latent_limits
+from helmsman.schemas.blocks.attention import Attention, LatentAttention
+from helmsman.schemas.blocks.block import Block, Body, Residual
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.norms import Norm
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
-
-_SAME = 1e-6
-"""Relative: configurations state scales in decimals."""
 
 
 def check_stages(model: Model) -> None:
@@ -23,30 +21,51 @@ def check_stages(model: Model) -> None:
 
 def _missing(model: Model) -> Iterator[str]:
     embedding, head = model.embedding, model.head
-    if embedding.scale != 1.0 or embedding.width is not None or embedding.norm is not None:
-        yield "an embedding that is scaled, narrower or normed"
-    if head.bias or head.scale != 1.0 or head.divide != 1.0 or head.softcap is not None or head.width is not None:
-        yield "a head with a bias, a scale, a cap or a width of its own"
+    if embedding.width is not None or embedding.norm is not None:
+        yield "an embedding that is narrower or normed"
+    if head.bias or head.scale != 1.0 or head.divide != 1.0 or head.width is not None:
+        yield "a head with a bias, a scale or a width of its own"
     if model.streams is not None or model.per_layer_table is not None or model.final is None:
         yield "several streams, inputs of layers, or no final norm"
     for layout in model.layouts:
-        if layout.scale != 1.0:
-            yield "scaled blocks"
+        yield from _in_block(layout)
         for residual in layout.residuals:
-            bodies = residual.bodies
-            if residual.pre is None or residual.post is not None or residual.after is not None or len(bodies) > 1:
-                yield "sums other than x + body(norm(x))"
-            if residual.scale != 1.0:
-                yield "scaled residuals"
-            yield from _in_body(bodies[0])
+            yield from _in_residual(residual)
     for norm in _norms(model):
-        if norm.offset or not norm.weight:
-            yield "norms without weights, or with weights around zero"
+        if not norm.weight:
+            yield "norms of hidden states or heads without weights"
+
+
+def _in_block(layout: Block) -> Iterator[str]:
+    if layout.scale == "stored":
+        if layout.residuals[-1].post is None:
+            yield "a stored scale of blocks that end without a norm"
+    elif layout.scale != 1.0:
+        yield "scaled blocks"
+
+
+def _in_residual(residual: Residual) -> Iterator[str]:
+    several = len(residual.bodies) > 1
+    own = [body.pre is not None or body.post is not None for body in residual.bodies]
+    if residual.after is not None or residual.scale != 1.0:
+        yield "sums that are scaled, or normed afterwards"
+    if residual.post is None and (residual.pre is None or several or any(own)):
+        yield "sums other than x + body(norm(x))"
+    if several and not all(body.pre is not None and body.post is not None for body in residual.bodies):
+        yield "several bodies that share their norms"
+    if residual.pre is None and not several and residual.bodies[0].pre is None:
+        yield "bodies of hidden states that are not normed"
+    for body in residual.bodies:
+        yield from _in_body(body)
+        if residual.post is not None and isinstance(body.op, Experts) and body.op.shared is not None:
+            yield "a shared network whose outcome is normed with that of experts"
 
 
 def _norms(model: Model) -> Iterator[Norm]:
     for layout in model.layouts:
-        yield from (residual.pre for residual in layout.residuals if residual.pre is not None)
+        for residual in layout.residuals:
+            own = (norm for body in residual.bodies for norm in (body.pre, body.post))
+            yield from (norm for norm in (residual.pre, *own, residual.post) if norm is not None)
         if layout.attention is not None and layout.attention.qk_norm is not None:
             yield layout.attention.qk_norm.norm
     if model.final is not None:
@@ -54,11 +73,13 @@ def _norms(model: Model) -> Iterator[Norm]:
 
 
 def _in_body(body: Body) -> Iterator[str]:
-    if body.in_scale != 1.0 or body.out_scale != 1.0 or body.pre is not None or body.post is not None:
-        yield "bodies with scales or norms of their own"
+    if body.in_scale != 1.0 or body.out_scale != 1.0:
+        yield "scaled bodies"
     match body.op:
         case Attention() as op:
             yield from _in_attention(op)
+        case LatentAttention() as op:
+            yield from latent_limits(op)
         case FeedForward() as op:
             yield from _in_network(op)
         case Experts() as op:
@@ -68,14 +89,14 @@ def _in_body(body: Body) -> Iterator[str]:
 
 
 def _in_attention(op: Attention) -> Iterator[str]:
-    if op.chunk is not None or op.cache_of is not None or op.sinks or op.softcap is not None or op.output_gate:
-        yield "attention in chunks, over another layer's cache, with sinks, a cap or a gate"
-    if op.query_temperature is not None or op.key_scale != 1.0 or op.clip is not None or op.value_norm is not None:
-        yield "queries, keys or values that are scaled, cut or normed"
-    if op.values != "own" or op.value_dim != op.head_dim:
-        yield "values that are keys, or of another width"
-    if abs(op.scale * op.head_dim**0.5 - 1) > _SAME:
-        yield f"scores scaled by {op.scale}"
+    if op.chunk is not None or op.cache_of is not None or op.output_gate:
+        yield "attention in chunks, over another layer's cache, or with a gate"
+    if op.query_temperature is not None or op.key_scale != 1.0 or op.clip is not None:
+        yield "queries or keys that are scaled or cut"
+    if op.value_dim != op.head_dim:
+        yield "values of another width than keys"
+    if op.value_norm is not None and op.value_norm.weight:
+        yield "a norm of values with weights"
     if op.qk_norm is not None and op.qk_norm.place != "before-rotation":
         yield "norms after rotation"
     if op.rope is not None and (op.rope.at != "leading" or op.rope.pairs != "half"):
@@ -90,7 +111,9 @@ def _in_network(op: FeedForward) -> Iterator[str]:
 
 
 def _in_experts(op: Experts) -> Iterator[str]:
-    if op.router.choice != "scores" or op.router.input_norm is not None or op.latent is not None:
+    if op.router.choice != "scores" or op.latent is not None:
         yield "a router by table or with jitter, or experts with an input of their own"
+    if op.router.input_norm is not None and op.router.input_norm.weight:
+        yield "a router's norm with weights of its own beside its scale"
     if op.shared is not None:
         yield from _in_network(op.shared)

@@ -8,12 +8,14 @@ from helmsman.lowering.bodies.feed_forward import PLAIN
 from helmsman.schemas.blocks.feed_forward import FeedForward
 
 
-def feed_forward(hidden: int, body: FeedForward, block: BlockPart, prefix: str = PLAIN) -> Iterator[AnyOperation]:
-    """Yield the operations of a dense network, whose outcome joins the residual stream."""
+def feed_forward(
+    hidden: int, body: FeedForward, block: BlockPart, prefix: str = PLAIN, target: str = "hidden"
+) -> Iterator[AnyOperation]:
+    """Yield the operations of a dense network, whose outcome joins the residual stream, or is left in `target`."""
     gate, up, down = (f"{prefix}{name}" for name in ("gate", "up", "down"))
     inputs = ["normed"]
     if body.gated:
         yield block.product(gate, ["normed"], gate, (body.width, hidden))
         inputs = ["normed", gate]
     yield block.product(up, inputs, up, (body.width, hidden), activation=body.activation)
-    yield block.product(down, [up], "hidden", (hidden, body.width))
+    yield block.product(down, [up], target, (hidden, body.width))

@@ -1,15 +1,26 @@
 """Cosines and sines of rotary positions, with the scalings that long-context models use."""
 
-from math import pi
+from math import ceil, floor, log, pi
 from typing import TYPE_CHECKING
 
 from helmsman.hwdb.gguf_rope import longrope_magnitude
-from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
+from helmsman.schemas.blocks.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRope,
+    ProportionalScaling,
+    Rope,
+    YarnScaling,
+)
 from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+LEAST_RAMP = 0.001
+"""Pairs over which YaRN's ramp runs at least, as where both of its ends are one."""
 
 
 def rope_tables(model: Model, capacity: int) -> "tuple[NDArray[np.float32], NDArray[np.float32]] | None":
@@ -45,9 +56,29 @@ def _frequencies(rope: Rope, capacity: int) -> "NDArray[np.float64]":
             far = capacity > rope.scaling.original_context
             factors = rope.scaling.long_factor if far else rope.scaling.short_factor
             return plain / np.array(factors, np.float64)
+        case YarnScaling():
+            return _yarn(plain, rope, rope.scaling)
+        case ProportionalScaling():
+            return np.where(np.arange(len(plain)) < rope.turned // 2, plain, 0.0)
         case scaling:
-            assert scaling is None, "check_native refuses others"
+            assert scaling is None, "all kinds of scaling"
             return plain
+
+
+def _yarn(plain: "NDArray[np.float64]", rope: Rope, scaling: YarnScaling) -> "NDArray[np.float64]":
+    """Pairs that turn fast within the original context stay, slow ones are stretched, in a ramp between (YaRN)."""
+    import numpy as np
+
+    def pair(turns: float) -> float:
+        """Return the pair that turns so often within the original context."""
+        return rope.rotary_dim * log(scaling.original_context / (turns * 2 * pi)) / (2 * log(rope.theta))
+
+    low, high = pair(scaling.beta_fast), pair(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = float(floor(low)), float(ceil(high))
+    low, high = max(low, 0.0), min(high, rope.rotary_dim - 1.0)
+    ramp = ((np.arange(len(plain)) - low) / max(high - low, LEAST_RAMP)).clip(0.0, 1.0)
+    return ramp * plain / scaling.factor + (1 - ramp) * plain
 
 
 def _llama3(plain: "NDArray[np.float64]", scaling: Llama3Scaling) -> "NDArray[np.float64]":
@@ -59,4 +90,10 @@ def _llama3(plain: "NDArray[np.float64]", scaling: Llama3Scaling) -> "NDArray[np
 
 
 def _attention_scaling(rope: Rope, max_context: int) -> float:
-    return longrope_magnitude(rope.scaling, max_context) if isinstance(rope.scaling, LongRope) else 1.0
+    match rope.scaling:
+        case LongRope():
+            return longrope_magnitude(rope.scaling, max_context)
+        case YarnScaling():
+            return rope.scaling.magnitude
+        case _:
+            return 1.0

@@ -12,9 +12,14 @@ from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Staging, longest
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import PhasePass
+from helmsman.executor.routing.record import RoutingRecord
+from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.stages.stage import StageBuilder, divides, layers_of
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.cargo import rows_word
+from helmsman.lowering.emit import task_name
+from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.streams import tokens_home
 from helmsman.schemas.plan import Plan
@@ -35,6 +40,14 @@ class Seat:
     tokens: HostBuffer
     chosen: Buffer
     first_layer: int
+
+    def ops_of(self, task: Task) -> tuple[int, int]:
+        """Return the stage's operations [first, last) that are a task: a part of experts may have one of its own."""
+        word = task_name(task.layer, rows_word(task.operation, task.rows))
+        if word in self.stage.ops:
+            first = self.stage.ops.index(word)
+            return first, first + 1
+        return self.ops(task.layer, task.op)
 
     def ops(self, layer: int | None, op: str) -> tuple[int, int]:
         """The stage's operations [first, last) that are `op` of a block; attention may be three."""
@@ -57,9 +70,12 @@ def take_seats(
     store: WeightLoader,
     caches: Caches,
     max_tokens: int,
+    routing: RoutingRecord | None = None,
+    slots: SlotRooms | None = None,
 ) -> Sequence[Seats]:
-    """The seats of every pass; passes share workspaces, as they follow each other."""
-    builder = StageBuilder(plan, store, caches, divides(tuple(passes)))
+    """The seats of every pass; passes share workspaces, as they follow each other. `routing`: where routers record what
+    they choose; `slots`: for experts."""
+    builder = StageBuilder(plan, store, caches, divides(tuple(passes)), routing=routing, slots=slots)
     batches = range(batches_together(plan))
     specs = [
         {

@@ -13,17 +13,20 @@ from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.staging import Staging, rows_of
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.executor.routing.record import RoutingRecord
+from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.stages.block_operations import block_operations
-from helmsman.executor.stages.block_part import BlockPart, Rotation, StageCache
+from helmsman.executor.stages.block_part import BlockPart, Rotation, SlotPart, StageCache
 from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
+from helmsman.executor.stages.expert_weights import ExpertWeights
 from helmsman.executor.stages.limits import check_stages
 from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
+from helmsman.lowering.bodies.experts_apart import COMBINE
 from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensor import POSITIONS
 from helmsman.schemas.blocks.positions import Rope
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Plan
 
@@ -31,23 +34,27 @@ from helmsman.schemas.plan import Plan
 @dataclass
 class StageBuilder:
     """The values that all stages of a plan share. `divided`: whether attention is three operations, and keys are
-    transposed; `lookup`: rows of the token table that are looked up for a pass, where they have no slot."""
+    transposed; `lookup`: rows of the token table that are looked up for a pass, where they have no slot; `routing`:
+    where routers record what they choose; `slots`: for experts."""
 
     plan: Plan
     store: WeightLoader
     caches: Caches
     divided: bool
     lookup: Linear | None = None
+    routing: RoutingRecord | None = None
+    slots: SlotRooms | None = None
     _tables: dict[tuple[str, Rope], Rotation] = field(default_factory=dict)
+    _ones: dict[tuple[str, int], Buffer] = field(default_factory=dict)
 
     def spec(
         self, phase_pass: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
     ) -> UniformSpec:
         """The operations of `phase_pass` on `device`, for passes of up to `max_tokens` per sequence."""
         uses = {(use.op, use.layer): use for use in phase_pass.uses.values() if use.device == device.name}
-        part = _Part(self, staging, device, batch, uses)
+        part = _Part(self, staging, device, batch, uses, phase_pass)
         model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
-        paged = self.caches.paged.get(device.memory.name)
+        paged, apart = self.caches.paged.get(device.memory.name), combines(phase_pass)
         capacity = workload.context if paged is None else paged.cache.window_tokens
         return {
             "hidden": model.hidden,
@@ -59,23 +66,24 @@ class StageBuilder:
             "max_tokens": max_tokens,
             "kv_format": kv_format(self.plan, layers),
             "attention_activations": self.plan.hardware.device(device.name).rounds.attention,
-            "room": room_of(model, capacity, self.divided, paged is not None),
+            "room": room_of(model, capacity, self.divided, paged is not None, apart),
             "blocks": len(layers),
-            "operations": list(self._operations(part, layers)),
+            "operations": list(self._operations(part, layers, apart)),
         }
 
-    def _operations(self, part: "_Part", layers: range) -> Iterator[AnyOperation]:
+    def _operations(self, part: "_Part", layers: range, apart: bool) -> Iterator[AnyOperation]:
         model = self.plan.model
         check_stages(model)
         if part.has("embedding", None):
-            yield embedding(part.table(), part.looked_up(), part.positions())
+            yield embedding(part.table(), part.looked_up(), part.positions(), model.embedding.scale)
         for number, layer in enumerate(layers):
-            yield from block_operations(model, BlockPart(part, number, layer, self.divided))
+            block = BlockPart(part, number, layer, self.divided, apart, self.plan.workload.context)
+            yield from block_operations(model, block)
         norm, head = part.norm("final_norm", None), part.linear("head", None)
         if norm is not None and model.final is not None:
             yield norm_operation("final_norm", None, model.final, norm)
         if head is not None:
-            yield head_operation(head)
+            yield head_operation(head, model.head.softcap)
 
     def rotation(self, device: ExecutorDevice, rope: Rope) -> Rotation:
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
@@ -87,6 +95,15 @@ class StageBuilder:
                 device.memory.place(sin, "rotation sines"),
             )
         return self._tables[key]
+
+    def ones(self, device: ExecutorDevice, width: int) -> Buffer:
+        """Return the weights of a norm that stores none, f32 (width,), in the device's memory."""
+        import numpy as np
+
+        key = device.memory.name, width
+        if key not in self._ones:
+            self._ones[key] = device.memory.place(np.ones(width, np.float32), "norms without weights")
+        return self._ones[key]
 
 
 def layers_of(uses: dict[tuple[str, int | None], DeviceUse]) -> range:
@@ -104,12 +121,21 @@ class _Part:
     device: ExecutorDevice
     batch: int
     uses: dict[tuple[str, int | None], DeviceUse]
+    phase_pass: PhasePass
 
     def has(self, op: str, layer: int | None) -> bool:
         return (op, layer) in self.uses
 
     def rotation(self, rope: Rope) -> Rotation:
         return self.builder.rotation(self.device, rope)
+
+    def ones(self, width: int) -> Buffer:
+        return self.builder.ones(self.device, width)
+
+    def block_scale(self, layer: int) -> Buffer | None:
+        """Return what multiplies a whole block, which is no operation's own."""
+        tensor = self.builder.store.find("block_scale.weight", layer)
+        return None if tensor is None else self.builder.store.vector(tensor, self.device.memory.name)
 
     def cache(self, layer: int) -> StageCache:
         """Return the cache of a layer, empty where none of its operations on this device read or write it."""
@@ -118,7 +144,11 @@ class _Part:
         cache = self.builder.caches.at(self.device.memory.name, layer, self.batch)
         read, kept = cache.read, cache.kept
         return StageCache(
-            _read(read["keys"]), _read(read["values"]), self._kept(kept["keys"]), self._kept(kept["values"])
+            _read(read["keys"]),
+            _read(read["values"]),
+            self._kept(kept["keys"]),
+            self._kept(kept["values"]),
+            cache.rows,
         )
 
     def _kept(self, part: Part) -> list[StoredHeads]:
@@ -164,26 +194,46 @@ class _Part:
         }
 
     def experts(self, op: str, layer: int) -> ExpertMatrices | None:
-        """Return the matrices of all experts, one after the other where they live."""
+        """Return the matrices of its experts, or of its slots."""
         use = self.uses.get((op, layer))
         if use is None:
             return None
-        tensor = self.builder.store.tensor(f"{op}.weight", layer)
-        if (use.start, use.stop) != (0, tensor.shape[0]):
-            raise UsageError(
-                f"experts {use.start} to {use.stop} of block {layer} on one device are planned and not executed",
-                field="compute",
-                value=self.device.name,
-                remedy="let one device compute all experts of a block",
-            )
-        weight, fmt = self.builder.store.here(tensor, range(tensor.shape[0]), self.device.memory.name)
-        size = weight.size // tensor.shape[0]
+        store, weights = self.builder.store, ExpertWeights(self.builder.store, self.staging, self.device.memory.name)
+        tensor, bias = store.tensor(f"{op}.weight", layer), store.find(f"{op}.bias", layer)
+        slots, coming = self.slots(layer), weights.coming(use, tensor)
+        if slots is None:
+            matrices, fmt = weights.matrices(use, tensor)
+        else:
+            matrices, fmt = [*slots.room.matrices[op].slots], slots.room.matrices[op].format
         return {
-            "weights": [weight.part(number * size, size) for number in range(tensor.shape[0])],
+            "weights": matrices,
             "format": fmt,
-            "bias": self._vector(use, f"{op}.bias"),
+            "bias": None if bias is None else weights.biases(use, bias),
             "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
+            "panels": (coming.start, coming.stop),
         }
+
+    def slots(self, layer: int) -> SlotPart | None:
+        """Return the slots of a block, on the device in whose memory they are."""
+        rooms, mode = self.builder.slots, self.phase_pass.slotted.get(layer)
+        if rooms is None or mode is None or not self.has("experts_up", layer):
+            return None
+        room = rooms.room(layer)
+        here = room.rule.memory == self.device.memory.name
+        turns = mode != "host" and room.rule.slots < room.experts
+        return SlotPart(room, turns) if here else None
+
+    def own_experts(self, layer: int) -> tuple[int, int] | None:
+        """Return the experts of its rules."""
+        use = self.uses.get(("experts_down", layer))
+        return None if use is None else (use.start, use.stop)
+
+    def recorded_choices(self, layer: int) -> Buffer | None:
+        """Return where a router records what it chooses."""
+        record = self.builder.routing
+        if record is None or not self.has("router", layer):
+            return None
+        return record.room(layer, self.batch, self.device.memory)
 
     def vector(self, op: str, name: str, layer: int) -> Buffer | None:
         """Return what an operation stores beside its matrix."""
@@ -240,6 +290,8 @@ class _Part:
             return slot.ready.buffer.part(slot.ready.offset, slot.ready.size)
         rows = rows_of(use, tensor)
         whole = self.builder.store.vector(tensor, self.device.memory.name)
+        if len(rows) == tensor.shape[0]:
+            return whole
         return whole.part(F32_BYTES * rows.start, F32_BYTES * len(rows))
 
 
@@ -247,6 +299,11 @@ def _read(part: Part) -> list[tuple[int, int, Buffer]]:
     """Buffers of several blocks first, so that what lives here counts where both hold a head."""
     result = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
     return sorted(result, key=lambda key: result[key], reverse=True)
+
+
+def combines(phase_pass: PhasePass) -> bool:
+    """Whether experts of any block are computed elsewhere than their router."""
+    return any(task.op == COMBINE for task in phase_pass.tasks)
 
 
 def divides(passes: tuple[PhasePass, ...]) -> bool:

@@ -6,8 +6,9 @@ from typing import Any
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
-_DESCRIBED = {"schema_id", "name", "source", "native_format", "eos"}
-"""The fields that a model has about itself and does not compute with."""
+_DESCRIBED = {"schema_id", "name", "source", "native_format", "eos", "drafts"}
+"""The fields that a model has about itself and does not compute with, and heads that draft tokens, which files may
+lack."""
 
 _SAME = 1e-6
 """Relative: files keep real numbers in f32."""

@@ -1,13 +1,20 @@
 """A Hugging Face checkpoint directory: the tensors of a model, whichever files and fused tensors hold them."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from helmsman.executor.weights.agreement import check_agreement
+from helmsman.executor.weights.computed_values import around_one, by_token
+from helmsman.executor.weights.file_rows import file_rows
+from helmsman.executor.weights.group_rows import GroupRows, latent_rows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
+from helmsman.executor.weights.turned_rows import TurnedRows, micro_rows, micro_shapes, turned_rows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
-from helmsman.lowering.stored_names import StoredTensor, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, file_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
@@ -16,23 +23,40 @@ from helmsman.schemas.read import check_regular
 
 NUMPY_DTYPES: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
+_OF_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+"""The number of a block in a tensor's name."""
+
 _LEFT_OUT = re.compile(r"(?:.*\.)?(?:rotary_emb\.(?:inv_freq|cos_cached|sin_cached)|decoder\.version)")
 """Tensors that files of older libraries have, and models compute instead."""
+
+
+MICRO_BLOCKS, MICRO_SCALES = "_blocks", "_scales"
+"""The ends of the names of MXFP4's codes, and of their scales."""
+
+_APART = re.compile(r"(?:mtp|model\.visual)\..*")
+"""Draft heads, and what sees images: parts of released files that text does not go through."""
 
 
 class Checkpoint:
     """The weights of `model` in a directory, read one tensor at a time.
 
-    `places` gives the file and the stored name of every tensor the model needs."""
+    `places` gives the file and the stored name of every tensor the model needs, `files` the file of every name."""
 
-    def __init__(self, model: Model, places: dict[str, tuple[SafetensorsFile, str]]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        places: dict[str, tuple[SafetensorsFile, str]],
+        stored: Sequence[StoredTensor],
+        files: Mapping[str, SafetensorsFile],
+    ) -> None:
         self.model = model
         self._places = places
+        self._by_name = files
         self._stored: dict[Tensor, list[StoredTensor]] = {}
-        for stored in stored_tensors(model):
-            for part in stored.parts:
-                self._stored.setdefault(part, []).append(stored)
-        embedding = stored_tensors(model)[0].parts[0]
+        for item in stored:
+            for part in item.parts:
+                self._stored.setdefault(part, []).append(item)
+        embedding = stored[0].parts[0]
         self._tied = {} if not model.head.tied else {embedding.name: embedding}
 
     @classmethod
@@ -44,24 +68,39 @@ class Checkpoint:
         pickled weights."""
         check_config(directory, model)
         files = stored_files(directory)
-        stored = stored_tensors(model)
+        stored = stored_tensors(model, file_name, frozenset(files))
         places = {item.name: _place(item, files, directory) for item in stored}
+        beside = list[str]()
         for item in stored:
             file, name = places[item.name]
-            file.checked(name, item.shape)
-        _check_explained(files, (name for _, name in places.values()), model)
-        return cls(model, places)
+            if name.endswith(MICRO_BLOCKS):
+                beside.append(_check_micro(item, files, name))
+            else:
+                file.checked(name, item.shape)
+        _check_explained(files, (*(name for _, name in places.values()), *beside), model)
+        return cls(model, places, stored, files)
 
-    def tensor(self, tensor: Tensor) -> tuple[Format, StoredRows | JoinedRows]:
-        """Format and rows of `tensor`, of its shape; bf16 is given as uint16. A tied head is the embedding. Of experts
-        all rows of one follow those of another.
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows | TurnedRows | GroupRows]:
+        """Format and rows of `tensor`, of its shape; bf16 is given as uint16, MXFP4 as uint8 (rows, bytes per row). A
+        tied head is the embedding. Of experts all rows of one follow those of another.
 
         Raises BadInputError where experts are stored in several formats."""
         stored, file, name = self._find(tensor)
         if stored.expert is not None:
             return self._of_experts(tensor)
-        first = stored.first_row(self._untied(tensor))
+        if name.endswith(MICRO_BLOCKS):
+            return "mxfp4", self._micro(stored, tensor, name)
         fmt, rows = stored_rows(file, name, stored.shape)
+        if stored.layout == "latent":
+            return fmt, latent_rows(stored.parts, tensor, rows)
+        turned = turned_rows(stored, tensor, rows)
+        if turned is not None:
+            return fmt, turned
+        runs = file_rows(self.model, stored, tensor)
+        if runs is not None:
+            flat = rows.flat() if tensor.stacked else rows
+            return fmt, JoinedRows([flat.part(run.start, run.stop) for run in runs])
+        first = stored.first_row(self._untied(tensor))
         return fmt, rows.part(first, first + tensor.shape[0])
 
     def _of_experts(self, tensor: Tensor) -> tuple[Format, JoinedRows]:
@@ -76,6 +115,20 @@ class Checkpoint:
                 raise BadInputError(message, file=str(file.path), field=name, remedy="convert them to one type")
         return formats[0], JoinedRows(parts)
 
+    def _micro(self, stored: StoredTensor, tensor: Tensor, name: str) -> TurnedRows:
+        """Return experts in MXFP4, whose scales are a tensor beside their codes."""
+        blocks, scales = map(self._bytes, (name, name.removesuffix(MICRO_BLOCKS) + MICRO_SCALES))
+        return micro_rows(stored, tensor, blocks, scales)
+
+    def _bytes(self, name: str) -> StoredRows:
+        file = self._by_name[name]
+        entry = file.entries[name]
+        return StoredRows(file.bytes, name, entry.start, "u1", entry.shape)
+
+    def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the values of a vector as operations read them."""
+        return around_one(self.model, tensor, by_token(tensor, values))
+
     def place(self, tensor: Tensor) -> tuple[str, str]:
         """The file that holds `tensor`, and its name there."""
         _, file, name = self._find(tensor)
@@ -87,6 +140,18 @@ class Checkpoint:
 
     def _untied(self, tensor: Tensor) -> Tensor:
         return tensor if tensor.tied_to is None else self._tied[tensor.tied_to]
+
+
+def _check_micro(stored: StoredTensor, files: Mapping[str, SafetensorsFile], name: str) -> str:
+    """Check blocks of MXFP4 and their scales, whose name is returned. Raises BadInputError naming the first fault."""
+    scales = name.removesuffix(MICRO_BLOCKS) + MICRO_SCALES
+    for part, shape in zip((name, scales), micro_shapes(stored), strict=True):
+        entry = files[part].entries[part] if part in files else None
+        if entry is None or (entry.dtype, entry.shape) != ("U8", shape):
+            got = None if entry is None else f"{list(entry.shape)} of {entry.dtype}"
+            message, remedy = f"shape {list(shape)} of U8 expected", "use the checkpoint of the plan's model"
+            raise BadInputError(message, file=str(files[name].path), field=part, value=got, remedy=remedy)
+    return scales
 
 
 def check_config(directory: Path, model: Model) -> None:
@@ -143,15 +208,23 @@ def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], mod
     if model.head.tied:
         left.discard("lm_head.weight")
     for name in sorted(left):
-        if not _LEFT_OUT.fullmatch(name):
+        explained = _LEFT_OUT.fullmatch(name) or _APART.fullmatch(name) or _of_draft(name, model)
+        if not explained:
             message = f"a tensor that {model.name}, as config.json describes it, does not have"
             remedy = "use the config.json and the files of one model"
             raise BadInputError(message, file=str(files[name].path), field=name, remedy=remedy)
 
 
+def _of_draft(name: str, model: Model) -> bool:
+    """Return whether a tensor is of the blocks behind the model's own that draft tokens, which no pass computes."""
+    block = _OF_LAYER.match(name)
+    return block is not None and 0 <= int(block[1]) - model.layers < sum(draft.count for draft in model.drafts)
+
+
 def _place(stored: StoredTensor, files: dict[str, SafetensorsFile], directory: Path) -> tuple[SafetensorsFile, str]:
     """Older files leave out the leading `model.`, which names the wrapped base model."""
-    for name in (stored.name, stored.name.removeprefix("model.")):
+    own = (stored.name, stored.name + MICRO_BLOCKS)
+    for name in (*own, *(name.removeprefix("model.") for name in own)):
         if name in files:
             return files[name], name
     message = f"missing: a tensor of shape {list(stored.shape)} is expected"

@@ -7,14 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, pack, packed_size, unpack
+from helmsman.executor.weights.group_rows import GroupRows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
+from helmsman.executor.weights.turned_rows import TurnedRows
 from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import FORMATS, StoredFormat
 
 STEP_BYTES = 2**19
 """Of the rows, in f32, that are read at a time."""
 
-Rows = NDArray[Any] | StoredRows | JoinedRows
+Rows = NDArray[Any] | StoredRows | JoinedRows | TurnedRows | GroupRows
 """Rows in memory, or in a file."""
 
 

@@ -3,13 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from helmsman.executor.weights.agreement import check_agreement
+from helmsman.executor.weights.computed_values import by_token
 from helmsman.executor.weights.gguf_file import GgufTensors
+from helmsman.executor.weights.group_rows import GroupRows, expert_rows, latent_rows
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import FORMATS
 from helmsman.schemas.model import Model
 
 INTERLEAVED = ("llama",)
@@ -24,9 +30,10 @@ class GgufCheckpoint:
         self.model = model
         self._interleaved = files[0].header.metadata["general.architecture"] in INTERLEAVED
         by_name = {name: file for file in files for name in file.header.tensors}
-        self._stored = {part: stored for stored in _stored(model) for part in stored.parts}
-        self._files = {stored.name: _file(stored, by_name, files) for stored in _stored(model)}
-        embedding = _stored(model)[0].parts[0]
+        placed = stored_tensors(model, gguf_name, frozenset(by_name))
+        self._stored = {part: stored for stored in placed for part in stored.parts}
+        self._files = {stored.name: _file(stored, by_name, files) for stored in placed}
+        embedding = placed[0].parts[0]
         self._tied = {} if not model.head.tied else {embedding.name: embedding}
 
     @classmethod
@@ -38,15 +45,31 @@ class GgufCheckpoint:
         check_agreement(model_of(files), model, str(path))
         return cls(model, files)
 
-    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows]:
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | GroupRows]:
         """Format and rows of `tensor`: of its shape, bf16 as uint16; of a block format uint8 (rows, bytes per row), the
-        file's own blocks."""
+        file's own blocks. Of experts all rows of one follow those of another.
+
+        Raises BadInputError where blocks of rows would have to become those of columns."""
         stored, file = self._find(tensor)
-        place = file.checked(stored.name, stored.shape)
+        fmt = file.checked(stored.name, stored.shape).type.name
+        rows = file.rows(stored.name, self._head_dim(tensor))
+        if stored.layout == "latent":
+            _check_turns(stored, tensor, fmt, file)
+            return fmt, latent_rows(stored.parts, tensor, rows)
+        if tensor.stacked:
+            return fmt, rows if len(stored.parts) == 1 else expert_rows(stored.parts, tensor, rows)
         first = stored.first_row(self._untied(tensor))
-        turned = self._interleaved and tensor.op in ("q", "k")
-        rows = file.rows(stored.name, self.model.dense.head_dim if turned else 0)
-        return place.type.name, rows.part(first, first + tensor.shape[0])
+        return fmt, rows.part(first, first + tensor.shape[0])
+
+    def _head_dim(self, tensor: Tensor) -> int:
+        """Return the rows of a head, where the two halves of these lie in turns; else 0."""
+        attention = None if tensor.layer is None else self.model.attention(tensor.layer)
+        turned = self._interleaved and tensor.op in ("q", "k") and attention is not None
+        return attention.head_dim if turned and attention is not None else 0
+
+    def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the values of a vector as operations read them: files keep norms around one."""
+        return by_token(tensor, values)
 
     def place(self, tensor: Tensor) -> tuple[str, str]:
         """The file that holds `tensor`, and its name there."""
@@ -61,8 +84,12 @@ class GgufCheckpoint:
         return tensor if tensor.tied_to is None else self._tied[tensor.tied_to]
 
 
-def _stored(model: Model) -> tuple[StoredTensor, ...]:
-    return stored_tensors(model, gguf_name)
+def _check_turns(stored: StoredTensor, tensor: Tensor, fmt: str, file: GgufTensors) -> None:
+    """Raise BadInputError for a matrix in blocks of which a part is read by columns."""
+    if fmt not in FORMATS and tensor == stored.parts[0]:
+        message = f"{fmt} blocks of rows, of which attention reads columns"
+        remedy = "convert the model again: newer files keep attn_k_b and attn_v_b apart"
+        raise BadInputError(message, file=str(file.path), field=stored.name, value=fmt, remedy=remedy)
 
 
 def _file(stored: StoredTensor, by_name: dict[str, GgufTensors], files: Sequence[GgufTensors]) -> GgufTensors:

@@ -16,21 +16,24 @@ class GgufTensors(GgufFile):
     """An open file whose header was checked; values are read when they are needed."""
 
     def rows(self, name: str, head_dim: int = 0) -> StoredRows:
-        """The rows of a tensor: its values in its shape, bf16 as uint16; of a block format uint8 (rows, bytes per
-        row), the blocks of every row one after the other. `head_dim`: of rows that lie interleaved."""
+        """The rows of a tensor, all those of one expert or head after those of another: its values, bf16 as uint16; of
+        a block format uint8 (rows, bytes per row), the blocks of every row one after the other. `head_dim`: of rows
+        that lie interleaved."""
         place = self.header.tensors[name]
-        if place.type.name in FORMATS:
-            dtype = _NUMPY_DTYPES[place.type.name]
-            return StoredRows(self.bytes, name, place.start, dtype, place.shape, head_dim)
-        row = place.type.size(place.shape[-1])
-        return StoredRows(self.bytes, name, place.start, "u1", (prod(place.shape[:-1]), row), head_dim)
+        plain, columns = place.type.name in FORMATS, place.shape[-1:]
+        dtype = _NUMPY_DTYPES[place.type.name] if plain else "u1"
+        width = columns if plain else (place.type.size(place.shape[-1]),)
+        shape = (prod(place.shape[:-1]), *width) if len(place.shape) > 1 else width
+        return StoredRows(self.bytes, name, place.start, dtype, shape, head_dim)
 
     def checked(self, name: str, expected: tuple[int, ...]) -> TensorPlace:
-        """The place of `name`, if its type can be used and its shape is `expected`. Raises BadInputError."""
+        """The place of `name`, if its type can be used and its shape is `expected`; a matrix may be that of several
+        heads, counted first. Raises BadInputError."""
         place = self.header.tensors[name]
-        if place.shape != expected:
+        flat = (prod(place.shape[:-1]), place.shape[-1]) if len(place.shape) > len(expected) == 2 else place.shape
+        if flat != expected:
             raise self._wrong(name, f"shape {list(expected)} expected", list(place.shape), _OTHER)
-        allowed = READ if len(expected) == 2 else FORMATS
+        allowed = READ if len(expected) > 1 else FORMATS
         if place.type.name not in allowed:
             remedy = f"quantise the model again, to {' or '.join(BLOCKS)}"
             raise self._wrong(name, f"data type {', '.join(allowed)} expected", place.type.name, remedy)

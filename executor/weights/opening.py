@@ -3,9 +3,14 @@
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
+from helmsman.executor.weights.group_rows import GroupRows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
+from helmsman.executor.weights.turned_rows import TurnedRows
 from helmsman.hwdb.gguf_files import is_gguf
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.model import Model
@@ -14,9 +19,12 @@ from helmsman.schemas.model import Model
 class Weights(Protocol):
     """The weights of a model, read one tensor at a time."""
 
-    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows]:
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows | TurnedRows | GroupRows]:
         """Format and rows of `tensor`: of its shape, bf16 as uint16; of GGUF's block formats uint8 (rows, bytes per
         row), row-major blocks."""
+
+    def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return f32 values of a vector, as the file has them, as operations read them."""
 
     def place(self, tensor: Tensor) -> tuple[str, str]:
         """The file that holds `tensor`, and its name there."""

@@ -1,6 +1,8 @@
 """Rows of a tensor in a file, read when they are needed: no more of a model is in memory twice than a few of them."""
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -33,6 +35,12 @@ class StoredRows:
         rows._head_dim, rows._first = self._head_dim, self._first + first
         return rows
 
+    def flat(self) -> "StoredRows":
+        """Rows of matrices that are stacked, those of one after those of another."""
+        stacked, rows, *columns = self.shape
+        shape = stacked * rows, *columns
+        return StoredRows(self._file, self._name, self._start, self._dtype.str, shape)
+
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """The values of these rows. Raises BadInputError where the file has shrunk since it was opened."""
         first, stop, step = rows.indices(len(self))
@@ -54,15 +62,15 @@ class StoredRows:
 
 
 class JoinedRows:
-    """The rows of several tensors of equal shape, one after the other: those of all experts.
+    """The rows of several parts, one after the other: those of all experts, or runs of a tensor in another order.
 
     It is read as `StoredRows` are."""
 
     def __init__(self, parts: Sequence[StoredRows], first: int = 0, stop: int | None = None) -> None:
-        self._parts, self._each = parts, len(parts[0])
-        self._first, self._stop = first, len(parts) * self._each if stop is None else stop
+        self._parts, self._starts = parts, [0, *accumulate(map(len, parts))]
+        self._first, self._stop = first, self._starts[-1] if stop is None else stop
         self.shape = (self._stop - self._first, *parts[0].shape[1:])
-        self.nbytes = parts[0].nbytes // self._each * len(self)
+        self.nbytes = parts[0].nbytes // len(parts[0]) * len(self)
 
     def __len__(self) -> int:
         return self._stop - self._first
@@ -76,12 +84,15 @@ class JoinedRows:
         first, stop, step = rows.indices(len(self))
         if step != 1:
             raise ValueError(f"rows that follow each other can be read, not every {step}th")
-        first, stop = self._first + first, self._first + max(first, stop)
-        read = [
-            self._parts[number][max(0, first - number * self._each) : min(self._each, stop - number * self._each)]
-            for number in range(first // self._each, -(-stop // self._each))
-        ]
+        read = list(self._pieces(self._first + first, self._first + stop))
         return np.concatenate(read) if read else self._parts[0][0:0]
+
+    def _pieces(self, first: int, stop: int) -> Iterator[NDArray[Any]]:
+        number = bisect_right(self._starts, first) - 1
+        while number < len(self._parts) and self._starts[number] < stop:
+            start = self._starts[number]
+            yield self._parts[number][max(0, first - start) : min(len(self._parts[number]), stop - start)]
+            number += 1
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype)

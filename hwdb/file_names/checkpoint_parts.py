@@ -24,7 +24,7 @@ LATENT = (
             "o": "self_attn.o_proj",
         }
     ),
-    fused("self_attn.kv_b_proj", "k_b", "v_b", layout="heads"),
+    fused("self_attn.kv_b_proj", "k_b", "v_b", layout="latent"),
 )
 INDEXER = plain(
     {

@@ -47,7 +47,7 @@ _LATENT = (
     ),
     NameRule(("k_b",), ("attn_k_b",)),
     NameRule(("v_b",), ("attn_v_b",)),
-    fused("attn_kv_b", "k_b", "v_b", layout="heads"),
+    fused("attn_kv_b", "k_b", "v_b", layout="latent"),
 )
 _DELTA = plain(
     {

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-Layout = Literal["rows", "turns", "heads"]
+Layout = Literal["rows", "turns", "heads", "latent"]
 """How the rows of several of our tensors lie in one of the file: one tensor after the other, row by row in turns, or
-head by head in turns."""
+head by head in turns; of `latent` attention so too, every head of the first tensor transposed."""
 
 Form = Literal["matrix", "transposed", "taps", "column", "per-head"]
 """The shape in the file: as ours; columns first; (channels, 1, taps); (length, 1); (1, 1, length, 1)."""

@@ -83,6 +83,12 @@ def seen_by(iteration: Iteration, window: int | None = None, chunk: int | None =
     return Seen(new * past + new * (new + 1) // 2, context)
 
 
+def chosen_by(iteration: Iteration, most: int) -> Seen:
+    """Return what the new tokens of a sequence see where each chooses `most` of those before it and itself: which ones
+    others choose as well is not known, so that no key is taken to be read for two of them until all are."""
+    return seen_by(iteration, most)._replace(cached=min(iteration.context, iteration.tokens * most))
+
+
 def _within(tokens: int, window: int) -> int:
     """Return the sum of min(i, window) over 1 <= i <= tokens."""
     growing = min(tokens, window)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.bodies.attention import NEW_KV
-from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
+from helmsman.lowering.bodies.block_pass import BlockPass, chosen_by, seen_by
 from helmsman.lowering.operation import Operation
 from helmsman.lowering.tensor import Tensor, matrix, vector
 from helmsman.schemas.blocks.attention import CompressedAttention
@@ -118,8 +118,8 @@ def _attended(body: CompressedAttention, block: BlockPass, inputs: tuple[str, ..
     near, sequences = seen_by(block.iteration, body.window), block.iteration.batch
     pairs, cached = near.pairs, near.cached
     if body.ratio is not None:
-        most = body.indexer.top_k * body.ratio if body.indexer is not None else None
-        far = seen_by(block.iteration, most)
+        most = None if body.indexer is None else body.indexer.top_k * body.ratio
+        far = seen_by(block.iteration) if most is None else chosen_by(block.iteration, most)
         pairs, cached = pairs + far.pairs // body.ratio, cached + far.cached // body.ratio
     flops = 4 * body.heads * body.head_dim * sequences * pairs
     read = size_of(sequences * cached * body.head_dim, block.formats.kv)

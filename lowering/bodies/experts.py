@@ -14,7 +14,16 @@ from helmsman.schemas.blocks.feed_forward import Experts
 _CHOICE_BYTES = 8
 """Bytes of a chosen expert's number and weight."""
 
-_GATE, _UP, _DOWN = "experts_gate", "experts_up", "experts_down"
+EXPERTS = "experts_*"
+"""The pattern of names of routed experts, tensors and operations."""
+
+ROUTER = "router"
+"""The operation that chooses experts."""
+
+_GATE, UP, _DOWN = "experts_gate", "experts_up", "experts_down"
+
+EXPERT_PRODUCTS = (_GATE, UP, _DOWN)
+"""The products with matrices of routed experts, in order."""
 
 
 def matrices(body: Experts, layer: int, hidden: int) -> Iterator[Tensor]:
@@ -27,7 +36,7 @@ def matrices(body: Experts, layer: int, hidden: int) -> Iterator[Tensor]:
         yield from matrix("latent_in", layer, body.latent, hidden)
     if body.gated:
         yield from _stacked(body, _GATE, layer, body.width, wide)
-    yield from _stacked(body, _UP, layer, body.width, wide)
+    yield from _stacked(body, UP, layer, body.width, wide)
     yield from _stacked(body, _DOWN, layer, wide, body.width)
     if body.latent is not None:
         yield from matrix("latent_out", layer, hidden, body.latent)
@@ -62,8 +71,8 @@ def operations(body: Experts, block: BlockPass, source: str) -> Iterator[Operati
         entry = "latent_in"
     if body.gated:
         yield _product(body, block, _GATE, (entry, "router"))
-    yield _product(body, block, _UP, (entry, "router", *((_GATE,) if body.gated else ())))
-    yield _product(body, block, _DOWN, (_UP, "router"))
+    yield _product(body, block, UP, (entry, "router", *((_GATE,) if body.gated else ())))
+    yield _product(body, block, _DOWN, (UP, "router"))
     outcomes = [_DOWN]
     if body.latent is not None:
         yield block.linear("latent_out", (_DOWN,))
@@ -126,4 +135,5 @@ def _product(body: Experts, block: BlockPass, name: str, inputs: tuple[str, ...]
         half=block.half,
         weight_share=share,
         adds_up=name == _DOWN,
+        per_token=body.chosen,
     )

@@ -1,22 +1,22 @@
-"""Lowers attention over latent vectors: absorbed where few tokens are new, expanded where many are.
+"""Lowers attention over latent vectors, absorbed: queries and outcomes go through the matrices that would expand keys
+and values, and attention reads latent vectors as they are kept.
 
-Absorbed, queries and outcomes go through the matrices that would expand keys and values, and attention reads latent
-vectors as they are kept. Expanded, keys and values of all cached tokens are made anew in the pass."""
+Expanding would be fewer FLOPs only where a sequence has more new tokens at a time than pass through a stage together
+(`lowering.buffers.CHUNK_ROWS`), and stages keep nothing but caches from one chunk to the next."""
 
 from collections.abc import Iterator
 
 from helmsman.lowering.bodies.attention import NEW_KV
-from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
+from helmsman.lowering.bodies.block_pass import BlockPass, chosen_by, seen_by
 from helmsman.lowering.operation import Operation
 from helmsman.lowering.tensor import Tensor, matrix, vector
-from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.blocks.attention import LatentAttention
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.model import Model
 
 
 def matrices(body: LatentAttention, layer: int, hidden: int) -> Iterator[Tensor]:
-    """Yield the projections, in order of use."""
+    """Yield the projections, in order of use; every head's `k_b` brings its query to the width of latent vectors, and
+    its `v_b` latent vectors to its outcome."""
     wide = body.heads * body.compared
     if body.query_rank is None:
         yield from matrix("q", layer, wide, hidden)
@@ -24,7 +24,7 @@ def matrices(body: LatentAttention, layer: int, hidden: int) -> Iterator[Tensor]
         yield from matrix("q_a", layer, body.query_rank, hidden)
         yield from matrix("q_b", layer, wide, body.query_rank)
     yield from matrix("kv_a", layer, body.cached_width, hidden)
-    yield from matrix("k_b", layer, body.heads * body.nope_dim, body.latent)
+    yield from matrix("k_b", layer, body.heads * body.latent, body.nope_dim)
     yield from matrix("v_b", layer, body.heads * body.value_dim, body.latent)
     yield from matrix("o", layer, hidden, body.heads * body.value_dim)
     indexer = body.indexer
@@ -44,27 +44,17 @@ def vectors(body: LatentAttention, layer: int) -> Iterator[Tensor]:
         yield Tensor("index_k_norm.bias", "append", layer, (body.indexer.head_dim,))
 
 
-def absorbed(body: LatentAttention, new: int) -> bool:
-    """Whether `new` tokens of a sequence cost less FLOPs where keys and values are not expanded."""
-    saved = 2 * body.latent - body.nope_dim - body.value_dim
-    return saved <= 0 or new * saved <= body.latent * (body.nope_dim + body.value_dim)
-
-
-def pass_form(model: Model, iteration: Iteration) -> tuple[bool, ...]:
-    """Return which layouts with latent attention are absorbed in a pass: their operations are others then."""
-    bodies = (body.op for layout in model.layouts for body in layout.bodies)
-    return tuple(absorbed(op, iteration.tokens) for op in bodies if isinstance(op, LatentAttention))
-
-
 def operations(body: LatentAttention, block: BlockPass, source: str) -> Iterator[Operation]:
     """Yield the operations that read `source`, in order."""
     query, asking = "q", source
     if body.query_rank is not None:
         yield block.linear("q_a", (source,))
+        yield block.linear("kv_a", (source,))
         yield block.norm("q_norm", ("q_a",), body.query_rank)
         query, asking = "q_b", "q_norm"
     yield block.linear(query, (asking,))
-    yield block.linear("kv_a", (source,))
+    if body.query_rank is None:
+        yield block.linear("kv_a", (source,))
     if block.weights("index_q"):
         yield block.linear("index_q", (asking,))
         yield block.linear("index_k", (source,))
@@ -104,20 +94,12 @@ def _index(body: LatentAttention, block: BlockPass) -> Operation:
 
 def _attention(body: LatentAttention, block: BlockPass) -> Iterator[Operation]:
     sequences, iteration = block.iteration.batch, block.iteration
-    seen = seen_by(iteration, None if body.indexer is None else body.indexer.top_k)
+    seen = seen_by(iteration) if body.indexer is None else chosen_by(iteration, body.indexer.top_k)
     cached, choice = sequences * seen.cached, ("index",) if block.weights("index_q") else ()
-    if absorbed(body, iteration.tokens):
-        yield _absorbed(body, block, "k_b", ("append",), body.nope_dim, body.latent)
-        per_pair = 2 * body.latent + body.rope_dim
-        yield _attended(body, block, sequences * seen.pairs, cached, body.latent, per_pair, ("k_b", NEW_KV, *choice))
-        yield _absorbed(body, block, "v_b", ("attention",), body.latent, body.value_dim)
-        yield block.linear("o", ("v_b",))
-    else:
-        yield block.linear("k_b", ("append", NEW_KV), cached)
-        yield block.linear("v_b", ("append", NEW_KV), cached)
-        per_pair, inputs = body.compared + body.value_dim, ("k_b", "v_b", *choice)
-        yield _attended(body, block, sequences * seen.pairs, cached, body.value_dim, per_pair, inputs)
-        yield block.linear("o", ("attention",))
+    yield _absorbed(body, block, "k_b", ("append",), body.nope_dim, body.latent)
+    yield _attended(body, block, sequences * seen.pairs, cached, ("k_b", NEW_KV, *choice))
+    yield _absorbed(body, block, "v_b", ("attention",), body.latent, body.value_dim)
+    yield block.linear("o", ("v_b",))
 
 
 def _absorbed(
@@ -129,19 +111,11 @@ def _absorbed(
     return block.linear(name, inputs)._replace(activation_bytes=moved, out_bytes=out)
 
 
-def _attended(
-    body: LatentAttention,
-    block: BlockPass,
-    pairs: int,
-    cached: int,
-    width: int,
-    per_pair: int,
-    inputs: tuple[str, ...],
-) -> Operation:
-    """Return attention whose heads' outcomes have `width` values, at `per_pair` multiplications a head and pair."""
-    out = block.activations(block.tokens * body.heads * width)
-    moved = block.activations(block.tokens * body.heads * (width + body.rope_dim)) + out
+def _attended(body: LatentAttention, block: BlockPass, pairs: int, cached: int, inputs: tuple[str, ...]) -> Operation:
+    """Return attention of all heads to latent vectors, of which they have sums."""
+    out = block.activations(block.tokens * body.heads * body.latent)
+    moved = block.activations(block.tokens * body.heads * body.cached_width) + out
     read = size_of(cached * body.cached_width, block.formats.kv)
     place = block.layer + 1, block.layer, (), block.tokens, 0, read, 0
-    flops, sequences = 2 * body.heads * pairs * per_pair, block.iteration.batch
+    flops, sequences = 2 * body.heads * pairs * (body.cached_width + body.latent), block.iteration.batch
     return Operation("attention", "attention", *place, moved, out, flops, 1, sequences, inputs=("append", *inputs))

@@ -11,7 +11,9 @@ from helmsman.lowering.rules import homes
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.lowering.variants import check_cache_use
+from helmsman.planner.checks.routing_check import check_routing
 from helmsman.planner.checks.rule_check import check_rules
+from helmsman.planner.checks.slots_check import check_slots
 from helmsman.planner.checks.window_check import check_windows
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
@@ -33,6 +35,9 @@ def accept(plan: Plan) -> Plan:
     _check_homes(plan)
     check_rules(plan)
     check_windows(plan)
+    check_slots(plan)
+    if plan.workload.routing is not None:
+        check_routing(plan.workload.routing, plan.model)
     for iteration in (passes_of(plan).prompt[-1], mean_step(plan.workload)):
         pass_of(shaped(plan), iteration)
     _check_exclusive(plan)
@@ -78,7 +83,7 @@ def _check_cache_use(plan: Plan) -> None:
 
 
 def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:
-    for name in ("residence", "kv", "compute"):
+    for name in ("residence", "kv", "compute", "expert_slots"):
         for index, rule in enumerate(getattr(plan, name)):
             yield f"{name}.{index}", rule.select
 

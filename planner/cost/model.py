@@ -364,7 +364,7 @@ def _launched(task: Task) -> int:
     """How often an operation is launched by itself, where a decode step is a captured graph: for every chunk of a
     prompt; of a step where it moves or expands, or is a part of divided attention."""
     if task.phase == "prefill":
-        return -(-task.tokens // CHUNK_ROWS)
+        return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
     return 1 if task.kind in _NEVER_CAPTURED else 0
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from helmsman.lowering.placement import KnownPlan, Placed
+from helmsman.lowering.placement import KnownPlan, Placed, layouts_of
 from helmsman.lowering.rules import first_alike
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
@@ -13,7 +13,7 @@ def alike(placed: Placed) -> dict[int, int]:
     """The first of all blocks that no rule tells apart, and how many they are."""
     if isinstance(placed, KnownPlan):
         return Counter(placed.first_alike)
-    return Counter(first_alike(placed, placed.model.pattern))
+    return Counter(first_alike(placed, layouts_of(placed), placed.expert_slots))
 
 
 def counted_tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:

@@ -15,7 +15,7 @@ from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rules import homes, places, prefix_rule
+from helmsman.lowering.rules import homes, places, prefix_rule, slots_of
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.turns import divides_attention
@@ -154,13 +154,27 @@ def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     most = 0
     for phase in PHASES:
         coming = 0
+        if (slots := _slots_in(placed, tensor, memory)) is not None and not _streams_past(placed, phase):
+            continue
         for start, stop in _rows_in(placed, tensor, phase, memory):
+            start = max(start, slots or 0)
             for piece in homes(placed, tensor):
                 count = min(stop, piece.stop) - max(start, piece.start)
                 if count > 0:
                     coming += _arriving(piece.rule, (looked_up or count) * columns, memory)
         most = max(most, coming)
     return most
+
+
+def _slots_in(placed: Placed, tensor: Tensor, memory: str) -> int | None:
+    """Return the slots that `memory` has for experts of a tensor; None where it has none."""
+    rule = slots_of(placed.expert_slots, tensor.layer or 0) if tensor.stacked else None
+    return rule.slots if rule is not None and rule.memory == memory else None
+
+
+def _streams_past(placed: Placed, phase: Phase) -> bool:
+    """Whether experts that are not in slots come ahead of the router, beside the slots: else they come into these."""
+    return phase == "prefill" and placed.schedule.overlap == "next-layer"
 
 
 def _at_rest(rule: Residence, memory: str) -> bool:

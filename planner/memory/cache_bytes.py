@@ -7,6 +7,7 @@ from helmsman.lowering.layer_cache import cache_of, state_of, state_op
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rings import ring_rows
 from helmsman.lowering.rules import kv_rule, places, prefix_rule
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory.alike_blocks import alike
@@ -29,11 +30,14 @@ def state_block_bytes(model: Model, workload: Workload, layer: int) -> int:
 
 
 def piece_bytes(placed: Placed, layer: int, piece: CachePiece, workload: Workload, fmt: StoredFormat) -> int:
-    """Return bytes of some heads' keys or values of a block at full context, for every sequence in flight."""
+    """Return bytes of some heads' keys or values of a block at full context, for every sequence in flight; where a
+    window bounds them, with the room for the tokens that pass at a time."""
     cache = cache_of(placed.model, layer)
     if cache is None:
         return 0
-    tokens = home_tokens(piece.rule.cache, cache.tokens(workload.context))
+    ring = None if cache.reach is None else ring_rows(placed, layer)
+    held = cache.tokens(workload.context) if ring is None else min(ring, workload.context)
+    tokens = home_tokens(piece.rule.cache, held)
     rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)
     return rows_size(rows, cache.width(piece.what), fmt)

@@ -1,9 +1,10 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.placement import KnownPlan, Placed, known
-from helmsman.lowering.rules import homes, residence
+from helmsman.lowering.rules import homes, residence, slots_of
+from helmsman.lowering.tensor import Tensor
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import buffers_by_memory
 from helmsman.planner.memory.cache_bytes import caches_by_memory
@@ -51,7 +52,17 @@ def _weights(placed: KnownPlan) -> dict[str, int]:
             size = size_of((piece.stop - piece.start) * columns, rule.format)
             for memory in _copies(rule):
                 total[memory] = total.get(memory, 0) + (0 if memory in tied else count * size)
+        for memory, size in _in_slots(placed, tensor):
+            total[memory] = total.get(memory, 0) + count * size
     return total
+
+
+def _in_slots(placed: KnownPlan, tensor: Tensor) -> Iterator[tuple[str, int]]:
+    """Yield where experts of a tensor are cached beside their home, and the bytes of its slots."""
+    rule = slots_of(placed.expert_slots, tensor.layer or 0) if tensor.stacked else None
+    if rule is not None:
+        columns, fmt = tensor.elements // tensor.shape[0], homes(placed, tensor)[0].rule.format
+        yield rule.memory, size_of(min(rule.slots, tensor.shape[0]) * columns, fmt)
 
 
 def _copies(rule: Residence) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.objective import objective_seconds
 from helmsman.planner.prediction.pass_figures import LoweredPass, PassesFigures, PassFigures, PhaseFigures
 from helmsman.planner.prediction.prompt_passes import weighted_passes
+from helmsman.planner.prediction.routing_cases import assumed_routing
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
 from helmsman.schemas.workload import Workload
@@ -46,7 +47,9 @@ class PlacementFigures:
     @cached_property
     def document(self) -> Predicted:
         """Return the prediction as a plan has it."""
-        return assemble(self.placed, self.prefill.document, self.decode.document, self.memory)
+        made = assemble(self.placed, self.prefill.document, self.decode.document, self.memory)
+        routing = assumed_routing(self.placed, lambda other, phase: phase_seconds(other, self.costs, phase))
+        return made if routing is None else made.model_copy(update={"routing": routing})
 
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:

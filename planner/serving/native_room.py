@@ -62,7 +62,8 @@ def staying_bytes(placed: Placed, device: Device) -> int:
     """Weights in the memory of the device that computes, where others arrive in every pass, and what is kept in f32."""
     rows = placed.workload.model_copy(update={"prompt_tokens": 1})  # all of a pass go through an operation together
     rules = placed.residence, placed.kv, placed.compute
-    placement = Placement(placed.model, placed.hardware, rows, *rules, placed.activations, placed.schedule)
+    others = placed.activations, placed.schedule, placed.expert_slots
+    placement = Placement(placed.model, placed.hardware, rows, *rules, *others)
     return (
         _weights(placed, device.memory)
         + staging_bytes(placement, device.memory)

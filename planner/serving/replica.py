@@ -152,4 +152,5 @@ def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
 def _moved(placed: Placed, hardware: Hardware) -> Placement:
     """Return the same rules on `hardware`."""
     rules = placed.residence, placed.kv, placed.compute
-    return Placement(placed.model, hardware, placed.workload, *rules, placed.activations, placed.schedule)
+    others = placed.activations, placed.schedule, placed.expert_slots
+    return Placement(placed.model, hardware, placed.workload, *rules, *others)

@@ -13,6 +13,7 @@ from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_t
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.options import Recorded
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
@@ -46,6 +47,11 @@ class Accelerate:
     def software(self) -> Software:
         """transformers' own modules."""
         return EAGER
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return nothing: options say all of it."""
+        return {}
 
     def settled(self, frame: Frame) -> Self:
         """Return the rules with the number of modules that it puts on the accelerator."""

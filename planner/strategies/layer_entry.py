@@ -12,7 +12,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import paper_option
 from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
-from helmsman.planner.strategies.layer_windows import Window
+from helmsman.planner.strategies.layer_windows import Window, suits_windows
 from helmsman.planner.strategies.paper import PrintedLayerSplit
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.page_cache import PAGE_STEP
@@ -84,6 +84,11 @@ def _check_beside(request: PlanRequest[LayerSplitOptions], options: LayerSplitOp
     for name, given in excluded.items():
         if given:
             raise UsageError("does not go with `kv_window`", field=name, remedy="leave one of them out")
+    if not suits_windows(request.model):
+        message = f"layers of {request.model.name} do not all attend to every token through caches that are alike"
+        raise UsageError(
+            message, field="kv_window", value=options.kv_window, remedy="leave it out, or use `kv_offload`"
+        )
     if not roles(request.hardware).separate:
         message, remedy = f"{request.hardware.name} has no accelerator with a memory of its own", "leave it out"
         raise UsageError(message, field="kv_window", value=options.kv_window, remedy=remedy)

@@ -5,14 +5,17 @@ other is priced or predicted to. Without windows of caches the closed form is th
 
 from dataclasses import replace
 
+from helmsman.lowering.tensors import parameters
 from helmsman.planner.decision import Decision, PlanDraft, RejectedCandidate, plan_document
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.predict import PlacementFigures
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
-from helmsman.planner.strategies.layer_windows import Window
+from helmsman.planner.strategies.layer_windows import Window, suits_windows
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Plan, Strategy
+from helmsman.schemas.storage import STORAGE
 
 
 def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> Decision:
@@ -57,11 +60,19 @@ def draft_of(split: LayerSplit, k: int, options: dict[str, str | int | float | b
 def _paged(split: LayerSplit) -> str:
     """That a window would do, where it would: the context is what does not fit."""
     options = replace(split.options, kv_offload=False, window=Window())
-    if split.options.window is not None or split.workload.batches > 1 or split.workload.prefix_tokens:
+    excluded = split.workload.batches > 1 or split.workload.prefix_tokens or not suits_windows(split.model)
+    if split.options.window is not None or excluded or _too_large(split):
         return ""
     windowed = LayerSplit(split.model, split.roles, split.workload, options, split.costs)
     fits = split.roles.separate and any(not windowed.shortage(k) for k in windowed.candidates())
     return ", or `kv_window` auto" if fits else ""
+
+
+def _too_large(split: LayerSplit) -> bool:
+    """Whether weights alone are more than all memories hold, however little of caches is where."""
+    whole = size_of(parameters(split.model), split.options.weights)
+    working = (memory for memory in split.roles.hardware.memories if memory.kind != STORAGE)
+    return whole > sum(memory.available for memory in working)
 
 
 def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[RejectedCandidate, ...]:

@@ -5,10 +5,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import Placement
 from helmsman.planner.memory.cache_bytes import page_bytes
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.schemas.blocks.attention import LatentAttention
+from helmsman.schemas.blocks.block import Block
+from helmsman.schemas.model import Model
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Schedule
 
@@ -17,6 +21,19 @@ LEAST_STAGED = 2
 
 _PRICED = (4, 8)
 """Blocks on the accelerator with which a pass is priced; each further one adds what those of their difference add."""
+
+
+def suits_windows(model: Model) -> bool:
+    """Whether layers all attend to every token before, through caches that are alike, and are of one kind but for the
+    first few: pages then come alike for each."""
+    caches = {cache_of(model, layer) for layer in range(model.layers)}
+    alike = len(caches) == 1 and all(cache is not None and cache.reach is None and not cache.pools for cache in caches)
+    return alike and len(set(model.pattern[_PRICED[0] :])) <= 1 and not any(map(_selects, model.layouts))
+
+
+def _selects(layout: Block) -> bool:
+    """Whether attention of a block reads some of the tokens alone."""
+    return any(isinstance(body.op, LatentAttention) and body.op.indexer is not None for body in layout.bodies)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,28 @@
-"""`llama-cpp`: the last layers in the accelerator's memory, the others computed by the CPU where they live (HELM-72).
+"""`llama-cpp`: the last layers in accelerators' memories, the others computed by the CPU where they live (HELM-72).
 
 `-ngl N` counts the last N of layers + 1 slots, the output being the last one (as llama.cpp counts now; older versions
 move the output only with N = layers + 1). The input layer stays with the CPU. Keys and values live with their layer.
-Products of 32 tokens and more are computed on the accelerator even so, their weights copied each time (op offload)."""
+Products of 32 tokens and more are computed on the first accelerator even so, their weights copied each time, of experts
+those that tokens choose (op offload)."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
-from helmsman.planner.options import option
+from helmsman.planner.options import Recorded, option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.overrides import Override, overrides_of
+from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticFit
+from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
+from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
 from helmsman.planner.strategies.engines.question import decide_as_engine
-from helmsman.planner.strategies.engines.slots import SlotSplit, place
-from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
+from helmsman.planner.strategies.engines.software import GGML, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
@@ -27,12 +30,17 @@ from helmsman.schemas.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class LlamaCpp:
-    """`ngl`: slots on the accelerator, None: as many as fit; `overrides`: tensors that live elsewhere; `op_offload`:
-    large products go to the accelerator."""
+    """`ngl`: slots on accelerators, None: as many as fit; `overrides`: tensors that live elsewhere, the last of them by
+    the flag `experts` where that is said; `op_offload`: large products go to the accelerator; `shares` of the slots by
+    accelerator, empty: all are the first's; `margin`: bytes that llama.cpp leaves free of each memory where it finds
+    slots and overrides itself."""
 
     ngl: int | None = None
     overrides: tuple[Override, ...] = ()
     op_offload: bool = True
+    experts: str = ""
+    shares: tuple[float, ...] = ()
+    margin: int | None = None
 
     @property
     def name(self) -> str:
@@ -42,18 +50,32 @@ class LlamaCpp:
     @property
     def software(self) -> Software:
         """Native code and captured graphs."""
-        return NATIVE
+        return GGML
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return the flags that say what llama.cpp finds itself, and the switches that are on."""
+        if self.margin is None or self.ngl is None:
+            return {"cpu_moe": True} if self.experts == CPU_MOE else {}
+        rules = ",".join(override.text for override in self.overrides)
+        moved = f" -ot '{rules}'" if rules else ""
+        return {"fit": True, "flags": f"-ngl {self.ngl}{self._divided(self.ngl)}{moved}"}
 
     def settled(self, frame: Frame) -> Self:
-        """Return the rules with the number of slots that fit."""
-        return replace(self, ngl=self.slots(frame))
+        """Return the rules with the slots that fit, and with what llama.cpp finds itself."""
+        if self.margin is None or self.ngl is not None:
+            return replace(self, ngl=self.slots(frame))
+        split = AutomaticFit(frame, self.margin, self.op_offload).split()
+        shares = tuple(map(float, split.counts)) if len(split.counts) > 1 else ()
+        return replace(self, ngl=split.slots, overrides=split.overrides, shares=shares)
 
     def placement(self, frame: Frame) -> Placement:
-        """The rules for `ngl` slots, or for as many as fit the accelerator's memory."""
-        return self._at(frame, self.slots(frame))
+        """The rules for `ngl` slots, or for as many as fit the accelerators' memories."""
+        settled = self.settled(frame)
+        return settled._at(frame, settled.ngl or 0)
 
     def slots(self, frame: Frame) -> int:
-        """How many of layers + 1 slots are on the accelerator; more than there are means all."""
+        """Return how many of layers + 1 slots are on accelerators; more than there are means all."""
         if frame.roles.accelerator is None:
             return 0
         count = frame.model.layers + 1
@@ -63,24 +85,54 @@ class LlamaCpp:
         return max(most, 0)
 
     def label(self, frame: Frame) -> str:
-        """`llama-cpp -ngl 17`, and how many `-ot` rules there are."""
-        rules = f" -ot {len(self.overrides)}" if self.overrides else ""
-        return f"{self.name} -ngl {self.slots(frame)}{rules}"
+        """`llama-cpp -ngl 17`, the flags beside, and how many `-ot` rules there are."""
+        fitted = " --fit" if self.margin is not None else ""
+        experts = f" {self.experts}" if self.experts else ""
+        count = len(self.overrides) - bool(self.experts)
+        rules = f" -ot {count}" if count else ""
+        slots = self.slots(frame)
+        return f"{self.name}{fitted} -ngl {slots}{self._divided(slots)}{experts}{rules}"
 
     def smaller(self, frame: Frame) -> str | None:
-        """The largest `--ngl` that fits, where another was asked for."""
+        """The largest `--ngl` that fits, and the least `--n-cpu-moe`, where others were asked for."""
+        if self.margin is not None:
+            return None
+        return ", or ".join(filter(None, (self._fewer_slots(frame), self._experts_away(frame)))) or None
+
+    def _fewer_slots(self, frame: Frame) -> str:
         other = replace(self, ngl=None)
         slots = other.slots(frame)
-        suits = slots != self.slots(frame) and not shortages(memory_use(other.placement(frame)))
-        return f"`ngl` {slots}" if suits else None
+        return f"`ngl` {slots}" if slots != self.slots(frame) and other._fits(frame) else ""
+
+    def _experts_away(self, frame: Frame) -> str:
+        """Return of how many first layers experts would have to stay with the CPU."""
+        if not frame.model.routed or self.experts:
+            return ""
+
+        def without(count: int) -> LlamaCpp:
+            return replace(self, overrides=(*self.overrides, experts_override(count, frame.model, "n_cpu_moe")))
+
+        counts = range(1, frame.model.layers + 1)
+        least = bisect_left(counts, True, key=lambda count: without(count)._fits(frame))
+        return f"`n_cpu_moe` {counts[least]}" if least < len(counts) else ""
+
+    def _fits(self, frame: Frame) -> bool:
+        return not shortages(memory_use(self.placement(frame)))
+
+    def _counts(self, slots: int) -> tuple[int, ...]:
+        return slot_counts(slots, self.shares) if self.shares else (slots,)
+
+    def _divided(self, slots: int) -> str:
+        """Return the flags that divide so many slots among accelerators."""
+        return f" -sm layer -ts {','.join(map(str, self._counts(slots)))}" if self.shares else ""
 
     def _crowded(self, frame: Frame, slots: int) -> bool:
-        """Whether so many slots are too much for the accelerator's memory."""
-        assert frame.roles.accelerator is not None
-        return frame.roles.accelerator.memory in shortages(memory_use(shaped(self._at(frame, slots))))
+        """Whether so many slots are too much for the accelerators' memories."""
+        missing = shortages(memory_use(shaped(self._at(frame, slots))))
+        return any(device.memory in missing for device in frame.roles.accelerators)
 
     def _at(self, frame: Frame, slots: int) -> Placement:
-        return place(SlotSplit(frame, slots, self.overrides, self.op_offload))
+        return place(SlotSplit(frame, self._counts(slots), self.overrides, self.op_offload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +152,23 @@ class LlamaCppOptions:
         "llama-cpp: tensors by name, as in 'blk\\.[0-9]\\.ffn_.*=CPU'; operations run where their weights live",
         metavar="PATTERN=MEMORY,..",
     )
+    n_cpu_moe: int | None = option(
+        None, "llama-cpp: experts of the first N layers stay with the CPU", metavar="N", parse=int
+    )
+    cpu_moe: bool = option(False, "llama-cpp: experts of all layers stay with the CPU", recorded=False)
+    fit: bool = option(False, "llama-cpp: layers and experts where llama.cpp's --fit puts them", recorded=False)
+    fit_target: int | None = option(
+        None, f"llama-cpp: MiB that --fit leaves free on each accelerator (default {MARGIN_MIB})", metavar="MIB",
+        parse=int,
+    )  # fmt: skip
+    split_mode: Literal["none", "layer"] | None = option(
+        None,
+        "llama-cpp: of several accelerators the first alone (default), or layers on each",
+        choices=("none", "layer"),
+    )
+    tensor_split: str | None = option(
+        None, "llama-cpp: shares of the layers by accelerator, as in 3,1 (default: by free memory)", metavar="N,N,.."
+    )
     no_op_offload: bool = option(
         False, "llama-cpp: products of 32 tokens and more stay with the CPU that has their weights"
     )
@@ -108,15 +177,28 @@ class LlamaCppOptions:
 def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
+    if not request.model.is_dense:
+        frame = replace(frame, formats=request.formats)
     if options.ngl is not None and options.ngl < 0:
         remedy = "use 0 or more, or leave it out for as many as fit"
         raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
-    text = options.override_tensor
+    decision = decide_as_engine(request, frame, _engine(options, frame), options.table, options.same_software)
+    used = {rule.device for rule in decision.plan.compute}
+    return replace(decision, unused=tuple(name for name in decision.unused if name not in used))
+
+
+def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
+    """Return the engine with a request's options. Raises UsageError for those that do not go together."""
+    margin = margin_of(options, frame.roles)
+    shares = slot_shares(options.tensor_split, options.split_mode, frame.roles)
+    text, experts = options.override_tensor, expert_rules(options, frame.model)
     rules = () if text is None else overrides_of(text, frame.model, frame.roles)
-    engine = LlamaCpp(options.ngl, rules, not options.no_op_offload)
-    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+    offload = not options.no_op_offload
+    return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin)
 
 
-STRATEGY = Method("llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _decide)
+STRATEGY = Method(
+    "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _decide, own_formats=True
+)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SEARCHED = "optimal"
 EXPERTS = "expert-split"
 """The strategy that searches for models with routed experts, which `optimal` does not know."""
+SEARCHES: Mapping[str, Mapping[str, object]] = {SEARCHED: {}, EXPERTS: {"executed": True}}
+"""The strategies that search, with their options: what is recommended can be run."""
 SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
     ("layer-split", {}),
@@ -33,6 +35,10 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
 )
 """Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
 the placements of llama.cpp and vLLM, priced with the executor that would run them."""
+
+FITTED: tuple[str, Mapping[str, object]] = ("llama-cpp", {"same_software": True, "fit": True})
+"""llama.cpp's own placement of experts, and of layers on several accelerators: for models that `optimal` does not know,
+whose search uses one."""
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
@@ -62,7 +68,7 @@ def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
     searched: Decision | None = None
     name = _searching(request)
     try:
-        searched = None if name is None else _answer(request, name, {})
+        searched = None if name is None else _answer(request, name, SEARCHES[name])
     except InfeasibleError as error:
         refused = error
     except UsageError:
@@ -124,11 +130,11 @@ def _fits(request: "PlanRequest[RecommendedOptions]") -> bool:
     """Whether the search has a plan, or, where no limit is to be kept, a simple strategy."""
     from helmsman.planner.fits import would_fit
 
-    simple = SIMPLE if request.options.slo is None else ()
+    simple = _simple_of(request) if request.options.slo is None else ()
     name = _searching(request)
     requests = [_request_for(request, other, options) for other, options in simple]
     if name is not None:
-        requests.append(_request_for(request, name, {}))
+        requests.append(_request_for(request, name, SEARCHES[name]))
     return any(map(would_fit, requests))
 
 
@@ -146,11 +152,17 @@ def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[
         yield f"the search's own plan is explained; without `explain`, {chosen.decision.plan.label} is recommended"
 
 
+def _simple_of(request: "PlanRequest[RecommendedOptions]") -> tuple[tuple[str, Mapping[str, object]], ...]:
+    """Return the simple strategies for a model and a machine, with their options."""
+    several = sum(device.kind != "cpu" for device in request.hardware.devices) > 1
+    return (*SIMPLE, FITTED) if not request.model.is_dense and (request.model.routed or several) else SIMPLE
+
+
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":
     """Those of the simple strategies that have a plan; vLLM's only where not all fits the accelerator, which is what it
     would do there, too."""
     whole = False
-    for name, options in SIMPLE:
+    for name, options in _simple_of(request):
         if name == "vllm" and whole:
             continue
         try:

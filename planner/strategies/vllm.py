@@ -11,11 +11,10 @@ from typing import Self
 
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensor import Tensor
-from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory.usage import memory_use, shortages
-from helmsman.planner.options import option
+from helmsman.planner.options import Recorded, option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import (
@@ -24,6 +23,7 @@ from helmsman.planner.strategies.common_options import (
     same_software_option,
     table_option,
 )
+from helmsman.planner.strategies.engines.parameters import block_parameters
 from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
@@ -33,7 +33,6 @@ from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_l
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
 from helmsman.schemas.same import Same
 
@@ -45,9 +44,6 @@ UTILIZATION = 0.90
 
 LEAST = "least"
 """The value of `cpu_offload_gb` for as few GiB as let the model fit."""
-
-_FUSED = (("q", "k", "v"), ("o",), ("append",), ("gate", "up"), ("down",), ("norm1",), ("norm2",))
-"""Operations whose weights are one parameter, or in one module, in the order of a block's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +64,11 @@ class Vllm:
     def software(self) -> Software:
         """Captured CUDA graphs."""
         return NATIVE
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return nothing: options say all of it."""
+        return {}
 
     def settled(self, frame: Frame) -> Self:
         """Return the same rules."""
@@ -103,7 +104,8 @@ class Vllm:
 
     def _least(self, frame: Frame, first: int) -> int | None:
         """The least whole number of GiB, from `first` on, with which it fits."""
-        most = ceil(sum(size for _, _, size in _parameters(frame)) / GIB)
+        layers = range(frame.model.layers)
+        most = ceil(sum(size for layer in layers for _, size in _parameters(frame, layer)) / GIB)
         sizes = range(first, most + 1)
         least = bisect_left(sizes, True, key=lambda size: self._enough(frame, size))
         fits = least < len(sizes) and not self._missing(frame, sizes[least])
@@ -135,32 +137,21 @@ def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
 
 def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
     """Blocks that are offloaded whole, and the tensors of the next one: parameters go until `limit` bytes have gone."""
-    gone, parameters = 0, list[tuple[int, tuple[Tensor, ...]]]()
-    for layer, tensors, size in _parameters(frame):
-        if gone >= limit:
-            break
-        parameters.append((layer, tensors))
-        gone += size
-    count = len(_block(frame.model))
-    whole, parts = len(parameters) // count, parameters[len(parameters) // count * count :]
-    return whole, tuple(tensor for _, tensors in parts for tensor in tensors)
-
-
-def _parameters(frame: Frame) -> Iterator[tuple[int, tuple[Tensor, ...], int]]:
-    """(block, tensors, bytes) of every parameter of the blocks, in vLLM's order."""
-    groups = [(tensors, sum(tensor.size(frame.weights) for tensor in tensors)) for tensors in _block(frame.model)]
+    gone, parts = 0, list[Tensor]()
     for layer in range(frame.model.layers):
-        yield from ((layer, tensors, size) for tensors, size in groups)
+        parts.clear()
+        for parameter, size in _parameters(frame, layer):
+            if gone >= limit:
+                return layer, tuple(parts)
+            gone += size
+            parts += parameter
+    return frame.model.layers, ()
 
 
-def _block(model: Model) -> list[tuple[Tensor, ...]]:
-    """A block's parameters: q, k and v are one, and so are gate and up."""
-    block: list[tuple[Tensor, ...]] = []
-    for ops in _FUSED:
-        members = [tensor for tensor in block_tensors(model, 0) if tensor.op in ops]
-        parts = dict.fromkeys(tensor.name.partition(".")[2] if len(ops) > 1 else tensor.name for tensor in members)
-        block += [tuple(tensor for tensor in members if tensor.name.endswith(part)) for part in parts]
-    return block
+def _parameters(frame: Frame, layer: int) -> Iterator[tuple[tuple[Tensor, ...], int]]:
+    """(tensors, bytes) of every parameter of a block, in vLLM's order."""
+    parameters = block_parameters(frame.model, frame.model.pattern.index(frame.model.pattern[layer]))
+    yield from ((tensors, sum(tensor.size(frame.weights) for tensor in tensors)) for tensors in parameters)
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, output_tensors
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
-from helmsman.planner.options import option
+from helmsman.planner.options import Recorded, option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
@@ -41,6 +41,11 @@ class ZeroInference:
     def software(self) -> Software:
         """transformers' own modules."""
         return EAGER
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return nothing: options say all of it."""
+        return {}
 
     def settled(self, frame: Frame) -> Self:
         """Return the same rules."""

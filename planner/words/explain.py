@@ -16,8 +16,10 @@ from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
 from helmsman.planner.prediction.phase_document import gap
 from helmsman.planner.registry import known
+from helmsman.planner.words.engine_command import engine_command
 from helmsman.planner.words.plan_picture import INDENT, WIDTH, Paint, picture, plain
 from helmsman.planner.words.plan_words import binding, in_words
+from helmsman.planner.words.routing_words import routing_words, slot_words
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Hardware
@@ -52,6 +54,7 @@ def explain(decision: Decision, exact: bool = False, paint: Paint = plain) -> st
     plan = decision.plan
     lines = [
         *_wrapped([_title(plan), "", f"in short     {in_words(plan)}"]),
+        *_command(plan),
         *picture(plan, paint),
         *_wrapped(
             ["", *_speed(plan, exact), *_considered(plan), *_memory(plan, exact), *_apart(_others(decision, exact))]
@@ -66,6 +69,13 @@ def explain(decision: Decision, exact: bool = False, paint: Paint = plain) -> st
             *_terms("decode", plan.predicted.decode),
         ]
     return "\n".join(lines)
+
+
+def _command(plan: Plan) -> Iterator[str]:
+    """Yield the command of another engine that does what the plan says, where that is known."""
+    command = engine_command(plan)
+    if command is not None:
+        yield f"command      {command}"
 
 
 def _wrapped(lines: Iterable[str]) -> Iterator[str]:
@@ -92,10 +102,12 @@ def _precision(plan: Plan) -> Iterator[str]:
 def _attends(plan: Plan, device: str) -> bool:
     """Return whether the device computes all attention of prompts in some layer; divided attention stays in f32."""
     prompt = prefill(plan.workload)
+    heads = {layer: plan.model.attention(layer) for layer in range(plan.model.layers)}
     return any(
-        not divides_attention(plan, layer, prompt)
-        and places(plan, "scores", layer, "prefill", plan.model.dense.kv_heads, "heads")[0].rule.device == device
-        for layer in range(plan.model.layers)
+        attention is not None
+        and not divides_attention(plan, layer, prompt)
+        and places(plan, "scores", layer, "prefill", attention.kv_heads, "heads")[0].rule.device == device
+        for layer, attention in heads.items()
     )
 
 
@@ -126,7 +138,7 @@ def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
         if len(tensor.shape) > 1 and tensor.tied_to is None:
             for piece in homes(placed, tensor):
                 rows = piece.stop - piece.start
-                yield piece.rule, count * size_of(rows * tensor.shape[1], piece.rule.format)
+                yield piece.rule, count * size_of(rows * (tensor.elements // tensor.shape[0]), piece.rule.format)
 
 
 def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
@@ -226,6 +238,8 @@ def _division(considered: Considered, several: bool) -> str:
 def _memory(plan: Plan, exact: bool) -> Iterator[str]:
     for use in plan.predicted.memory if exact else ():
         yield f"memory       {_use(use)}"
+    yield from slot_words(plan)
+    yield from routing_words(plan) if exact else ()
     for cache in windows(plan):
         yield f"window       {cache.memory}: {_window(plan, cache)}"
     parts = roles(plan.hardware)

@@ -63,6 +63,11 @@ class Block(Frozen):
         return tuple(body for residual in self.residuals for body in residual.bodies)
 
     @property
+    def normed_after(self) -> bool:
+        """Whether outcomes of bodies are normed before they join the residual stream."""
+        return any(residual.post is not None for residual in self.residuals)
+
+    @property
     def attention(self) -> Attention | None:
         """Return its grouped-query attention, where it has one."""
         return next((body.op for body in self.bodies if isinstance(body.op, Attention)), None)

@@ -84,6 +84,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
             del sys.modules[name]
 
 
+@pytest.mark.nightly
 @TWO_CPUS
 def test_adding_a_strategy(page_run: Callable[..., PageRun], installed: Callable[[list[str]], int]) -> None:
     run = page_run("tutorials/strategy.md")

@@ -1,8 +1,9 @@
 """Quantised blocks by numpy: values of GGUF's row-major blocks, its reference rounding, and packed panels read back.
 
 A block of a row: q8_0 32 columns, scale, 32 signed codes; q4_0 32 columns, scale, 16 bytes of codes i and i + 16, 8
-above; q4_k 256 columns, scale and minimum of scales and minima of 6 bits each, codes of 4; q6_k 256 columns, codes of 6
-bits 32 above, 16 signed scales, scale. q8 and q4: groups of 64 columns, scale, minimum, codes."""
+above; mxfp4 32 columns, a power of two (E8M0), 16 bytes of codes (E2M1) i and i + 16; q4_k 256 columns, scale and
+minimum of scales and minima of 6 bits each, codes of 4; q6_k 256 columns, codes of 6 bits 32 above, 16 signed scales,
+scale. q8 and q4: groups of 64 columns, scale, minimum, codes."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ BLOCKS: dict[StoredFormat, tuple[int, int]] = {
     "q4_0": (32, 18),
     "q4_k": (256, 144),
     "q6_k": (256, 210),
+    "mxfp4": (32, 17),
 }
 """Columns and bytes of GGUF's blocks."""
 GROUPS: tuple[StoredFormat, ...] = ("q8", "q4")
@@ -54,6 +56,10 @@ def random_blocks(fmt: StoredFormat, rows: int, columns: int, seed: int, scale: 
     rng = np.random.default_rng(seed)
     width, size = BLOCKS[fmt]
     blocks = rng.integers(0, 256, (rows * columns // width, size), np.uint8)
+    if fmt == "mxfp4":
+        byte = rng.integers(120, 130, len(blocks)) if scale is None else 127 + int(np.log2(scale))
+        blocks[:, 0] = byte
+        return blocks.reshape(rows, -1)
     for at in {"q4_k": (0, 2), "q6_k": (208,)}.get(fmt, (0,)):
         scales = rng.standard_normal((len(blocks), 1)) if scale is None else np.full((len(blocks), 1), scale)
         blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8)
@@ -63,7 +69,7 @@ def random_blocks(fmt: StoredFormat, rows: int, columns: int, seed: int, scale: 
 def block_values(fmt: StoredFormat, rows: Bytes) -> Floats:
     """What row-major blocks stand for."""
     blocks = rows.reshape(-1, BLOCKS[fmt][1])
-    values = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_k": _q4_k, "q6_k": _q6_k}[fmt](blocks)
+    values = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_k": _q4_k, "q6_k": _q6_k, "mxfp4": _mxfp4}[fmt](blocks)
     return values.reshape(len(rows), -1)
 
 
@@ -97,6 +103,13 @@ def _q6_k(blocks: Bytes) -> Floats:
     codes = (fours | twos << 4).reshape(-1, 16, 16).astype(np.float32) - 32
     scales = _half(blocks, 208) * blocks[:, 192:208].view(np.int8)
     return (scales[:, :, None] * codes).astype(np.float32)
+
+
+def _mxfp4(blocks: Bytes) -> Floats:
+    codes = np.concatenate([blocks[:, 1:] & 15, blocks[:, 1:] >> 4], 1)
+    levels = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    values = np.where(codes < 8, 1, -1) * levels[codes % 8]
+    return (values * np.exp2(blocks[:, :1].astype(np.float32) - 127)).astype(np.float32)
 
 
 def reference_blocks(fmt: StoredFormat, values: Floats) -> Bytes:

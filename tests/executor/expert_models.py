@@ -14,7 +14,7 @@ from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.devices.torch.buffers import TorchMemory
 from helmsman.executor.stages.block_operations import block_operations
-from helmsman.executor.stages.block_part import BlockPart, Rotation, StageCache
+from helmsman.executor.stages.block_part import BlockPart, Rotation, SlotPart, StageCache
 from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
 from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
@@ -121,6 +121,18 @@ class Told:
     def packed(self, values: NDArray[np.float32], fmt: StoredFormat) -> Any:
         """Return packed panels."""
         return packed_in(self.arena, values, fmt)
+
+    def own_experts(self, layer: int) -> tuple[int, int] | None:
+        """Return which experts it computes: all."""
+        return None
+
+    def slots(self, layer: int) -> SlotPart | None:
+        """Return slots for experts: none."""
+        return None
+
+    def recorded_choices(self, layer: int) -> Buffer | None:
+        """Return where choices are recorded: nowhere."""
+        return None
 
     def experts(self, op: str, layer: int) -> ExpertMatrices | None:
         """Return the matrices of all experts."""

@@ -7,12 +7,12 @@ import torch
 from expert_models import packed_in
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
 from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.devices.torch.buffers import TorchMemory
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
-from helmsman.executor.stages.block_part import BlockPart
+from helmsman.executor.stages.block_part import BlockPart, SlotPart
 from helmsman.executor.stages.common_operations import norm_operation
 from helmsman.executor.stages.expert_operations import expert_operations
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, Router
@@ -67,11 +67,27 @@ class SharedValues:
             return self.memory.keep(values, "f32", "f32", values.shape[1], "matrix")
         return packed_in(self.arena, values, "f32")
 
+    def has(self, op: str, layer: int | None) -> bool:
+        """Whether it computes an operation: all of the block."""
+        return True
+
     def linear(self, op: str, layer: int | None) -> Any:
         """Return a matrix of an operation."""
         rows, columns = self.values[op].shape
         matrix = self.matrix(self.values[op])
         return {"weight": matrix, "format": "f32", "rows": rows, "columns": columns, "bias": None}
+
+    def own_experts(self, layer: int) -> tuple[int, int] | None:
+        """Return which experts it computes: all."""
+        return None
+
+    def slots(self, layer: int) -> SlotPart | None:
+        """Return slots for experts: none."""
+        return None
+
+    def recorded_choices(self, layer: int) -> Buffer | None:
+        """Return where choices are recorded: nowhere."""
+        return None
 
     def experts(self, op: str, layer: int) -> Any:
         """Return matrices of experts."""

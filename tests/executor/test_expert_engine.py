@@ -16,7 +16,6 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
@@ -60,12 +59,3 @@ def test_greedy_tokens_are_those_of_transformers(written: Written, family: str, 
         free = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
     assert list(free) == greedy.tokens
     assert np.abs(found[-1] - expected[-1]).max() <= TOLERANCE * np.abs(expected).max()
-
-
-def test_experts_that_would_come_in_every_pass_are_refused(written: Written) -> None:
-    """Gate, up and down of experts are one operation of a stage: the slots of one would be taken by another's."""
-    directory, model = written("mixtral")
-    plan = make_plan(model, 0)
-    far = tuple(rule.model_copy(update={"memory": "dram"}) for rule in plan.residence)
-    with pytest.raises(UsageError, match="experts of block 0 would come to vram in every pass"):
-        Engine.load(plan.model_copy(update={"residence": far}), directory, Machine.this())

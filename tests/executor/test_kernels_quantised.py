@@ -16,7 +16,8 @@ from helmsman.executor._kernels import Buffer, Pool
 if TYPE_CHECKING:
     from helmsman.schemas.formats import Precision, StoredFormat
 
-SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200)}
+SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200),
+          "mxfp4": (50, 160)}  # fmt: skip
 TOKENS = (*range(1, 18), 23, 40)
 STEPS: dict[Precision, float] = {"f32": np.inf, "int16": 32767, "int8": 127}
 """Whole numbers up to a run's largest magnitude."""

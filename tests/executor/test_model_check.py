@@ -1,25 +1,23 @@
 """Models that kernels do not compute are refused before anything is loaded or written, with one line."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from family_models import family_model
-from layer_machines import two_cpus
 from plans import make_plan
 from shapes import small_model
 
-from helmsman.cli import run, serve
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.executor.engine import Engine
 from helmsman.executor.passes.model_check import check_native
-from helmsman.executor.passes.plan_check import check_executed
-from helmsman.schemas.blocks.positions import LongRope, ProportionalScaling, Rope, YarnScaling
+from helmsman.executor.passes.phase_pass import passes_of
+from helmsman.executor.passes.plan_check import check_executed, check_passes
+from helmsman.schemas.blocks.positions import LongRope, Rope
 from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
+from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.workload import Workload
 
 WORK = Workload(prompt_tokens=8, output_tokens=4, context=16)
@@ -40,42 +38,32 @@ def mixed() -> Model:
     return model.model_copy(update={"layouts": (whole, other), "pattern": "ABA"})
 
 
-def test_a_context_up_to_the_window_runs_and_one_beyond_is_refused() -> None:
+def test_a_window_whose_cache_is_in_pages_is_refused() -> None:
+    """A context up to the window is attended to in full; beyond it, pages that leave do not know of windows."""
     model = reshaped(small_model("llama"), sliding_window=WORK.context)
     check_executed(make_plan(model, workload=WORK))
     longer = WORK.model_copy(update={"context": WORK.context + 1})
-    with pytest.raises(BadInputError, match="attends over a window of 16 tokens") as caught:
-        check_executed(make_plan(model, workload=longer))
-    error = caught.value
-    assert (error.field, error.value, error.exit_code) == ("workload.context", 17, 5)
-    assert error.remedy == "plan for a context of at most 16"
+    plan = make_plan(model, 0, workload=longer)
+    check_executed(plan)
+    window = PageCache(memory="vram", window_tokens=64, page_tokens=32)
+    paged = tuple(rule.model_copy(update={"memory": "dram", "cache": window}) for rule in plan.kv)
+    with pytest.raises(UsageError, match="attends over a window, and its cache would be in pages") as caught:
+        check_executed(plan.model_copy(update={"kv": paged}))
+    assert (caught.value.field, caught.value.value) == ("kv", "vram")
 
 
-def test_a_plan_of_different_blocks_is_refused_before_its_weights_are_looked_for(tmp_path: Path) -> None:
-    plan = make_plan(small_model("llama"), workload=WORK).model_copy(update={"model": mixed()})
-    with pytest.raises(BadInputError, match="2 kinds of blocks") as caught:
-        check_executed(plan)
-    assert (caught.value.field, caught.value.exit_code) == ("model", 5)
-    with pytest.raises(BadInputError, match="2 kinds of blocks"):
-        Engine.load(plan, tmp_path / "nothing", two_cpus())
-
-
-@pytest.mark.parametrize(("command", "options"), [(run.main, ("--tokens", "[[1, 2]]")), (serve.main, ())])
-def test_commands_refuse_a_context_beyond_the_window_with_one_line(
-    command: Callable[[list[str]], int], options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = reshaped(small_model("llama"), sliding_window=WORK.context - 1)
-    (tmp_path / "plan.json").write_text(make_plan(model, workload=WORK).to_json())
-    code = command([str(tmp_path / "plan.json"), "--checkpoint", str(tmp_path / "nothing"), *options])
-    error = capsys.readouterr().err
-    assert code == 5 and error.count("\n") == 1
-    assert "workload.context" in error and "plan for a context of at most 15" in error
+def test_windows_are_not_attended_to_in_parts() -> None:
+    plan = make_plan(mixed(), workload=WORK)
+    check_passes(passes_of(plan))
+    divided = plan.schedule.model_copy(update={"attention": "divided"})
+    with pytest.raises(UsageError, match="windows, with sinks or caps, which attention in parts does not"):
+        check_passes(passes_of(plan.model_copy(update={"schedule": divided})))
 
 
 def test_weights_of_different_blocks_are_not_made(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match="2 kinds of blocks"):
         write_checkpoint(mixed(), tmp_path / "c")
-    with pytest.raises(BadInputError, match="2 kinds of blocks"):
+    with pytest.raises(BadInputError):
         write_gguf(mixed(), tmp_path / "c.gguf")
     assert not any(tmp_path.iterdir())
 
@@ -88,8 +76,6 @@ def test_families_without_kernels_are_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "shown"),
     [
-        ({"scaling": YarnScaling(factor=4.0, original_context=256)}, "yarn"),
-        ({"scaling": ProportionalScaling(share=0.25)}, "proportional"),
         (
             {"scaling": LongRope(short_factor=FACTORS, long_factor=FACTORS, original_context=9, long_magnitude=2.0)},
             "long",

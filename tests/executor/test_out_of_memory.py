@@ -94,7 +94,10 @@ def threads() -> int:
     return len(list(TASKS.iterdir())) if TASKS.exists() else threading.active_count()
 
 
-@pytest.mark.parametrize("kind", list(FAMILY))
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if place % 2 == 0 else pytest.mark.nightly) for place, kind in enumerate(FAMILY)],
+)
 def test_an_allocation_may_fail(checkpoints: Callable[[str], Path], kind: str) -> None:
     """Every thirtieth of a plan's allocations, the first and the last of all among them."""
     check_points(checkpoints(FAMILY[kind]), plan_of(kind), 30)

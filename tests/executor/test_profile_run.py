@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from test_profile import found, synthetic_gpu, synthetic_record
 
 from helmsman.executor.devices import probe
@@ -111,6 +112,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert all(reading.figure.n > 0 for reading in hardware.readings)
 
 
+@pytest.mark.nightly
 def test_a_profile_without_a_loopback_has_one_processor(monkeypatch):
     small(monkeypatch)
     heard = []

@@ -65,7 +65,15 @@ def test_rounding_is_the_references(fmt: StoredFormat) -> None:
 
 @pytest.mark.parametrize(
     ("fmt", "most"),
-    [("q8_0", 0.0055), ("q4_0", 0.088), ("q4_k", 0.073), ("q6_k", 0.0185), ("q8", 0.0055), ("q4", 0.092)],
+    [
+        ("q8_0", 0.0055),
+        ("q4_0", 0.088),
+        ("q4_k", 0.073),
+        ("q6_k", 0.0185),
+        ("q8", 0.0055),
+        ("q4", 0.092),
+        ("mxfp4", 0.13),
+    ],
 )
 def test_the_error_of_normal_weights(fmt: StoredFormat, most: float) -> None:
     """Root mean square relative to the weights'; the searches for scales keep q4_k and q6_k where they are."""

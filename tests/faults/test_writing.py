@@ -138,7 +138,10 @@ STEPS = {"plan": 5, "sim": 7, "sim-requests": 5, "run-stored": 5, "bench": 5, "m
 """Of commands that take long or write often, every so many writes; each of others."""
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.nightly) for place, name in enumerate(COMMANDS)],
+)
 def test_a_write_of_a_command_may_fail(system: Faulty, inputs: Path, name: str) -> None:
     """Its writes meet one of the faults each."""
     trials = Trials(system, COMMANDS[name], inputs)

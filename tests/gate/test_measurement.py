@@ -68,6 +68,7 @@ def test_a_checkpoint_that_is_not_there_is_said(case: Path, capsys: pytest.Captu
     assert "neither a directory nor a GGUF file" in err and err.count("\n") == 1
 
 
+@pytest.mark.nightly
 def test_by_a_new_server_each_run(case: Path) -> None:
     measure = {"by": "serve", "checkpoint": "../checkpoint", "requests": "synthetic:n=4,input=8,output=4,rate=50"}
     code, result = measured(case, measure=measure, runs=1)

@@ -21,17 +21,23 @@ def divided(plan: Plan) -> tuple[int, int]:
 
 
 def test_divided_experts_are_counted_by_place() -> None:
-    plan = planned("expert-split")
+    plan = planned("ktransformers")
     kept, away = divided(plan)
     gpu = next(device.name for device in plan.hardware.devices if device.kind == "cuda")
     cpu = next(device.name for device in plan.hardware.devices if device.kind == "cpu")
     place = block_places(known(plan), "decode")[-1]
     assert place.experts == (ExpertPlace(kept, gpu, False), ExpertPlace(away, cpu, False)) and place.beside == (gpu,)
     text = "\n".join(picture(plan))
-    assert f"{kept} on the GPU, {away} on the CPU" in text and "e 47 with experts elsewhere" in text
-    streamed = ExpertPlace(away, gpu, True)
-    assert block_places(known(plan), "prefill")[-1].experts == (ExpertPlace(kept, gpu, False), streamed)
-    assert f"{away} streamed to the GPU" in text
+    assert f"of blocks 1-48 {kept} on the GPU, {away} on the CPU" in text and "e 48 with experts elsewhere" in text
+
+
+def test_experts_that_come_to_prompts_have_a_line_of_their_own() -> None:
+    question = {**QUESTION, "hardware": "rtx4080-14700k", "strategy": "llama-cpp", "options": {"n_cpu_moe": 48}}
+    plan = helmsman.plan(question).plan
+    gpu = next(device.name for device in plan.hardware.devices if device.kind == "cuda")
+    assert block_places(known(plan), "prefill")[-1].experts == (ExpertPlace(128, gpu, True),)
+    text = "\n".join(picture(plan))
+    assert "of blocks 1-48 128 on the CPU" in text and "in prompts of blocks 1-48 128 streamed to the GPU" in text
 
 
 def test_experts_with_their_blocks_need_no_line() -> None:

@@ -3,47 +3,34 @@
 from dataclasses import replace
 
 import pytest
+from expert_question import MIB, question
 
-from helmsman.hwdb.load_hardware import load_hardware
-from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.planner.cost.model import CostOptions
-from helmsman.planner.machine import roles
+from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.predict import pass_seconds
-from helmsman.planner.strategies.expert_split.layout import ExpertLayout, away_layers, label, place
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, away_layers, label, place
 from helmsman.planner.strategies.expert_split.prices import BlockPrices
+from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.search import ExpertSearch
-from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.workload import Workload
-
-MIB = 2**20
 
 
-def question(model: str, layers: int, vram: int, prompt: int = 256, output: int = 64) -> Question:
-    """Return a question about the first layers of a model on a GPU of so many bytes."""
-    machine = load_hardware("a4000-7950x", None)
-    memories = tuple(
-        memory.model_copy(update={"available": vram}) if memory.name == "vram" else memory
-        for memory in machine.memories
-    )
-    machine = machine.model_copy(update={"memories": memories, "tables": ()})
-    work = Workload(prompt_tokens=prompt, output_tokens=output, context=prompt + output)
-    frame = Frame(load_model(model).with_layers(layers), roles(machine), work, "q4_0", "f16", fused=True)
-    return Question(frame, CostOptions())
-
-
-def fastest(asked: Question, steps: int = 8) -> float:
-    """Return the predicted seconds of the best of all layouts, experts kept in steps."""
+def fastest(asked: Question, steps: int = 2) -> float:
+    """Return the predicted seconds of the best of all layouts, experts kept or in slots in steps."""
     layers, best = asked.frame.model.layers, float("inf")
+    shares = (SlotRule("least-recent", "divided", part / 8) for part in (2, 6))
+    rules = (None, SlotRule("least-recent", "fetched"), SlotRule("popularity", "host"), *shares)
     for host in range(layers + 1):
         for away in range(layers - host + 1):
-            for kept in range(0, 128, 128 // steps) if away else (0,):
-                for streamed in (False, True) if away else (False,):
-                    placed = place(asked.frame, ExpertLayout(host, away, kept, streamed))
-                    if asked.fits(placed):
-                        best = min(best, asked.seconds(placed))
+            for held in range(0, 128, 128 // steps) if away else (0,):
+                for rule in rules if held else (None,):
+                    for streamed in (False, True) if away else (False,):
+                        layout = ExpertLayout(host, away, held if rule is None else 0, streamed)
+                        layout = layout if rule is None else replace(layout, rule=rule, slots=held)
+                        placed = place(asked.frame, layout)
+                        if asked.fits(placed):
+                            best = min(best, asked.seconds(placed))
     return best
 
 
@@ -67,25 +54,36 @@ def test_the_closed_form_is_near_the_prediction(model: str, layout: ExpertLayout
 
 def test_room_is_what_memory_use_leaves() -> None:
     asked = question("Qwen3-30B-A3B", 8, 3_000 * MIB)
-    prices = BlockPrices(asked.frame, asked.costs(ExpertSearch(asked).nearest()))
-    for layout in (ExpertLayout(0, 8), ExpertLayout(2, 3, 40), ExpertLayout(0, 8, 16)):
-        fits = "vram" not in asked.lacks(place(asked.frame, layout))
-        left = prices.room(layout)
-        assert abs(left) < 40 * MIB or (left > 0) == fits
+    rooms, fetched = Rooms(asked.frame), SlotRule("least-recent", "fetched")
+    layouts = (
+        ExpertLayout(0, 8),
+        ExpertLayout(2, 3, 40),
+        ExpertLayout(0, 8, 16),
+        ExpertLayout(0, 8, 16, True),
+        ExpertLayout(0, 8, 0, True, fetched, 16),
+        ExpertLayout(0, 0),
+        ExpertLayout(0, 0, entry=True),
+        ExpertLayout(8, 0),
+    )
+    for layout in layouts:
+        used = {use.memory: use for use in memory_use(place(asked.frame, layout))}
+        left = {name: use.available - use.used for name, use in used.items()}
+        assert rooms.on_accelerator(layout) == pytest.approx(left["vram"], abs=MIB), layout
+        assert layout.entry or rooms.on_host(layout) == pytest.approx(left["dram"], abs=MIB), layout
 
 
 def test_experts_are_divided_where_some_are_kept() -> None:
     asked = question("Qwen3-30B-A3B", 4, 3_000 * MIB)
     tasks = lower(place(asked.frame, ExpertLayout(0, 4, 32)), BlockPrices(asked.frame, asked.costs(
         ExpertSearch(asked).nearest())).iteration("decode")).tasks  # fmt: skip
-    downs = [task for task in tasks if task.op == "experts_down" and task.layer == 1]
+    of_block = [task for task in tasks if task.layer == 1]
+    downs = [task for task in of_block if task.op == "experts_down" and task.kind == "experts"]
     assert sorted((task.resource, task.rows) for task in downs) == [("cpu", (32, 128)), ("cuda", (0, 32))]
     shares = {task.resource: task.bytes for task in downs}
     assert shares["cpu"] == pytest.approx(3 * shares["cuda"], rel=0.01)
-    back = [task for task in tasks if task.kind == "transfer" and task.operation == "hidden" and task.resource == "d2h"]
-    assert {task.bytes for task in back if task.layer == 1} <= {2 * 2048}
-    into = [task for task in tasks if task.kind == "transfer" and task.op == "hidden" and task.layer == 2]
-    assert [task.bytes for task in into] == [2 * 2048]
+    crossing = {task.resource: (task.op, task.bytes) for task in of_block if task.kind == "transfer"}
+    assert crossing == {"d2h": ("router", 2 * 2048 + 8 * 8), "h2d": ("experts_down", 2 * 2048)}
+    assert sum(task.kind == "transfer" for task in of_block) == 2, "one message each way"
 
 
 def test_labels_say_where_experts_are() -> None:
@@ -99,3 +97,19 @@ def test_models_without_experts_are_refused() -> None:
     asked = question("Qwen3-8B", 4, 3_000 * MIB)
     with pytest.raises(UsageError, match="no routed experts"):
         ExpertSearch(replace(asked)).splits()
+
+
+def test_what_is_to_be_executed_has_no_slots_but_on_loopback_accelerators() -> None:
+    asked = question("Qwen3-30B-A3B", 4, 900 * MIB)
+    every = {layout.rule for _, layout in ExpertSearch(asked).candidates.ranked()}
+    assert any(rule is not None and rule.misses == "divided" for rule in every)
+    assert {layout.rule for _, layout in ExpertSearch(asked, executed=True).candidates.ranked()} == {None}
+    hardware = asked.frame.roles.hardware
+    devices = tuple(
+        device.model_copy(update={"kind": "loopback"}) if device.kind == "cuda" else device
+        for device in hardware.devices
+    )
+    roles_there = asked.frame.roles.on(hardware.model_copy(update={"devices": devices}))
+    looped = replace(asked, frame=replace(asked.frame, roles=roles_there))
+    rules = {layout.rule for _, layout in ExpertSearch(looped, executed=True).candidates.ranked()} - {None}
+    assert {rule.misses for rule in rules if rule is not None} == {"fetched", "divided"}

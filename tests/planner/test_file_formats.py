@@ -3,6 +3,7 @@ knows."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gguf_metadata import metadata
 from plans import make_hardware
 from tiny_configs import TINY
 
+from helmsman.executor.passes.plan_check import check_executed
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.hwdb.load_model import load_model
@@ -106,14 +108,14 @@ def test_blocks_have_the_bytes_of_files(fmt: str) -> None:
     assert block_type.bytes * facts.values == facts.size * block_type.values
 
 
-@pytest.mark.parametrize("fmt", OTHER_BLOCKS)
+@pytest.mark.parametrize("fmt", [fmt for fmt in OTHER_BLOCKS if not runs(fmt)])
 def test_what_nothing_multiplies_is_refused_where_weights_are_read(fmt: str, tmp_path: Path) -> None:
     path, _ = written(tmp_path, WIDE, {}, fmt)
     file = GgufTensors(path)
     with pytest.raises(BadInputError, match="quantise the model again, to q8_0") as caught:
         file.checked("blk.0.attn_q.weight", (256, 256))
     file.close()
-    assert caught.value.value == fmt and not any(runs(known) for known in FORMAT_FACTS if known == fmt)
+    assert caught.value.value == fmt
 
 
 def test_a_tensor_that_a_file_has_in_several_types_is_planned_in_the_widest(tmp_path: Path) -> None:
@@ -182,3 +184,12 @@ def test_a_tensor_that_the_model_does_not_have_is_refused_when_planning(tmp_path
     with pytest.raises(BadInputError, match="the model does not have this tensor") as caught:
         file_formats(path, model)
     assert caught.value.field == "blk.1.attn_out_bias.bias"
+
+
+def test_a_plan_in_a_format_that_nothing_multiplies_is_not_run() -> None:
+    question = {"model": "Qwen3-0.6B", "hardware": "ryzen7950x-cpu", "format": "q4_k", "strategy": "layer-split"}
+    request = request_from({**question, "prompt_tokens": 8, "output_tokens": 8})
+    check_executed(decide(request).plan)
+    with pytest.raises(UsageError, match="planned and simulated") as caught:
+        check_executed(decide(replace(request, weights="q5_k")).plan)
+    assert (caught.value.field, caught.value.value) == ("residence", "q5_k")

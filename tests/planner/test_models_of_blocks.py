@@ -11,7 +11,6 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload
@@ -70,9 +69,3 @@ def test_strategies_that_do_not_know_a_model_say_so_in_the_table() -> None:
 def test_documents_of_models_are_read_again(name: str) -> None:
     model = load_model(name)
     assert parse_document(Model, model.to_json().encode(), "model.json") == model
-
-
-def test_overrides_of_such_models_are_refused() -> None:
-    question = {"model": "gpt-oss-20b", "hardware": "a4000-7950x", "format": "q4_0", "strategy": "llama-cpp"}
-    with pytest.raises(UsageError, match="not made of equal dense blocks"):
-        plan({**question, "options": {"override_tensor": "_exps=CPU"}})

@@ -64,7 +64,7 @@ def question(machine: str, folder: Path) -> list[str]:
     return ["--model", fewer_blocks(folder, "Qwen3-0.6B", 6), "--hw", str(file), "--format", "q4_0"]
 
 
-@pytest.mark.parametrize("corrections", [True, False])
+@pytest.mark.parametrize("corrections", [True, pytest.param(False, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_bound_is_no_more_than_the_prediction_and_that_is_the_replay(

@@ -256,6 +256,7 @@ def test_a_machine_that_the_requests_cannot_overload_is_not_one_that_misses_the_
     assert report.best[0].row == 0 and "(not settled)" in text(report) and "replicas for 1/s" in text(report)
 
 
+@pytest.mark.nightly
 def test_other_requests_in_the_same_file_are_another_question(tmp_path: Path) -> None:
     trace, store = tmp_path / "trace.csv", Store(tmp_path / "answers")
     study = study_of({**SERVED, "serving": {"requests": str(trace)}})

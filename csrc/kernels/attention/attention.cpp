@@ -41,6 +41,13 @@ void divide(const Kernels& k, const Attention& s, const Partial& p, float* out) 
   }
 }
 
+// What nothing came before: each head's sink has a weight, and no value.
+void begin_with_sinks(const Attention& s, size_t kv_head, const Partial& p) {
+  std::fill_n(p.out, s.group() * s.head_dim, 0.0f);
+  std::copy_n(s.sinks + kv_head * s.group(), s.group(), p.max);
+  std::fill_n(p.sum, s.group(), 1.0f);
+}
+
 // All of a pair's positions are in p.
 void finish(const Kernels& k, const Attention& s, const AttentionCall& c, size_t pair, const Partial& p) {
   c.running.last ? divide(k, s, p, c.out + decode_row(s, pair)) : copy(s, p, running_at(s, c, pair));
@@ -83,11 +90,16 @@ void decode_range(const Kernels& k, const Attention& s, const AttentionCall& c, 
     const size_t pair = unit / cut.chunks, first = unit % cut.chunks;
     const size_t last = std::min(cut.chunks, first + share.end - unit);
     const Partial p = partial_at(s, scratch, unit == share.begin ? 0 : 1);
-    const bool resume = first == 0 && !c.running.first, goes_on = unit + last - first < share.end;
-    if (resume) copy(s, running_at(s, c, pair), p);
+    const bool sinks = first == 0 && c.running.first && s.sinks != nullptr;
+    const bool resume = sinks || (first == 0 && !c.running.first), goes_on = unit + last - first < share.end;
+    if (sinks)
+      begin_with_sinks(s, pair % s.kv_heads, p);
+    else if (resume)
+      copy(s, running_at(s, c, pair), p);
     k.decode({s.format, c.spans, c.past + c.tokens, pair / s.kv_heads, pair % s.kv_heads, first * kChunk,
               std::min(cut.context, last * kChunk), s.head_dim, s.group(), c.q + decode_row(s, pair), resume, p.out,
-              p.max, p.sum, scratch + 2 * partial_floats(s), goes_on && pair % s.kv_heads + 1 < s.kv_heads});
+              p.max, p.sum, scratch + 2 * partial_floats(s), goes_on && pair % s.kv_heads + 1 < s.kv_heads,
+              s.scoring()});
     if (first == 0 && last == cut.chunks) finish(k, s, c, pair, p);
     unit += last - first;
   }
@@ -116,9 +128,27 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
     const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
     const size_t row = head * s.head_dim;
     const auto left = [head](float* running) { return running == nullptr ? nullptr : running + head; };
-    run({s.format, c.spans, c.past, pair / s.kv_heads, pair % s.kv_heads, first, std::min(c.tokens, first + piece),
-         s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(), !c.running.first, c.running.last,
-         left(c.running.max), left(c.running.sum), s.heads, s.bf16, pool.scratch(thread)});
+    run({s.format,
+         c.spans,
+         c.past,
+         pair / s.kv_heads,
+         pair % s.kv_heads,
+         first,
+         std::min(c.tokens, first + piece),
+         s.head_dim,
+         s.group(),
+         c.q + row,
+         c.out + row,
+         s.q_width(),
+         !c.running.first,
+         c.running.last,
+         left(c.running.max),
+         left(c.running.sum),
+         s.heads,
+         s.bf16,
+         pool.scratch(thread),
+         s.scoring(),
+         s.sinks != nullptr && c.running.first ? s.sinks + pair % s.kv_heads * s.group() : nullptr});
   }
 }
 

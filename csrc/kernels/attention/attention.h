@@ -1,5 +1,7 @@
 // Attention shared by the threads of a pool.
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -11,7 +13,16 @@ struct Attention {
   size_t heads, kv_heads, head_dim, capacity;
   Format format;
   bool bf16 = false;  // whether attention of prompts multiplies numbers rounded to bf16
+  float scale = 0;    // of products of queries and keys; 0: 1 / sqrt(head_dim)
+  float softcap = 0;  // see Scoring, as `window`
+  size_t window = 0;
+  const float* sinks = nullptr;  // [heads]: logits that join the softmax, without values; or null
 
+  Scoring scoring() const {
+    return {scale > 0 ? scale : 1.0f / std::sqrt(static_cast<float>(head_dim)), softcap, window};
+  }
+  // The first position that a token at `position` sees.
+  size_t sees_from(size_t position) const { return window > 0 && position >= window ? position + 1 - window : 0; }
   size_t group() const { return heads / kv_heads; }
   size_t q_width() const { return heads * head_dim; }
   size_t kv_width() const { return kv_heads * head_dim; }
@@ -36,8 +47,15 @@ struct Running {
   bool first, last;  // nothing came before; nothing comes after, so that the sums are divided
 };
 
+// The positions of a span from `position` on.
+inline KvSpan from_position(KvSpan span, size_t position) {
+  const size_t left_out = position > span.position ? std::min(position - span.position, span.count) : 0;
+  return {span.keys, span.values, span.position + left_out, span.count - left_out, span.first + left_out};
+}
+
 // One layer's work: every sequence has `tokens` new rows at positions past, past + 1, ...; each sees the positions of
-// the spans up to its own. Rows are [batch * tokens][heads * head_dim]; one that saw nothing becomes zero.
+// the spans up to its own. With a window, spans have no position before that of the first token's. Rows are [batch *
+// tokens][heads * head_dim]; one that saw nothing becomes zero.
 struct AttentionCall {
   KvSpans spans;
   size_t batch, tokens, past;

@@ -164,12 +164,14 @@ inline void decode_tile(const Decode& s, Reading& from, Asking& ahead) {
     scores(s, rows, s.part(ahead, rows.data, bytes, steps), s.scores + block * kDecodeRows);
     ahead.read(bytes);
   }
+  for (size_t g = 0; s.a.scoring.softcap > 0 && g < s.a.group; ++g)
+    cap_scores(s.scores + g * kDecodeTile, round_up(count, Simd::lanes), s.a.scoring.softcap);
   coded ? weigh_codes(s, values, count, ahead) : weigh_rows(s, values, count, ahead);
 }
 
 inline void begin_decode(const Decode& s) {
   const DecodeArgs& a = s.a;
-  const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
+  const float factor = a.scoring.factor;
   memset(s.q, 0, 2 * a.group * s.width * sizeof(float));
   for (size_t g = 0; g < a.group; ++g) {
     for (size_t d = 0; d < a.head_dim; ++d) s.q[g * s.width + d] = a.q[g * a.head_dim + d] * factor;

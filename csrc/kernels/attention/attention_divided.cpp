@@ -68,7 +68,7 @@ void scores_share(const Kernels& k, Pool& pool, size_t thread, const Attention& 
 }
 
 void softmax_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const DividedCall& c) {
-  const float factor = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  const float factor = s.scoring().factor;
   const size_t end = round_up(c.past + c.tokens, kPanel);
   const Range share = share_of(c.batch * c.tokens * s.heads, thread, pool.threads());
   for (size_t item = share.begin; item < share.end; ++item) {

@@ -21,7 +21,8 @@ struct DividedCall {
 // This thread's part of each, without a barrier. Decode cuts (sequence, head) pairs by 64 positions for scores and by
 // 32 columns for the weighted sum; no result depends on the cut. attention_scratch covers what they need.
 void scores_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape, const DividedCall& call);
-// scores become weights: scaled by 1 / sqrt(head_dim), and zero from each token's own future to the context's end.
+// scores become weights: scaled by the shape's factor (caps, windows and sinks are left out), and zero from each
+// token's own future to the context's end.
 void softmax_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape, const DividedCall& call);
 void weighted_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape, const DividedCall& call);
 

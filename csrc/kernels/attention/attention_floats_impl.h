@@ -26,7 +26,7 @@ struct FloatNumbers {
 struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
   // A panel is [width][kRowsTogether]; columns beyond head_dim are zero, and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
-    const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
+    const float factor = a.scoring.factor;
     float* panel = s.q + first * s.width;
     if (count < kRowsTogether || a.head_dim < s.width) memset(panel, 0, kRowsTogether * s.width * sizeof(float));
     for (size_t r = 0; r < count; ++r) {

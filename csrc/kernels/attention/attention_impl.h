@@ -37,6 +37,16 @@ inline float exponentials(float* x, size_t n, float max) {
 // exp(a - b) for a <= b, both possibly kLowest.
 inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : a == b ? 1.0f : expf(a - b); }
 
+// x[n] = softcap * tanh(x / softcap); n may be rounded up to whole registers: x has room. Above 20 the weights of a
+// tanh are those of 1.
+inline void cap_scores(float* x, size_t n, float softcap) {
+  const V cap = Simd::set(softcap), twice = Simd::set(2.0f), both = Simd::set(2.0f / softcap);
+  for (size_t i = 0; i < n; i += Simd::lanes) {
+    const V ratio = Simd::div(twice, Simd::add(exp_of(Simd::mul(Simd::load(x + i), both)), Simd::set(1.0f)));
+    Simd::store(x + i, Simd::mul(cap, Simd::sub(Simd::set(1.0f), ratio)));
+  }
+}
+
 // The rows of one KV head (of keys or of values) and sequence in a span, `stride` bytes apart, from position `at` of it
 // on.
 inline const char* rows_in(const KvSpan& span, const HeadCache& head, size_t sequence, size_t at, size_t stride) {

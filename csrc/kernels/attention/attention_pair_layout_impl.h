@@ -12,7 +12,7 @@ struct PairLayout {
   // A panel is [width / 2][kRowsTogether]; columns beyond head_dim and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
     const size_t depth = s.width / 2;
-    const V factor = Simd::set(1.0f / sqrtf(static_cast<float>(a.head_dim)));
+    const V factor = Simd::set(a.scoring.factor);
     int32_t* panel = reinterpret_cast<int32_t*>(s.q) + first * depth;
     memset(panel, 0, kRowsTogether * depth * sizeof(int32_t));
     for (size_t r = 0; r < count; ++r) {

@@ -102,6 +102,12 @@ inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
 // Row `row` of the piece is token first + row / group, head row % group.
 inline size_t token_of(const PrefillArgs& a, size_t row) { return a.first + row / a.group; }
 
+// The first position that a row sees.
+inline size_t sees_from(const PrefillArgs& a, size_t row) {
+  const size_t end = a.past + token_of(a, row) + 1;
+  return a.scoring.window > 0 && end > a.scoring.window ? end - a.scoring.window : 0;
+}
+
 inline size_t query_at(const PrefillArgs& a, size_t row) {
   return token_of(a, row) * a.stride + row % a.group * a.head_dim;
 }
@@ -121,10 +127,17 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     const size_t end = a.past + token_of(a, row) + 1;
     return end <= position ? 0 : smaller(count, end - position);
   };
-  const bool cut = limit(first) < count;
+  const auto gone = [&](size_t row) {  // how many lie before its window
+    const size_t begin = sees_from(a, row);
+    return begin <= position ? 0 : smaller(count, begin - position);
+  };
+  const bool cut = limit(first) < count || gone(smaller(first + kRowsTogether, rows) - 1) > 0;
   const auto cover = [&](float value) {
-    for (size_t r = 0; r < kRowsTogether; ++r)
-      for (size_t p = limit(smaller(first + r, rows - 1)); p < count; ++p) s.scores[p * kRowsTogether + r] = value;
+    for (size_t r = 0; r < kRowsTogether; ++r) {
+      const size_t row = smaller(first + r, rows - 1);
+      for (size_t p = limit(row); p < count; ++p) s.scores[p * kRowsTogether + r] = value;
+      for (size_t p = gone(row); p-- > 0;) s.scores[p * kRowsTogether + r] = value;
+    }
   };
   if (cut) cover(kLowest);
   V max[N], keep[N], sum[N];
@@ -179,7 +192,7 @@ struct RegisterProducts {
 
 // Positions [position, position + count), `at` of a span on, for all rows that see some of them.
 //
-// Factors say what is multiplied, and how. pack(a, s, first, count): queries over the root of head_dim to a panel, zero
+// Factors say what is multiplied, and how. pack(a, s, first, count): queries times their factor to a panel, zero
 // beyond head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first,
 // some): of a panel with so many positions; weights(a, s, count): what softmax_panel left, as add_values(s, weights,
 // first, rows, some) takes it for the sums of a panel.
@@ -191,9 +204,10 @@ void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, co
   Factors::load_values(a, s, rows_in(span, span.values[a.kv_head], a.sequence, at, stride), count);
   for (size_t first = 0; first < rows; first += kRowsTogether) {
     const size_t n = smaller(kRowsTogether, rows - first), end = a.past + token_of(a, first + n - 1) + 1;
-    if (end <= position) continue;
+    if (end <= position || sees_from(a, first) >= position + count) continue;
     const size_t some = smaller(count, end - position);
     Factors::scores(s, first, some);
+    if (a.scoring.softcap > 0) cap_scores(s.scores, some * kRowsTogether, a.scoring.softcap);
     softmax_panel(a, s, first, rows, position, some);
     Factors::add_values(s, Factors::weights(a, s, some), first, n, some);
   }
@@ -207,8 +221,9 @@ inline void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t row
   memset(s.out, 0, rows * s.width * sizeof(float));
   for (size_t r = 0; r < round_up(rows, kRowsTogether); ++r) {
     const bool resume = a.resume && r < rows;
-    s.max[r] = resume ? a.max[running_at(a, r)] : kLowest;
-    s.sum[r] = resume ? a.sum[running_at(a, r)] : 0;
+    const bool sinks = !a.resume && a.sinks != nullptr && r < rows;
+    s.max[r] = resume ? a.max[running_at(a, r)] : sinks ? a.sinks[r % a.group] : kLowest;
+    s.sum[r] = resume ? a.sum[running_at(a, r)] : sinks ? 1.0f : 0.0f;
     if (resume) memcpy(s.out + r * s.width, a.out + query_at(a, r), a.head_dim * sizeof(float));
   }
 }
@@ -232,8 +247,9 @@ void prefill_of(const PrefillArgs& a) {
   for (size_t first = 0; first < rows; first += kRowsTogether)
     Factors::pack(a, s, first, smaller(kRowsTogether, rows - first));
   for (const KvSpan& span : a.spans) {
-    const size_t end = seen(span, a.past + a.last);
-    for (size_t at = 0; at < end; at += kPrefillTile)
+    const size_t end = seen(span, a.past + a.last), begin = sees_from(a, 0);
+    const size_t gone = begin > span.position ? (begin - span.position) / kPrefillTile * kPrefillTile : 0;
+    for (size_t at = gone; at < end; at += kPrefillTile)
       prefill_tile<Factors>(a, s, rows, span, at, smaller(kPrefillTile, end - at));
   }
   end_rows(a, s, rows);

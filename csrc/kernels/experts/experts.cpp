@@ -6,6 +6,7 @@
 
 #include "kernels/division.h"
 #include "kernels/experts/sorting.h"
+#include "runtime/clock.h"
 
 namespace helm {
 namespace {
@@ -22,11 +23,12 @@ struct Part {
   size_t thread;
   const ExpertLayer& layer;
   const ExpertChoice& choice;
-  const float* x;
+  const ExpertInput& x;
   float* y;
   size_t tokens;
   bool accumulate;
   const ExpertsWorkspace& w;
+  TurnSeconds* seconds;
 
   float* scratch() const { return pool.scratch(thread); }
   bool own() const { return w.counts->most_rows <= kOwnRows; }
@@ -44,10 +46,11 @@ struct Part {
 
   // Columns of the inputs of segment s to rows[s.rows()][up.columns].
   void gather_columns(const Segment& s, Range columns, float* rows) const {
+    const size_t stride = x.stride == 0 ? layer.up.columns : x.stride;
     for (size_t r = s.begin; r < s.end; ++r, rows += layer.up.columns) {
-      const float* from = x + w.order[r] / choice.chosen * layer.up.columns;
+      const float* from = x.x + w.order[r] / choice.chosen * stride;
       std::copy(from + columns.begin, from + columns.end, rows + columns.begin);
-      if (layer.input_scaled) k.scale(rows + columns.begin, choice.weights[w.order[r]], columns.end - columns.begin);
+      if (layer.input_scaled) k.scale(rows + columns.begin, choice.weight(w.order[r]), columns.end - columns.begin);
     }
   }
 
@@ -89,9 +92,9 @@ struct Part {
   // Panels [first, last) of segment s: to[rows][m.rows] from the segment's first row on, biases added.
   void multiply_panels(const Segment& s, const ExpertMatrix& m, const void* input, float* to, size_t first,
                        size_t last) const {
-    multiply(
-        k, kind(m, s),
-        {m.weights[s.expert], m.format, m.rows, m.columns, input, to, m.rows, s.rows(), false, first, last, scratch()});
+    const void* weights = m.weights[layer.place(s.expert)];
+    multiply(k, kind(m, s),
+             {weights, m.format, m.rows, m.columns, input, to, m.rows, s.rows(), false, first, last, scratch()});
     if (m.bias == nullptr) return;
     const size_t begin = first * kPanel, end = std::min(m.rows, last * kPanel);
     for (size_t r = 0; r < s.rows(); ++r)
@@ -109,7 +112,7 @@ struct Part {
               [&](size_t i, size_t first, size_t last) { use(w.segments[wave.first + i], first, last); });
   }
 
-  void multiply_in(const Wave& wave) const {
+  void multiply_in(const Wave& wave, ExpertSeconds* own_seconds) const {
     const ExpertMatrix& up = layer.up;
     const bool same = tokens == 1 && !layer.input_scaled;  // all experts see the same input
     const void* from = nullptr;
@@ -118,12 +121,14 @@ struct Part {
       if (own() && (from == nullptr || !same)) from = own_input(s);
       const size_t at = (s.begin - wave.begin) * up.rows;
       if (layer.gate) multiply_panels(s, *layer.gate, from, w.gate + at, first, last);
+      const double gated = own_seconds != nullptr && layer.gate ? now() : 0;
       multiply_panels(s, up, from, w.up + at, first, last);
       const size_t begin = first * kPanel, count = std::min(up.rows, last * kPanel) - begin;
       for (size_t r = 0; r < s.rows(); ++r) {
         const size_t row = at + r * up.rows + begin;
         mixers.activate_within(layer.activation, layer.limit, layer.gate ? w.gate + row : nullptr, w.up + row, count);
       }
+      if (own_seconds != nullptr && layer.gate) own_seconds->up += now() - gated;
     });
   }
 
@@ -150,28 +155,55 @@ struct Part {
         const int32_t row = w.positions[slot];
         if (row < static_cast<int32_t>(wave.begin) || row >= static_cast<int32_t>(wave.end)) continue;
         mixers.add_weighted(target, w.rows + (row - wave.begin) * rows + first,
-                            layer.input_scaled ? 1.0f : choice.weights[slot], count);
+                            layer.input_scaled ? 1.0f : choice.weight(slot), count);
       }
     }
   }
 
   void pass_wave(const Wave& wave) const {
     if (wave.first > 0) pool.barrier();  // outcomes of the last wave were in `rows`
+    multiply_all(wave, seconds != nullptr ? &seconds->rest : nullptr);
+    sum_up(wave, wave.first == 0 && !accumulate);
+  }
+
+  // The early segments of a pass of one wave, and those after them once they are there: outcomes are added up together,
+  // in order of experts.
+  void pass_in_turns(const LateExperts& late) const {
+    const size_t early = w.counts->early, all = w.counts->segments;
+    const Wave whole{0, all, 0, w.segments[all - 1].end};
+    if (early > 0) multiply_all({0, early, 0, whole.end}, seconds != nullptr ? &seconds->early : nullptr);
+    if (thread == 0) late.arrived->wait();
+    pool.barrier();
+    multiply_all({early, all, 0, whole.end}, seconds != nullptr ? &seconds->rest : nullptr);
+    sum_up(whole, !accumulate);
+  }
+
+  // Outcomes of a wave, visible to all.
+  void multiply_all(const Wave& wave, ExpertSeconds* own_seconds) const {
+    const double begun = own_seconds != nullptr ? now() : 0, before = own_seconds != nullptr ? own_seconds->up : 0;
     if (!own()) {
       gather(wave);
       pool.barrier();
     }
-    multiply_in(wave);
+    multiply_in(wave, own_seconds);
     pool.barrier();
+    const double between = own_seconds != nullptr ? now() : 0;
+    if (own_seconds != nullptr)
+      (layer.gate ? own_seconds->gate : own_seconds->up) += between - begun - (own_seconds->up - before);
     if (!own()) {
       pack_hidden(wave);
       pool.barrier();
     }
     multiply_out(wave);
     pool.barrier();
-    sum_up(wave, wave.first == 0 && !accumulate);
+    if (own_seconds != nullptr) own_seconds->down += now() - between;
   }
 };
+
+// Whether a pass that cannot be done in turns reads late experts.
+bool awaits(const LateExperts& late, const ExpertsWorkspace& w) {
+  return std::any_of(w.segments, w.segments + w.counts->segments, [&](const Segment& s) { return late.is(s.expert); });
+}
 
 void check_matrix(const ExpertMatrix& m, const char* name) {
   if (m.weights == nullptr || m.rows == 0 || m.columns == 0 || !divides(m.format, m.columns))
@@ -203,12 +235,17 @@ size_t experts_scratch(const ExpertLayer& layer) {
 }
 
 void experts_by_all(const Kernels& k, Pool& pool, size_t thread, const ExpertLayer& layer, const ExpertChoice& choice,
-                    const float* x, float* y, size_t tokens, bool accumulate, float* workspace) {
+                    const ExpertInput& x, float* y, size_t tokens, bool accumulate, float* workspace,
+                    const LateExperts& late, TurnSeconds* seconds) {
   const ExpertsWorkspace w(layer, choice.chosen, tokens, workspace);
-  if (thread == 0) sort_rows(layer, choice, tokens, w);
+  if (thread == 0) {
+    sort_rows(layer, choice, tokens, late, w);
+    if (w.counts->early == w.counts->segments && awaits(late, w)) late.arrived->wait();
+  }
   pool.barrier();
-  const Part part{k, k.mixers(), pool, thread, layer, choice, x, y, tokens, accumulate, w};
+  const Part part{k, k.mixers(), pool, thread, layer, choice, x, y, tokens, accumulate, w, seconds};
   const size_t segments = w.counts->segments;
+  if (w.counts->early < segments) return part.pass_in_turns(late);
   for (size_t first = 0; first < segments;) {
     const Wave wave = wave_from(w, first);
     part.pass_wave(wave);

@@ -25,21 +25,33 @@ ExpertsWorkspace::ExpertsWorkspace(const ExpertLayer& layer, size_t chosen, size
   size = static_cast<size_t>(next - workspace);
 }
 
-void sort_rows(const ExpertLayer& layer, const ExpertChoice& choice, size_t tokens, const ExpertsWorkspace& w) {
+void sort_rows(const ExpertLayer& layer, const ExpertChoice& choice, size_t tokens, const LateExperts& late,
+               const ExpertsWorkspace& w) {
   const size_t slots = tokens * choice.chosen;
-  std::fill(w.first, w.first + layer.experts + 1, 0u);
+  const auto expert = [&](size_t slot) {
+    const int32_t id = choice.id(slot);
+    return id >= 0 && layer.has(static_cast<size_t>(id)) ? id : -1;
+  };
+  size_t total = 0;
+  std::fill(w.first, w.first + layer.experts, 0u);
   for (size_t i = 0; i < slots; ++i)
-    if (choice.ids[i] >= 0) ++w.first[choice.ids[i] + 1];
-  *w.counts = {0, 0};
-  for (uint32_t e = 0; e < layer.experts; ++e) {
-    const uint32_t begin = w.first[e], end = begin + w.first[e + 1];
-    w.first[e + 1] = end;
-    if (end == begin) continue;
-    w.segments[w.counts->segments++] = {e, begin, end};
-    w.counts->most_rows = std::max(w.counts->most_rows, end - begin);
+    if (const int32_t id = expert(i); id >= 0) ++w.first[id], ++total;
+  *w.counts = {0, 0, 0};
+  uint32_t end = 0;
+  const bool turns = total <= w.wave_rows;
+  for (const bool last : {false, true}) {
+    for (uint32_t e = 0; e < layer.experts; ++e) {
+      if ((turns && late.is(e)) != last || w.first[e] == 0) continue;
+      const uint32_t rows = w.first[e];
+      w.segments[w.counts->segments++] = {e, end, end + rows};
+      w.counts->most_rows = std::max(w.counts->most_rows, rows);
+      end += rows;
+    }
+    if (!last) w.counts->early = w.counts->segments;
   }
+  for (uint32_t i = 0; i < w.counts->segments; ++i) w.first[w.segments[i].expert] = w.segments[i].begin;
   for (size_t i = 0; i < slots; ++i) {
-    const int32_t id = choice.ids[i];
+    const int32_t id = expert(i);
     w.positions[i] = id < 0 ? -1 : static_cast<int32_t>(w.first[id]++);
     if (id >= 0) w.order[w.positions[i]] = static_cast<int32_t>(i);
   }

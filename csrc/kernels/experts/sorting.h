@@ -13,9 +13,9 @@ struct Segment {
   size_t rows() const { return end - begin; }
 };
 
-// How many segments there are, and rows of the largest.
+// How many segments there are, those before the first late one, and rows of the largest.
 struct Counts {
-  uint32_t segments, most_rows;
+  uint32_t segments, early, most_rows;
 };
 
 // Segments [first, last), whose activations are kept at once: sorted rows [begin, end).
@@ -33,14 +33,17 @@ struct ExpertsWorkspace {
   uint32_t* first;     // [experts + 1]
   int32_t* order;      // [tokens * chosen]: of sorted rows, token * chosen + which of its experts
   int32_t* positions;  // [tokens * chosen]: the sorted row, or -1
-  float* rows;         // [wave_rows][max(up.columns, down.rows)]: inputs, later outcomes
+  float* rows;         // [wave_rows][max(up.columns, down.rows)]: inputs, later outcomes; of a pass of one wave all
+                       // rows have places of their own
   float* packed;       // [wave_rows] inputs of a linear layer
   float *gate, *up;    // [wave_rows][up.rows]
   size_t size;         // floats of all
 };
 
-// A counting sort of the choices by expert; within one by token.
-void sort_rows(const ExpertLayer& layer, const ExpertChoice& choice, size_t tokens, const ExpertsWorkspace& w);
+// A counting sort of the choices by expert, late ones last, unless there are more rows than a wave has; within one by
+// token.
+void sort_rows(const ExpertLayer& layer, const ExpertChoice& choice, size_t tokens, const LateExperts& late,
+               const ExpertsWorkspace& w);
 
 // The wave that begins with segment `first`, which exists.
 Wave wave_from(const ExpertsWorkspace& w, size_t first);

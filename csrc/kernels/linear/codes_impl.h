@@ -56,6 +56,9 @@ HELM_INLINE void four_bit_lines(const uint8_t* lines, const Use& use) {
   for (int l = 0; l < 4; ++l) four_bit_line(lines + l * kLine, l, use);
 }
 
+// kDoubledLevels, without sign.
+alignas(16) constexpr uint8_t kUnsignedLevels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
 template <Format F>
 struct Codes;
 
@@ -228,6 +231,43 @@ struct Codes<Format::q6_k> {
   const uint8_t *scales, *codes;
 };
 
+// Codes are looked up in a table of levels.
+template <>
+struct Codes<Format::mxfp4> {
+  static constexpr size_t span = 32, offset = kLevelsOffset;
+  static constexpr bool minima = false;
+  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + kPanel) {
+    ask_for_scales<kPanel>(block);
+    const V shift = Simd::set(12582912.0f - 128.0f), one = Simd::set(1.0f);  // as in exp_of; 0 and 1 give zero
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i)
+      d[i] = Simd::scale_exponent(one, Simd::add(Simd::max(Simd::bytes(block + i * Simd::lanes), one), shift));
+  }
+  HELM_INLINE void scale(size_t, V* to) const {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) to[i] = d[i];
+  }
+  HELM_INLINE void minimum(size_t, V*) const {}
+  template <class Use>
+  HELM_INLINE void pairs(size_t, const Use& use) const {
+    const I low = Simd::every_word(0x0f0f), byte = Simd::every_word(255);
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; ++l)
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) {
+        const I w = line_at(codes + l * kLine, i);
+        const I even = Simd::looked_up(kUnsignedLevels, Simd::both(w, low));
+        const I odd = Simd::looked_up(kUnsignedLevels, Simd::both(Simd::template down<4>(w), low));
+        use(4 * l, i, Simd::both(even, byte));
+        use(4 * l + 1, i, Simd::both(odd, byte));
+        use(4 * l + 2, i, Simd::template down<8>(even));
+        use(4 * l + 3, i, Simd::template down<8>(odd));
+      }
+  }
+  V d[kVectors];
+  const uint8_t* codes;
+};
+
 // A quantised format as a type, so that what is called with it is compiled for it.
 template <Format F>
 struct CodeFormat {
@@ -248,6 +288,8 @@ void with_code_format(Format format, const Use& use) {
       return use(CodeFormat<Format::q6_k>());
     case Format::q8:
       return use(CodeFormat<Format::q8>());
+    case Format::mxfp4:
+      return use(CodeFormat<Format::mxfp4>());
     default:
       return use(CodeFormat<Format::q4>());
   }

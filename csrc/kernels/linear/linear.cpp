@@ -51,11 +51,13 @@ Range packed_columns(InputKind kind, size_t columns, size_t thread, size_t threa
   return {share.begin * width, std::min(columns, share.end * width)};
 }
 
-const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
+namespace {
+
+// Parts [share.begin, share.end) of x, whose rows are `stride` floats apart.
+const void* pack_parts(const Kernels& k, InputKind kind, Range share, const float* x, size_t stride, size_t tokens,
                        size_t columns, float* packed) {
   if ((kind == InputKind::floats || kind == InputKind::tiled) && tokens == 1) return x;
-  const Range share = share_of(parts_of(kind, columns), thread, threads);
-  const PackArgs args{x, columns, tokens, columns, share.begin, share.end, packed};
+  const PackArgs args{x, stride, tokens, columns, share.begin, share.end, packed};
   switch (kind) {
     case InputKind::words:
       k.pack_words(args, false);
@@ -71,11 +73,23 @@ const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t t
       break;
     default: {
       const size_t limit = kind == InputKind::floats ? block_limit(k, tokens) : k.product_block;
-      k.pack_x(x, columns, tokens, columns, limit, share.begin, share.end, packed);
+      k.pack_x(x, stride, tokens, columns, limit, share.begin, share.end, packed);
       if (kind == InputKind::rounded) round_packed(args, limit);
     }
   }
   return packed;
+}
+
+}  // namespace
+
+const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
+                       size_t columns, float* packed) {
+  return pack_parts(k, kind, share_of(parts_of(kind, columns), thread, threads), x, columns, tokens, columns, packed);
+}
+
+const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t stride, size_t tokens, size_t columns,
+                      float* packed) {
+  return pack_parts(k, kind, {0, parts_of(kind, columns)}, x, stride, tokens, columns, packed);
 }
 
 void multiply(const Kernels& k, InputKind kind, const LinearArgs& args) {

@@ -58,6 +58,10 @@ Range packed_columns(InputKind kind, size_t columns, size_t thread, size_t threa
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
                        size_t columns, float* packed);
 
+// The whole of it for one thread, where rows of x are `stride` floats apart.
+const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t stride, size_t tokens, size_t columns,
+                      float* packed);
+
 // The kernel that multiplies inputs of a kind.
 void multiply(const Kernels& k, InputKind kind, const LinearArgs& args);
 

@@ -175,6 +175,11 @@ struct Simd {
     return _mm256_srai_epi16(v, n);
   }
   static I both(I a, I b) { return _mm256_and_si256(a, b); }
+  // Each byte, below 16, as an index of `table`.
+  static I looked_up(const uint8_t* table, I indices) {
+    const __m128i part = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(part), indices);
+  }
   static I either(I a, I b) { return _mm256_or_si256(a, b); }
   static I sub_words(I a, I b) { return _mm256_sub_epi16(a, b); }
   static V floats(I v) { return _mm256_cvtepi32_ps(v); }

@@ -179,6 +179,11 @@ struct Simd {
     return _mm512_srai_epi16(v, n);
   }
   static I both(I a, I b) { return _mm512_and_si512(a, b); }
+  // Each byte, below 16, as an index of `table`.
+  static I looked_up(const uint8_t* table, I indices) {
+    const __m128i part = _mm_load_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(part), indices);
+  }
   static I either(I a, I b) { return _mm512_or_si512(a, b); }
   static I sub_words(I a, I b) { return _mm512_sub_epi16(a, b); }
   static V floats(I v) { return _mm512_cvtepi32_ps(v); }

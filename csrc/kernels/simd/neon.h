@@ -131,6 +131,10 @@ struct Simd : FourLanes<Simd> {
     return vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(v), n));
   }
   static I both(I a, I b) { return vandq_s32(a, b); }
+  // Each byte, below 16, as an index of `table`.
+  static I looked_up(const uint8_t* table, I indices) {
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table), vreinterpretq_u8_s32(indices)));
+  }
   static I either(I a, I b) { return vorrq_s32(a, b); }
   static I sub_words(I a, I b) {
     return vreinterpretq_s32_s16(vsubq_s16(vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(b)));

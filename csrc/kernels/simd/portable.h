@@ -114,6 +114,14 @@ struct Simd : FourLanes<Simd> {
     return reinterpret_cast<I>(reinterpret_cast<SignedWords>(v) >> n);
   }
   static I both(I a, I b) { return a & b; }
+  // Each byte, below 16, as an index of `table`.
+  static I looked_up(const uint8_t* table, I indices) {
+    uint8_t bytes[sizeof(I)];
+    memcpy(bytes, &indices, sizeof(I));
+    for (uint8_t& byte : bytes) byte = table[byte];
+    memcpy(&indices, bytes, sizeof(I));
+    return indices;
+  }
   static I either(I a, I b) { return a | b; }
   static I sub_words(I a, I b) { return reinterpret_cast<I>(reinterpret_cast<Words>(a) - reinterpret_cast<Words>(b)); }
   static V floats(I v) {

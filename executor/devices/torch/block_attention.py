@@ -4,14 +4,21 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from helmsman.executor.devices.operations import HeadShape
+from helmsman.executor.devices.operations import CacheUser, HeadShape
 from helmsman.executor.devices.parts import KvSpan, of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.torch.activations import Activations
-from helmsman.executor.devices.torch.attention import Seen, attend_at_once, attend_part, merge
+from helmsman.executor.devices.torch.attention import (
+    Seen,
+    attend_at_once,
+    attend_part,
+    merge,
+    scoring_of,
+    seen_sinks,
+)
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, kind_of
-from helmsman.executor.devices.torch.positions import Positions
+from helmsman.executor.devices.torch.positions import EVERYTHING, Positions, Reach
 from helmsman.executor.devices.torch.steps import CacheStep
 from helmsman.lowering.buffers import expanded_positions
 
@@ -25,26 +32,30 @@ class BlockAttention:
 
     def whole(self, step: CacheStep, tokens: int, past: int) -> None:
         """Over the cache of a block: at once, or what is kept in 8 bits a part after the other."""
-        op, heads, count = step.spec, range(step.spec["kv_heads"]), self._positions.seen(tokens, past)
+        op, heads = step.spec, range(step.spec["kv_heads"])
+        reach, scoring = reach_of(op), scoring_of(op)
+        count = self._positions.seen(tokens, past, reach.ring)
         keys, values = _there(step.keys), _there(step.values)
-        if keys.plain:
+        if keys.plain and step.sinks is None and scoring.softcap is None:
             self._at_once(step, keys.read(heads, 0, count), values.read(heads, 0, count), tokens, past)
             return
-        q, running = self._activations.queries(op["inputs"][0], tokens, op), None
-        for begin, end in self._parts(op, False, count):
-            later = self._positions.later(step.group, tokens, past, begin, end)
-            part = attend_part(q, keys.read(heads, begin, end), values.read(heads, begin, end), later)
+        q = self._activations.queries(op["inputs"][0], tokens, op)
+        running = None if step.sinks is None else seen_sinks(q, step.sinks)
+        for begin, end in self._parts(op, keys.plain, count):
+            later = self._positions.later(step.group, tokens, past, begin, end, reach)
+            part = attend_part(q, keys.read(heads, begin, end), values.read(heads, begin, end), later, scoring)
             running = _with(running, part)
         assert running is not None, "a token sees itself"
         self._activations.attended(op["output"], running[0], tokens, op)
 
     def _at_once(self, step: CacheStep, keys: torch.Tensor, values: torch.Tensor, tokens: int, past: int) -> None:
         """Over keys and values (batch, kv_heads, count, head_dim), by PyTorch's own attention."""
-        alone = tokens > 1 and past == 0 and keys.dtype != torch.float32
-        mask = None if alone else self._positions.mask(step.group, tokens, past, keys.shape[2], keys.dtype)
+        reach = reach_of(step.spec)
+        alone = tokens > 1 and past == 0 and keys.dtype != torch.float32 and reach == EVERYTHING
+        mask = None if alone else self._positions.mask(step.group, tokens, past, keys.shape[2], keys.dtype, reach)
         names = step.spec["inputs"][0], step.spec["output"]
         q, target = (self._activations.heads(name, tokens, step.spec["head_dim"]) for name in names)
-        attend_at_once(q, keys, values, mask, target)
+        attend_at_once(q, keys, values, mask, target, scoring_of(step.spec).scale)
 
     def _parts(self, heads: HeadShape, plain: bool, count: int) -> Iterator[tuple[int, int]]:
         values = self._spec["batch"] * heads["kv_heads"] * heads["head_dim"]
@@ -59,8 +70,10 @@ class BlockAttention:
         self._positions.place(past)
         op = step.spec
         q, running = self._activations.queries(op["inputs"][0], tokens, op), None if first else self._running
+        if first and step.sinks is not None:
+            running = seen_sinks(q, step.sinks)
         for part in (part for span in spans if span[-1] > 0 for part in self._pieces(op, span)):
-            running = _with(running, attend_part(q, *self._span(step, part, tokens, past)))
+            running = _with(running, attend_part(q, *self._span(step, part, tokens, past), scoring_of(op)))
         self._running = running
         if last:
             out = torch.zeros_like(q) if running is None else running[0]
@@ -102,7 +115,7 @@ class BlockAttention:
         count = past + tokens
         lines = self._activations.scores(step.spec["output"], tokens, step.spec)[..., :count]
         later = self._positions.beyond(tokens, past, 0, count).view(1, tokens, 1, 1, count)
-        scaled = lines * step.spec["head_dim"] ** -0.5
+        scaled = lines * (step.spec.get("scale") or step.spec["head_dim"] ** -0.5)
         lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
 
     def weighted(self, step: CacheStep, tokens: int, past: int) -> None:
@@ -114,6 +127,11 @@ class BlockAttention:
         sums = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
         out = self._activations.heads(op["output"], tokens, op["head_dim"]).view(*scores.shape[:4], -1)
         out[:, :, heads.start : heads.stop] = sums
+
+
+def reach_of(op: CacheUser) -> Reach:
+    """Return the positions that an operation attends to."""
+    return Reach(op.get("window"), op.get("rows"))
 
 
 def _there(cache: HeadsCache | None) -> HeadsCache:

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import torch
 
-from helmsman.executor.devices.operations import HeadShape
+from helmsman.executor.devices.operations import CacheUser
 from helmsman.executor.devices.parts import Buffer, of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.tensors import CacheBuffers, StoredHeads
@@ -87,7 +87,7 @@ def _copy(target: torch.Tensor, dimension: int, at: torch.Tensor | slice, rows: 
 
 
 def cache_of(
-    spec: StageSpec, heads: HeadShape, content: CacheBuffers, kept: list[StoredHeads], transposed: bool
+    spec: StageSpec, heads: CacheUser, content: CacheBuffers, kept: list[StoredHeads], transposed: bool
 ) -> HeadsCache | None:
     """Return the cache that `CacheUser.keys` or `.values` describes; None when the block has none.
 
@@ -99,7 +99,8 @@ def cache_of(
         remedy = "keep caches in one of them, or do not divide attention"
         raise UsageError("divided attention reads f32, f16 and bf16", field="kv_format", value=kind.fmt, remedy=remedy)
     listed = content if isinstance(content, list) else [(0, heads["kv_heads"], content)]
-    line = (heads["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], kind.length)
+    rows = heads.get("rows") or spec["capacity"]
+    line = (heads["head_dim"], rows) if transposed else (rows, kind.length)
     pieces = tuple(_held(kind, spec["batch"], line, *entry) for entry in listed)
     return HeadsCache(pieces, tuple(_kept(spec, heads["head_dim"], entry) for entry in kept), transposed)
 

@@ -1,14 +1,55 @@
 """Routed experts on a PyTorch device: what csrc/kernels/experts is for processors."""
 
+from math import prod
+
 import torch
 
+from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.operations import RouterOperation
+from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.specs import StageSpec
+from helmsman.executor.devices.torch.activations import Activations
 from helmsman.executor.devices.torch.gates import gated
 from helmsman.executor.devices.torch.steps import ExpertsStep, RouterStep
 from helmsman.executor.devices.torch.weights import TorchLinear
 
 Choice = tuple[torch.Tensor, torch.Tensor]
 """Of every row the experts, int64 (rows, chosen), ascending, and their weights, f32."""
+
+
+def choose_experts(spec: StageSpec, step: RouterStep, activations: Activations, tokens: int, past: int) -> None:
+    """Leave the choice of `tokens` tokens on top of `past` and, where they are wanted, a message and a record of it."""
+    op, rows = step.spec, activations.rows
+    assert step.matrix is not None, "a router of this stage"
+    logits = rows(op["output"], tokens)
+    x = rows(op["inputs"][0], tokens)
+    if step.input_norm is not None and "input_norm" in op:
+        x = step.input_norm.of(x, op["input_norm"]["norm"], op["input_norm"]["eps"])
+    step.matrix.multiply(x.to(step.matrix.weight.factor), logits)
+    logits.mul_(op.get("logit_scale", 1.0))
+    chosen, weights = route(step, logits)
+    rows(op["choice"], tokens).view(torch.int32).copy_(chosen)
+    rows(op["shares"], tokens).copy_(weights)
+    if (record := op.get("record")) is not None:
+        place = spec["batch"], spec.get("context", spec["capacity"]), op["chosen"]
+        kept = torch.frombuffer(memoryview(of_kind(record, HostBuffer)), dtype=torch.int32)[: prod(place)].view(place)
+        kept[:, past : past + tokens] = chosen.view(place[0], tokens, -1).to("cpu", torch.int32)
+    if op.get("sends") and (message := op.get("message")):
+        read = [rows(name, tokens).view(torch.int32) for name in (op["inputs"][0], op["choice"], op["shares"])]
+        rows(message, tokens).copy_(torch.cat(read, -1).view(torch.float32))
+
+
+def compute_experts(step: ExpertsStep, activations: Activations, tokens: int) -> None:
+    """Add the networks of this stage's experts to hidden states, or leave their sum."""
+    op, rows = step.spec, activations.rows
+    target, values = rows(op["output"], tokens), [rows(name, tokens) for name in op["inputs"]]
+    if len(values) == 1:  # a message, of which the sum is wanted alone
+        width, chosen = target.shape[-1], op["chosen"]
+        values = [values[0][:, :width], values[0][:, width : width + chosen], values[0][:, width + chosen :]]
+    if op["output"] != "hidden":
+        target.zero_()
+    x, ids, shares = values
+    add_experts(step, x, (ids.view(torch.int32).long(), shares), target)
 
 
 def route(step: RouterStep, logits: torch.Tensor) -> Choice:
@@ -53,12 +94,15 @@ def add_experts(step: ExpertsStep, x: torch.Tensor, choice: Choice, target: torc
     assert step.up is not None and step.down is not None, "experts of this stage"
     chosen, weights = choice
     for expert in sorted(set(chosen.flatten().tolist())):
+        matrices = step.up[expert], step.down[expert], None if step.gate is None else step.gate[expert]
+        if matrices[0] is None or matrices[1] is None:
+            continue  # computed elsewhere
         rows, slot = (chosen == expert).nonzero(as_tuple=True)
         share = weights[rows, slot].unsqueeze(-1)
         given = x[rows] * share if step.spec["input_scaled"] else x[rows]
-        up = _product(step.up[expert], given)
-        gate = None if step.gate is None else _product(step.gate[expert], given)
-        out = _product(step.down[expert], gated(step.spec["activation"], step.spec["limit"], gate, up))
+        up = _product(matrices[0], given)
+        gate = None if matrices[2] is None else _product(matrices[2], given)
+        out = _product(matrices[1], gated(step.spec["activation"], step.spec["limit"], gate, up))
         target.index_add_(0, rows, out if step.spec["input_scaled"] else out * share)
 
 

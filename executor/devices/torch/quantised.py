@@ -14,8 +14,20 @@ from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat
 RUN = 32
 """Columns in whose multiples blocks end; the last one of q8 and q4 may be shorter than others."""
 
-_CODES_AT: dict[StoredFormat, int] = {"q8_0": 32, "q4_0": 32, "q4_k": 256, "q6_k": 288, "q8": 64, "q4": 64}
+_CODES_AT: dict[StoredFormat, int] = {
+    "q8_0": 32,
+    "q4_0": 32,
+    "q4_k": 256,
+    "q6_k": 288,
+    "q8": 64,
+    "q4": 64,
+    "mxfp4": 16,
+}
 """Bytes of scales before the codes of a panel's block."""
+_LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+"""What codes of MXFP4 stand for, doubled."""
+_LEAST_SCALE = 2
+"""The smallest scale byte whose half is a normal number: smaller ones count as zero."""
 _BYTES = ("q8_0", "q8")
 """Formats with a byte for every code."""
 
@@ -71,6 +83,8 @@ def _pieces(
 
 def _panel_scales(blocks: torch.Tensor, fmt: StoredFormat) -> Scales:
     """(panels, 16, blocks, runs) of blocks (panels, blocks, bytes)."""
+    if fmt == "mxfp4":
+        return _powers(blocks[..., :PANEL]).transpose(1, 2).unsqueeze(-1), None
     factor, second = (_halves(blocks[..., at : at + 2 * PANEL]).transpose(1, 2).unsqueeze(-1) for at in (0, 2 * PANEL))
     if fmt in ("q8_0", "q4_0"):
         return factor, None
@@ -104,7 +118,7 @@ def _panel_codes(
         target = torch.unflatten(by_run, 4, (-1, 2, 2, 2))
         for half in range(2):
             codes = _nibble(words, half)
-            yield target[..., half, :], codes.view(torch.int8) - 8 if fmt == "q4_0" else codes
+            yield target[..., half, :], _signed(codes, fmt)
 
 
 def _lines_of_six(lines: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -115,6 +129,8 @@ def _lines_of_six(lines: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _row_scales(blocks: torch.Tensor, fmt: StoredFormat) -> Scales:
     """(rows, blocks, runs) of blocks (rows, blocks, bytes)."""
+    if fmt == "mxfp4":
+        return _powers(blocks[..., :1]), None
     if fmt == "q6_k":
         return _halves(blocks[..., 208:210]) * blocks[..., 192:208].view(torch.int8), None
     factor, second = _halves(blocks[..., :2]), _halves(blocks[..., 2:4])
@@ -134,11 +150,24 @@ def _row_codes(blocks: torch.Tensor, fmt: StoredFormat) -> torch.Tensor:
         high = torch.unflatten(blocks[..., 128:192], -1, (2, 32))
         codes = low | torch.cat([high >> 2 * index & 3 for index in range(4)], -1) << 4
         return codes.flatten(-2).view(torch.int8) - 32
-    codes = blocks[..., 16 if fmt == "q4_k" else 4 if fmt in ("q8", "q4") else 2 :]
+    codes = blocks[..., {"q4_k": 16, "q8": 4, "q4": 4, "mxfp4": 1}.get(fmt, 2) :]
     if fmt in _BYTES:
         return codes.contiguous().view(torch.int8) if fmt == "q8_0" else codes.contiguous()
     nibbles = _nibbles(torch.unflatten(codes, -1, (-1, 32 if fmt == "q4_k" else 16))).flatten(-2)
-    return nibbles.view(torch.int8) - 8 if fmt == "q4_0" else nibbles
+    return _signed(nibbles, fmt)
+
+
+def _signed(codes: torch.Tensor, fmt: StoredFormat) -> torch.Tensor:
+    """Return what codes of four bits stand for."""
+    if fmt == "mxfp4":
+        return torch.tensor(_LEVELS, dtype=torch.int8, device=codes.device)[codes.long()]
+    return codes.view(torch.int8) - 8 if fmt == "q4_0" else codes
+
+
+def _powers(scales: torch.Tensor) -> torch.Tensor:
+    """Return half the powers of two that MXFP4's scale bytes stand for."""
+    halves = torch.ldexp(torch.ones(scales.shape, device=scales.device), scales.int() - 128)
+    return halves.masked_fill(scales < _LEAST_SCALE, 0.0)
 
 
 def _nibbles(codes: torch.Tensor) -> torch.Tensor:

@@ -6,13 +6,15 @@ import torch
 
 from helmsman.executor.devices.operations import CacheUser
 from helmsman.executor.devices.specs import RaggedSpec, StageSpec
-from helmsman.executor.devices.torch.attention import Seen, attend_part, merge
+from helmsman.executor.devices.torch.attention import Seen, attend_part, merge, scoring_of, seen_sinks
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
+from helmsman.executor.devices.torch.latent import place_latent
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.ragged_rows import Cached, Group, RaggedRows
+from helmsman.executor.devices.torch.row_steps import values_of
 from helmsman.executor.devices.torch.stage import TorchStage
-from helmsman.executor.devices.torch.steps import AppendStep, CacheStep, LinearStep, NormStep
+from helmsman.executor.devices.torch.steps import AppendStep, CacheStep, LatentAppendStep, LinearStep, NormStep
 from helmsman.lowering.buffers import gathered_positions
 
 Sides = tuple[HeadsCache, HeadsCache]
@@ -50,6 +52,14 @@ class RaggedStage(TorchStage):
         """Rows of its own caches."""
         return self._capacity
 
+    def after(self, name: str) -> str:
+        """Return the operation that follows one."""
+        return self.ops[self._index[name] + 1]
+
+    def last_of(self, layer: int) -> str:
+        """Return the last operation of a block."""
+        return next(name for name in reversed(self.ops) if name.startswith(f"{layer}."))
+
     def run(self, rows: RaggedRows, first: str, last: str) -> None:
         """Operations from `first` to `last`; only the embedding looks at what tokens rows are."""
         if rows.count == 0:
@@ -66,20 +76,28 @@ class RaggedStage(TorchStage):
         assert isinstance(head, LinearStep) and head.matrix is not None, "a stage with a head"
         logits = self._activations.logits[: len(hidden)]
         head.matrix.multiply(norm.weights.of(hidden, norm.spec["norm"], norm.spec["eps"]), logits)
+        if head.softcap is not None:
+            logits.copy_(head.softcap * torch.tanh(logits / head.softcap))
         result: list[int] = logits.argmax(-1).tolist()
         return result
 
     def _append(self, step: AppendStep, tokens: int, past: int) -> None:
+        values = values_of(step, self._activations, tokens)
         self._place_heads(step, tokens, self._at.rows)
-        self._keep(step, (_there(step.keys), _there(step.values)), self._rows.own)
+        keys = self._activations.heads(step.spec["inputs"][1], tokens, step.spec["head_dim"])
+        self._keep((keys, values), (_there(step.keys), _there(step.values)), self._rows.own)
         passing = self._passing[step.spec["block"], step.spec["name"]]
         if passing is not None:
-            self._keep(step, passing, self._rows.passing)
+            self._keep((keys, values), passing, self._rows.passing)
 
-    def _keep(self, step: AppendStep, caches: Sides, kept: Cached) -> None:
-        for cache, name in zip(caches, step.spec["inputs"][1:], strict=True):
-            rows = self._activations.heads(name, self._rows.count, step.spec["head_dim"])[:, kept.rows]
-            cache.write(rows.transpose(1, 2), kept.at)
+    def _append_latent(self, step: LatentAppendStep, tokens: int, past: int) -> None:
+        rows = place_latent(step, self._activations, self._rows.count, self._at.rows)
+        _there(step.rows).write(rows[:, :, self._rows.own.rows], self._rows.own.at)
+
+    def _keep(self, made: tuple[torch.Tensor, torch.Tensor], caches: Sides, kept: Cached) -> None:
+        """Write rows of keys and values, (1, count, kv_heads, head_dim) each."""
+        for cache, rows in zip(caches, made, strict=True):
+            cache.write(rows[:, kept.rows].transpose(1, 2), kept.at)
 
     def _attend(self, step: CacheStep, tokens: int, past: int) -> None:
         for group in self._rows.groups:
@@ -90,13 +108,15 @@ class RaggedStage(TorchStage):
 
     def _attend_group(self, step: CacheStep, group: Group, caches: Sides) -> None:
         """A part of the positions after the other, as many as are gathered at a time."""
-        q, running = self._queries(step, group), None
+        q, window = self._queries(step, group), step.spec.get("window")
+        running = None if step.sinks is None else seen_sinks(q, step.sinks)
         for begin, end in self._parts(step, group):
             places = group.places[:, begin:end]
-            later = torch.arange(begin, end, device=places.device) > self._at.rows[group.rows].unsqueeze(-1)
+            held, at = torch.arange(begin, end, device=places.device), self._at.rows[group.rows].unsqueeze(-1)
+            later = held > at if window is None else (held > at) | (held <= at - window)
             hidden = later.repeat(1, step.group, 1).unsqueeze(1)
             keys, values = (cache.gather(places) for cache in caches)
-            part = attend_part(q, keys, values, hidden)
+            part = attend_part(q, keys, values, hidden, scoring_of(step.spec))
             running = part if running is None else merge(running, part)
         assert running is not None, "a token sees itself"
         self._attended(step, group, running)

@@ -74,7 +74,8 @@ def _placed(spec: StageSpec) -> Iterator[PlacedValue]:
     block, body, width = -1, dict[str, int](), 0
     for op in spec["operations"]:
         number = -1 if op["block"] is None else op["block"]
-        if op["output"] == "normed" or number != block:
+        begins = op["kind"] == "norm" and op["output"] == "normed" and not op.get("continues", False)
+        if begins or number != block:
             block, body, width = number, {}, 0
         for name, values in values_of(spec, op):
             area = area_of(name)
@@ -95,7 +96,7 @@ def _quantised(spec: StageSpec) -> Iterator[tuple[int, int]]:
             continue
         if op["kind"] == "embedding":
             linear: Linear | None = op["table"]
-        elif op["kind"] in ("linear", "head", "router", "row-gate"):
+        elif op["kind"] in ("linear", "head", "router", "row-gate", "grouped"):
             linear = op["matrix"]
         else:
             linear = None

@@ -60,11 +60,11 @@ class Side:
 
     def attend(self, layer: int, spans: Spans) -> Mark:
         """The accelerator's share of a layer's attention."""
-        self.stage.run(self._rows, f"{layer}.attention", f"{layer}.attention")
+        self.stage.run(self._rows, self.stage.after(f"{layer}.append"), f"{layer}.attention")
         return spans.end("gpu_attention")
 
     def last(self, layer: int, spans: Spans) -> None:
-        """From `o` to `down` of a layer, once the host's share is back; a cohort may join."""
+        """What follows the attention of a layer, to its end, once the host's share is back; a cohort may join."""
         for joining in self._joining:
             if joining.at == layer:
                 self._enter(joining)
@@ -72,7 +72,7 @@ class Side:
             self._back.wait()
             self._back = None
         spans.end(None)
-        self.stage.run(self._rows, f"{layer}.o", f"{layer}.down")
+        self.stage.run(self._rows, self.stage.after(f"{layer}.attention"), self.stage.last_of(layer))
         spans.end(f"linear.{self.number}")
 
     def outputs(self) -> torch.Tensor:

@@ -14,22 +14,29 @@ from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.devices.torch.activations import Activations
 from helmsman.executor.devices.torch.block_attention import BlockAttention
 from helmsman.executor.devices.torch.buffers import TorchBuffer
-from helmsman.executor.devices.torch.experts import add_experts, route
+from helmsman.executor.devices.torch.experts import choose_experts, compute_experts
 from helmsman.executor.devices.torch.gates import ACTIVATIONS, gated
+from helmsman.executor.devices.torch.latent import place_latent
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.rotation import Angles, angles_at, rotate
+from helmsman.executor.devices.torch.row_steps import compute_rows, values_of
 from helmsman.executor.devices.torch.steps import (
     AppendStep,
     CacheStep,
+    CombineStep,
     EmbeddingStep,
     ExpertsStep,
+    GroupedStep,
+    LatentAppendStep,
     LinearStep,
     MemberStep,
     NormStep,
+    NormSumStep,
     RouterStep,
     RowGateStep,
     Step,
+    ValueNormStep,
     steps_of,
 )
 
@@ -93,10 +100,13 @@ class TorchStage:
 
     def replays(self, first: int, last: int) -> bool:
         """Whether operations [first, last) for one token may be captured once for a bucket: those of divided attention
-        reach as far as the pass that is captured, and experts are those that its tokens chose."""
+        reach as far as the pass that is captured, experts are those that its tokens chose, and a record of choices is
+        the host's."""
         divided = ("scores", "softmax", "weighted")
         apart = (*divided, "experts")
-        return not any(step.spec["kind"] in apart for step in self._steps[first:last])
+        steps = self._steps[first:last]
+        recorded = any(isinstance(step, RouterStep) and step.spec.get("record") is not None for step in steps)
+        return not recorded and not any(step.spec["kind"] in apart for step in steps)
 
     def feed(self, ids: torch.Tensor, part: slice, at: int) -> None:
         """Of the ids (batch, tokens) of a pass, those that the embedding is to read next, and the position of the
@@ -165,14 +175,19 @@ class TorchStage:
                 self._append(step, tokens, past)
             case CacheStep():
                 self._over_cache(step, tokens, past)
+            case LatentAppendStep():
+                self._append_latent(step, tokens, past)
             case RouterStep():
-                self._route(step, tokens)
+                choose_experts(self._spec, step, self._activations, tokens, past)
             case ExpertsStep():
-                self._experts(step, tokens)
-            case RowGateStep():
-                self._gate_rows(step, tokens)
+                compute_experts(step, self._activations, tokens)
+            case RowGateStep() | ValueNormStep() | NormSumStep() | GroupedStep():
+                compute_rows(step, self._activations, tokens)
             case MemberStep():
                 pass
+            case CombineStep():
+                rows = self._activations.rows
+                rows(step.spec["output"], tokens).add_(rows(step.spec["inputs"][0], tokens))
             case _:
                 assert_never(step)
 
@@ -205,27 +220,6 @@ class TorchStage:
         else:
             columns.copy_(gated(op["activation"], None, gate, columns))
 
-    def _route(self, step: RouterStep, tokens: int) -> None:
-        op, rows = step.spec, self._activations.rows
-        assert step.matrix is not None, "a router of this stage"
-        logits = rows(op["output"], tokens)
-        step.matrix.multiply(rows(op["inputs"][0], tokens).to(step.matrix.weight.factor), logits)
-        chosen, weights = route(step, logits)
-        rows(op["choice"], tokens).view(torch.int32).copy_(chosen)
-        rows(op["shares"], tokens).copy_(weights)
-
-    def _experts(self, step: ExpertsStep, tokens: int) -> None:
-        x, chosen, shares = (self._activations.rows(name, tokens) for name in step.spec["inputs"])
-        choice = chosen.view(torch.int32).long(), shares
-        add_experts(step, x, choice, self._activations.rows(step.spec["output"], tokens))
-
-    def _gate_rows(self, step: RowGateStep, tokens: int) -> None:
-        assert step.matrix is not None, "a matrix of this stage"
-        x, value = (self._activations.rows(name, tokens) for name in step.spec["inputs"])
-        factors = self._activations.rows(step.spec["output"], tokens)
-        step.matrix.multiply(x.to(step.matrix.weight.factor), factors)
-        value.mul_(torch.sigmoid(factors))
-
     def _factor(self, source: str, kind: torch.dtype, tokens: int) -> torch.Tensor:
         """Return what a product reads of the activations `source`, of type `kind`: made once for products that follow
         each other and read the same."""
@@ -238,7 +232,7 @@ class TorchStage:
         return isinstance(step, EmbeddingStep) and step.spec["looked_up"]
 
     def _embed(self, step: EmbeddingStep, tokens: int, past: int) -> None:
-        hidden = step.table(self._ids[: self._spec["batch"] * tokens])
+        hidden = step.table(self._ids[: self._spec["batch"] * tokens]) * step.spec.get("scale", 1.0)
         if step.positions is not None:
             hidden = hidden + step.positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
         self._activations.rows(step.spec["output"], tokens).copy_(hidden)
@@ -252,15 +246,25 @@ class TorchStage:
             source, rows = self._activations.rows(op["inputs"][0], tokens), tokens
         self._activations.rows(op["output"], rows).copy_(step.weights.of(source, op["norm"], op["eps"]))
 
+    def _append_latent(self, step: LatentAppendStep, tokens: int, past: int) -> None:
+        rows = place_latent(step, self._activations, tokens, self._positions.of(tokens, past))
+        assert step.rows is not None, "a cache of this stage"
+        step.rows.write(rows, self._cached(tokens, past))
+
+    def _cached(self, tokens: int, past: int, ring: int | None = None) -> torch.Tensor | slice:
+        """Return where new rows of caches are; `ring`: of a cache of so many rows."""
+        at, rows = self._positions.of(tokens, past), ring or (self._spec["capacity"] if self._spec["paged"] else None)
+        if rows is not None:
+            return at % rows
+        return slice(past, past + tokens) if tokens > 1 else at
+
     def _append(self, step: AppendStep, tokens: int, past: int) -> None:
-        at = self._positions.of(tokens, past)
-        self._place_heads(step, tokens, at)
-        wraps = self._spec["paged"]
-        there = slice(past, past + tokens) if tokens > 1 and not wraps else at % self._spec["capacity"] if wraps else at
-        for cache, new in zip((step.keys, step.values), step.spec["inputs"][1:], strict=True):
-            assert cache is not None
-            rows = self._activations.heads(new, tokens, step.spec["head_dim"]).transpose(1, 2)
-            cache.write(rows, there)
+        op, values = step.spec, values_of(step, self._activations, tokens)
+        self._place_heads(step, tokens, self._positions.of(tokens, past))
+        there = self._cached(tokens, past, op.get("rows"))
+        assert step.keys is not None and step.values is not None
+        step.keys.write(self._activations.heads(op["inputs"][1], tokens, op["head_dim"]).transpose(1, 2), there)
+        step.values.write(values.transpose(1, 2), there)
 
     def _place_heads(self, step: AppendStep, tokens: int, at: torch.Tensor) -> None:
         """Queries and keys, normed and rotated to where they are."""
@@ -287,6 +291,8 @@ class TorchStage:
     def _choose(self, step: LinearStep) -> None:
         assert step.matrix is not None
         step.matrix.multiply(self._activations.rows(step.spec["inputs"][0], 1), self._activations.logits)
+        if step.softcap is not None:
+            self._activations.logits.div_(step.softcap).tanh_().mul_(step.softcap)
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 

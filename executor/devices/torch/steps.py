@@ -9,22 +9,28 @@ from helmsman.executor.devices.operations import (
     AppendOperation,
     AttentionOperation,
     CacheUser,
+    CombineOperation,
     DividedAttention,
     EmbeddingOperation,
     ExpertMatrices,
     ExpertsOperation,
+    GroupedOperation,
     HeadOperation,
+    LatentAppendOperation,
     LinearOperation,
     MemberOperation,
     NormOperation,
+    NormSumOperation,
     RouterOperation,
     RowGateOperation,
+    ValueNormOperation,
 )
 from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.tensors import Vector
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
+from helmsman.executor.devices.torch.grouped import GroupedWeights, grouped_of
 from helmsman.executor.devices.torch.weights import (
     Lookup,
     TorchLinear,
@@ -54,11 +60,21 @@ class NormStep:
 
 
 @dataclass(frozen=True)
+class NormSumStep:
+    """A norm of what a body gave, and f32 (1,) that multiplies its sum with what was there; None: of another device."""
+
+    spec: NormSumOperation
+    weights: TorchNorm | None
+    factor: torch.Tensor | None
+
+
+@dataclass(frozen=True)
 class LinearStep:
-    """A product with a matrix; None: of another device."""
+    """A product with a matrix; None: of another device. `softcap`: of a head's logits."""
 
     spec: LinearOperation | HeadOperation
     matrix: TorchLinear | None
+    softcap: float | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +85,7 @@ class RouterStep:
     matrix: TorchLinear | None
     correction: torch.Tensor | None
     expert_scale: torch.Tensor | None
+    input_norm: TorchNorm | None
 
 
 @dataclass(frozen=True)
@@ -76,9 +93,9 @@ class ExpertsStep:
     """The matrices of every expert; None: of another device, or no gate."""
 
     spec: ExpertsOperation
-    gate: list[TorchLinear] | None
-    up: list[TorchLinear] | None
-    down: list[TorchLinear] | None
+    gate: list[TorchLinear | None] | None
+    up: list[TorchLinear | None] | None
+    down: list[TorchLinear | None] | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,13 @@ class MemberStep:
     """A part of a later operation."""
 
     spec: MemberOperation
+
+
+@dataclass(frozen=True)
+class CombineStep:
+    """Adds what was computed elsewhere."""
+
+    spec: CombineOperation
 
 
 @dataclass(frozen=True)
@@ -98,12 +122,13 @@ class RowGateStep:
 
 @dataclass(frozen=True)
 class CacheStep:
-    """An operation over the cache of a block. `computes`: of divided attention, the KV heads."""
+    """An operation over the cache of a block. `computes`: of divided attention, the KV heads; `sinks`: f32 (heads,)."""
 
     spec: AttentionOperation | DividedAttention
     keys: HeadsCache | None
     values: HeadsCache | None
     computes: range
+    sinks: torch.Tensor | None
 
     @property
     def group(self) -> int:
@@ -120,12 +145,53 @@ class AppendStep:
     values: HeadsCache | None
     q_norm: TorchNorm | None
     k_norm: TorchNorm | None
+    value_norm: TorchNorm | None
     cos: torch.Tensor | None
     sin: torch.Tensor | None
 
 
+@dataclass(frozen=True)
+class ValueNormStep:
+    """A norm of a value of its own; None: of another device."""
+
+    spec: ValueNormOperation
+    weights: TorchNorm | None
+
+
+@dataclass(frozen=True)
+class LatentAppendStep:
+    """The norm of latent vectors, tables of rotation f32 (context, rotated / 2), and the cache of rows that grows."""
+
+    spec: LatentAppendOperation
+    rows: HeadsCache | None
+    weights: TorchNorm | None
+    cos: torch.Tensor | None
+    sin: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class GroupedStep:
+    """A matrix for every group; None: of another device."""
+
+    spec: GroupedOperation
+    matrices: GroupedWeights | None
+
+
 Step = (
-    EmbeddingStep | NormStep | LinearStep | CacheStep | AppendStep | RouterStep | ExpertsStep | MemberStep | RowGateStep
+    EmbeddingStep
+    | NormStep
+    | NormSumStep
+    | LinearStep
+    | CacheStep
+    | AppendStep
+    | RouterStep
+    | ExpertsStep
+    | MemberStep
+    | CombineStep
+    | RowGateStep
+    | ValueNormStep
+    | LatentAppendStep
+    | GroupedStep
 )
 
 
@@ -140,34 +206,51 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
         return EmbeddingStep(op, table, _table(spec, op["positions"], spec["hidden"]))
     if op["kind"] == "norm":
         return NormStep(op, norm_of(op["weights"], spec["hidden"]))
+    if op["kind"] == "norm-sum":
+        return NormSumStep(op, norm_of(op["weights"], spec["hidden"]), _vector(op["factor"], 1))
     if op["kind"] == "linear" or op["kind"] == "head":
-        return LinearStep(op, linear_of(op["matrix"], space))
+        return LinearStep(op, linear_of(op["matrix"], space), op.get("softcap") if op["kind"] == "head" else None)
     if op["kind"] == "append":
         return _append(spec, op)
     if op["kind"] == "router":
         vectors = (_vector(op["correction"], op["experts"]), _vector(op["expert_scale"], op["experts"]))
-        return RouterStep(op, linear_of(op["matrix"], space), *vectors)
+        return RouterStep(op, linear_of(op["matrix"], space), *vectors, norm_of(op.get("input_norm"), spec["hidden"]))
     if op["kind"] == "experts":
         shape = op["rows"], spec["hidden"]
         into = (_experts(op["gate"], shape, space), _experts(op["up"], shape, space))
         return ExpertsStep(op, *into, _experts(op["down"], shape[::-1], space))
     if op["kind"] == "member":
         return MemberStep(op)
+    if op["kind"] == "combine":
+        return CombineStep(op)
     if op["kind"] == "row-gate":
         return RowGateStep(op, linear_of(op["matrix"], space))
+    if op["kind"] == "value-norm":
+        return ValueNormStep(op, norm_of(op["weights"], op["width"]))
+    if op["kind"] == "latent-append":
+        half, width = op["rotated"] // 2, op["head_dim"] - op["rotated"]
+        rows, weights = cache_of(spec, op, op["keys"], [], transposed=False), norm_of(op["weights"], width)
+        return LatentAppendStep(op, rows, weights, _table(spec, op["cos"], half), _table(spec, op["sin"], half))
+    if op["kind"] == "grouped":
+        return GroupedStep(op, grouped_of(op["matrix"], op["groups"], space))
     stated = op["computes"] if op["kind"] != "attention" else None
     computes = range(op["kv_heads"]) if stated is None else range(*stated)
-    return CacheStep(op, *_caches(spec, op, divided=op["kind"] != "attention"), computes)
+    sinks = _vector(op.get("sinks"), op["heads"])
+    return CacheStep(op, *_caches(spec, op, divided=op["kind"] != "attention"), computes, sinks)
 
 
-def _experts(matrices: ExpertMatrices | None, shape: tuple[int, int], space: torch.Tensor) -> list[TorchLinear] | None:
+def _experts(
+    matrices: ExpertMatrices | None, shape: tuple[int, int], space: torch.Tensor
+) -> list[TorchLinear | None] | None:
     if matrices is None:
         return None
-    rows, columns = shape
+    (rows, columns), came = shape, range(*matrices.get("panels", (0, 0)))
     biases = _vector(matrices["bias"], len(matrices["weights"]) * rows)
     return [
-        TorchLinear(
-            weight_of(of_kind(weight, TorchBuffer), matrices["format"], rows, columns, space),
+        None
+        if weight is None
+        else TorchLinear(
+            weight_of(of_kind(weight, TorchBuffer), matrices["format"], rows, columns, space, number in came),
             rows,
             0,
             None if biases is None else biases[number * rows : (number + 1) * rows],
@@ -191,6 +274,7 @@ def _append(spec: StageSpec, op: AppendOperation) -> AppendStep:
         cache_of(spec, op, op["values"], values, transposed=False),
         norm_of(op["q_norm"], widths[0]),
         norm_of(op["k_norm"], widths[1]),
+        norm_of(op.get("value_norm"), op["head_dim"]),
         _table(spec, op["cos"], half),
         _table(spec, op["sin"], half),
     )

@@ -37,13 +37,19 @@ def values_of(spec: StageSpec, op: AnyOperation) -> Iterator[tuple[str, int]]:
     if op["kind"] == "router":
         yield op["choice"], op["chosen"]
         yield op["shares"], op["chosen"]
+        if message := op.get("message"):
+            yield message, spec["hidden"] + 2 * op["chosen"]
+        if "input_norm" in op:
+            yield "router_input", spec["hidden"]
+    if op["kind"] == "experts" and (arrived := op.get("sum")):
+        yield arrived, spec["hidden"]
 
 
 def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
     match op["kind"]:
         case "embedding":
             return [spec["hidden"]]
-        case "norm":
+        case "norm" | "norm-sum":
             return [spec["hidden"], spec["hidden"]]
         case "linear":
             return [op["columns"], *[op["rows"]] * (len(op["inputs"]) - 1), op["rows"]]
@@ -51,15 +57,25 @@ def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
             return [spec["hidden"], spec["vocab"]]
         case "append":
             q, kv = _projections(op)
-            return [q, kv, kv, q]
+            return [q, *[kv] * (len(op["inputs"]) - 1), q]
         case "router":
             return [spec["hidden"], op["experts"]]
         case "experts":
-            return [spec["hidden"], op["chosen"], op["chosen"], spec["hidden"]]
+            choice = [op["chosen"], op["chosen"]]
+            sent = len(op["inputs"]) == 1
+            return [spec["hidden"] + sum(choice), spec["hidden"]] if sent else [spec["hidden"], *choice, spec["hidden"]]
+        case "combine":
+            return [spec["hidden"], spec["hidden"]]
         case "member":
             return [0]
         case "row-gate":
             return [spec["hidden"], op["rows"], 1]
+        case "value-norm":
+            return [op["width"], op["width"]]
+        case "latent-append":
+            return [op["heads"] * (op["plain"] + op["rotated"]), op["head_dim"], _projections(op)[0]]
+        case "grouped":
+            return [op["groups"] * op["taken"], op["groups"] * op["given"]]
         case "attention":
             return [_projections(op)[0]] * 2
         case _:

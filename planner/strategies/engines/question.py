@@ -11,13 +11,16 @@ from helmsman.planner.cost.model import CostOptions, work_of
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import launched, on_device
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.strategies.streaming.question import Recorded as Options
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
@@ -36,6 +39,10 @@ class EngineRules(Protocol):
     @property
     def software(self) -> Software:
         """How it launches operations."""
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return what plans say beside the options that were given."""
 
     def settled(self, frame: Frame) -> Self:
         """Return the same rules, with what the engine chooses itself by the memory of a machine chosen."""
@@ -61,7 +68,7 @@ class EngineQuestion:
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
 
-    def decide(self, recorded: Recorded) -> Decision:
+    def decide(self, recorded: Options) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
         question = Question(self.frame, self.cost_options, self.objective)
         if not question.fits(self.placement):
@@ -69,7 +76,8 @@ class EngineQuestion:
             raise question.infeasible(
                 self.engine.name, self.placement, lambda question: self.fits(question.frame.workload), option
             )
-        return question.decision(self.engine.name, self.label, self.placement, recorded)
+        options = {**recorded, **self.settled.recorded}
+        return question.decision(self.engine.name, self.label, self.placement, options)
 
     @cached_property
     def frame(self) -> Frame:
@@ -84,7 +92,10 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        return _on(self.requested, _for_engines(Same(self.requested.roles.hardware)))
+        hardware, frame = _for_engines(Same(self.requested.roles.hardware)), self.requested
+        if self.engine.software.heads_apart:
+            hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
+        return _on(frame, hardware)
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""

@@ -1,19 +1,26 @@
-"""A model's last layers on the accelerator, the others computed by the CPU where they live: llama.cpp's division."""
+"""A model's last layers on accelerators, the others computed by the CPU where they live: llama.cpp's division."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 from typing import Literal
 
-from helmsman.lowering.ops import LINEAR_OPS
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import ONE_TOKEN, block_index, block_ops
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.stages import first_ops, last_ops
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
-from helmsman.planner.strategies.engines.overrides import FIELD, SIDES, Override, Side, side_of
+from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, side_of
 from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
+from helmsman.planner.strategies.engines.tensor_names import FIELD
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.tensor_formats import with_own_formats
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, LayerRange, Residence
 
 OFFLOADED_TOKENS = 32
@@ -22,54 +29,78 @@ OFFLOADED_TOKENS = 32
 MOST_RULES = 256
 """Of one kind in a plan."""
 
+_Span = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class SlotSplit:
-    """The last `slots` of a model on the accelerator, but for what `overrides` put elsewhere; `op_offload`: products of
-    many tokens are computed there even so."""
+    """The last slots of a model on accelerators, `counts` of them on each in turn, but for what `overrides` put
+    elsewhere; `op_offload`: products of many tokens are computed on the first of them even so."""
 
     frame: Frame
-    slots: int
+    counts: tuple[int, ...]
     overrides: tuple[Override, ...] = ()
     op_offload: bool = True
 
     @property
+    def slots(self) -> int:
+        """Return how many slots are on accelerators."""
+        return sum(self.counts)
+
+    @property
     def cut(self) -> int:
-        """The first block on the accelerator."""
+        """The first block on an accelerator."""
         return min(self.frame.model.layers + 1 - self.slots, self.frame.model.layers)
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Return the host, and the accelerators, in order."""
+        return (HOST, *(device.name for device in self.frame.roles.accelerators))
 
     @property
     def output(self) -> Side:
         """Where the last slot is."""
-        return "accelerator" if self.slots else "host"
+        used = [device.name for device, count in self._shares() if count]
+        return used[-1] if used else HOST
 
     def device(self, side: Side) -> Device:
-        """The device of a side; the CPU has every core where the accelerator does nothing."""
-        if side == "accelerator":
-            return self.frame.accelerator
-        alone = self.slots == 0 and all(override.side == "host" for override in self.overrides)
+        """The device of a side; the CPU has every core where the accelerators do nothing."""
+        if side != HOST:
+            return self.frame.roles.hardware.device(side)
+        alone = self.slots == 0 and all(override.side == HOST for override in self.overrides)
         return self.frame.roles.solo if alone else self.frame.roles.host
 
-    def base(self, layer: int) -> Side:
-        """Where a block is without overrides."""
-        return "host" if layer < self.cut else "accelerator"
+    def bases(self) -> tuple[Side, ...]:
+        """Return where every block is without overrides."""
+        on_accelerators = [device.name for device, count in self._shares() for _ in range(count)]
+        return (HOST,) * self.cut + tuple(on_accelerators[: self.frame.model.layers - self.cut])
 
-    def sides(self, tensor: Tensor) -> tuple[Side, ...]:
-        """Where a block's tensor is in every block."""
-        overrides, layers = self.overrides, range(self.frame.model.layers)
-        if not overrides:
-            host: tuple[Side, ...] = ("host",)
-            accelerator: tuple[Side, ...] = ("accelerator",)
-            return host * self.cut + accelerator * (layers.stop - self.cut)
-        return tuple(side_of(overrides, tensor, layer) or self.base(layer) for layer in layers)
+    def placed(self, name: str) -> tuple[Side | None, ...]:
+        """Return where the tensor called so is in every block; None: nowhere, as the block has no such tensor."""
+        bases = self.bases()
+        members = [_decisive(self.frame.model, layer, name) for layer in range(len(bases))]
+        return tuple(
+            None if tensor is None else side_of(self.overrides, tensor, layer) or bases[layer]
+            for layer, tensor in enumerate(members)
+        )
 
     def spans(self) -> Iterator[tuple[Side, LayerRange]]:
         """The blocks of each side, without overrides."""
-        edges: tuple[tuple[Side, int, int], ...]
-        edges = (("host", 0, self.cut), ("accelerator", self.cut, self.frame.model.layers))
-        for side, start, stop in edges:
-            if start < stop:
+        bases = self.bases()
+        for side in self.sides:
+            for start, stop in stretches(base == side for base in bases):
                 yield side, LayerRange(start=start, stop=stop)
+
+    def _shares(self) -> Iterator[tuple[Device, int]]:
+        return zip(self.frame.roles.accelerators, self.counts, strict=False)
+
+
+def slot_counts(slots: int, shares: Sequence[float]) -> tuple[int, ...]:
+    """Return how many of the last `slots` each accelerator has: slot i of n goes to the first whose shares, added up
+    and divided by the sum of all, exceed i / n (llama.cpp's --tensor-split)."""
+    ends = list(accumulate(shares))
+    owners = [bisect_right(ends, number * ends[-1] / slots) for number in range(slots)]
+    return tuple(owners.count(device) for device in range(len(shares)))
 
 
 def place(split: SlotSplit) -> Placement:
@@ -78,7 +109,7 @@ def place(split: SlotSplit) -> Placement:
     if max(len(residence), len(compute)) > MOST_RULES:
         problem = f"leads to {max(len(residence), len(compute))} rules, and a plan has at most {MOST_RULES}"
         raise UsageError(problem, field=FIELD, remedy="select neighbouring blocks, or fewer kinds of tensors")
-    return Placement(
+    placed = Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
         workload=frame.workload,
@@ -89,6 +120,7 @@ def place(split: SlotSplit) -> Placement:
         compute=compute,
         activations=frame.roles.activations,
     )
+    return with_own_formats(placed, frame.formats)
 
 
 def _residence(split: SlotSplit) -> Iterator[Residence]:
@@ -105,7 +137,7 @@ def _residence(split: SlotSplit) -> Iterator[Residence]:
 def _compute(split: SlotSplit) -> Iterator[ComputeRule]:
     yield from _offloaded(split)
     for tensor, layers, side in _moved(split):
-        if tensor.name == f"{tensor.op}.weight":
+        if tensor.name == f"{tensor.op}.weight" and _computed(split.frame.model, tensor):
             yield computed(split.device(side).name, tensor.op, layers)
     for names, side in _ends(split):
         if names != "positions":
@@ -114,10 +146,15 @@ def _compute(split: SlotSplit) -> Iterator[ComputeRule]:
         yield computed(split.device(side).name, layers=(span.start, span.stop))
 
 
+def _computed(model: Model, tensor: Tensor) -> bool:
+    """Whether a tensor is that of an operation of its own."""
+    return tensor.layer is None or tensor.op in block_index(model, tensor.layer)
+
+
 def _ends(split: SlotSplit) -> tuple[tuple[str, Side], ...]:
     model = split.frame.model
     more = sorted(first_ops(model) - {"embedding", "positions"})
-    begin: list[tuple[str, Side]] = [(name, "host") for name in ("embedding", "positions", *more)]
+    begin: list[tuple[str, Side]] = [(name, HOST) for name in ("embedding", "positions", *more)]
     return (*begin, *((name, split.output) for name in last_ops(model)))
 
 
@@ -127,7 +164,7 @@ def _end_side(split: SlotSplit, tensor: Tensor) -> Side:
     return sides.get(tensor.name.partition(".")[0], sides[tensor.op])
 
 
-def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, Side]]:
+def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, _Span | None, Side]]:
     """Tensors that overrides put elsewhere, with the blocks in which they do."""
     if not split.overrides:
         return
@@ -135,25 +172,82 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, tuple[int, int] | None, S
         moved, base = side_of(split.overrides, tensor, None), _end_side(split, tensor)
         if moved is not None and moved != base:
             yield tensor, None, moved
-    for tensor in block_tensors(split.frame.model, 0):
-        for side in SIDES:
-            elsewhere = (chosen == side != split.base(layer) for layer, chosen in enumerate(split.sides(tensor)))
-            yield from ((tensor, layers, side) for layers in stretches(elsewhere))
+    bases = split.bases()
+    for tensor in _different(split.frame.model):
+        placed = split.placed(tensor.name)
+        for side in split.sides:
+            elsewhere = (
+                None if chosen is None else chosen == side != base for chosen, base in zip(placed, bases, strict=True)
+            )
+            yield from ((tensor, layers, side) for layers in stretches(_carried(elsewhere)))
 
 
 def _offloaded(split: SlotSplit) -> Iterator[ComputeRule]:
     """Large products of weights in host memory, in the phases that have them."""
     roles, work = split.frame.roles, split.frame.workload
-    if not split.op_offload or not roles.separate or split.device("host") != roles.host:
+    if not split.op_offload or not roles.separate or split.device(HOST) != roles.host:
         return
     tokens: tuple[tuple[Literal["prefill", "decode"], int], ...]
     tokens = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
-    products = [tensor for tensor in block_tensors(split.frame.model, 0) if _multiplies(tensor)]
-    stays = [(tensor.op, tuple(stretches(side == "host" for side in split.sides(tensor)))) for tensor in products]
+    stays = [(tensor.op, tuple(_on_host(split, tensor))) for tensor in _products(split.frame.model)]
     for phase in (phase for phase, count in tokens if count >= OFFLOADED_TOKENS):
         for op, spans in stays:
             yield from (computed(split.frame.accelerator.name, op, span, phase) for span in spans)
 
 
-def _multiplies(tensor: Tensor) -> bool:
-    return tensor.op in LINEAR_OPS and tensor.name.endswith(".weight")
+def _on_host(split: SlotSplit, tensor: Tensor) -> Iterator[_Span]:
+    """Return the blocks in which a tensor is in host memory."""
+    placed = split.placed(tensor.name)
+    return stretches(_carried(None if side is None else side == HOST for side in placed))
+
+
+def _carried(chosen: Iterable[bool | None]) -> Iterator[bool]:
+    """Yield what is chosen by block; a block about which nothing is to be said follows the one before, so that blocks
+    of several kinds in turns are one stretch."""
+    last = False
+    for value in chosen:
+        last = last if value is None else value
+        yield last
+
+
+@lru_cache(maxsize=64)
+def _different(model: Model) -> tuple[Tensor, ...]:
+    """Return the tensors of blocks, of those that are called alike the first."""
+    firsts = (model.pattern.index(letter) for letter in dict.fromkeys(model.pattern))
+    members: dict[str, Tensor] = {}
+    for layer in firsts:
+        for tensor in block_tensors(model, layer):
+            members.setdefault(tensor.name, tensor)
+    return tuple(members.values())
+
+
+@lru_cache(maxsize=64)
+def _products(model: Model) -> tuple[Tensor, ...]:
+    """Return the matrices of blocks that tokens are multiplied with."""
+    multiplied = {
+        op.name
+        for layer in {model.pattern.index(letter) for letter in model.pattern}
+        for op in block_ops(model, layer, ONE_TOKEN, Formats())
+        if op.kind in ("linear", "experts")
+    }
+    return tuple(tensor for tensor in _different(model) if tensor.op in multiplied and _is_matrix(tensor))
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return tensor.name == f"{tensor.op}.weight" and len(tensor.shape) > 1
+
+
+def _decisive(model: Model, layer: int, name: str) -> Tensor | None:
+    """Return the tensor that decides where the one called so is: itself, or of a vector beside a matrix of a block that
+    is not dense this matrix, as one operation reads both; None where the block has no such tensor."""
+    members = _members(model, model.pattern[layer])
+    tensor = members.get(name)
+    if tensor is None or model.is_dense or len(tensor.shape) > 1:
+        return tensor
+    return members.get(f"{tensor.op}.weight", tensor)
+
+
+@lru_cache(maxsize=512)
+def _members(model: Model, letter: str) -> dict[str, Tensor]:
+    """Return the tensors of the blocks with a letter by name."""
+    return {tensor.name: tensor for tensor in block_tensors(model, model.pattern.index(letter))}

@@ -14,11 +14,13 @@ from helmsman.schemas.hardware import Device, Dispatch, Hardware
 @dataclass(frozen=True, slots=True)
 class Software:
     """How an engine launches operations. `dispatch`: from a thread of the host; None: a captured graph or native code
-    launches them, as fast as devices of their class start work."""
+    launches them, as fast as devices of their class start work; `heads_apart`: whether processors attend head by head
+    (`heads_apart.py`)."""
 
     name: str
     dispatch: Dispatch | None = None
     source: Source | None = None
+    heads_apart: bool = False
 
 
 EAGER = Software(
@@ -33,7 +35,10 @@ EAGER = Software(
 """transformers' modules, operation by operation from Python: Accelerate and DeepSpeed run them."""
 
 NATIVE = Software("native")
-"""Captured CUDA graphs (vLLM, llama.cpp) and native threads (llama.cpp)."""
+"""Captured CUDA graphs (vLLM)."""
+
+GGML = Software("ggml", heads_apart=True)
+"""Captured CUDA graphs and native threads (llama.cpp)."""
 
 
 def looped(hardware: Hardware) -> bool:

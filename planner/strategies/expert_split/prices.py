@@ -1,33 +1,34 @@
-"""The seconds and bytes of blocks in every configuration of `expert-split`: the closed form by which it searches.
+"""The seconds of passes of every layout of `expert-split`: the closed form by which it searches.
 
 A block's seconds are by how much a pass over a few more such blocks takes longer, so that what overlaps within a block
-counts once, and what passes only at the ends of a model not at all."""
+counts once, and what passes only at the ends of a model not at all. Of these its experts are a part that depends on how
+many of them are where (`expert_seconds`), and the rest is the same for all of that."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
+from helmsman.lowering.expert_parts import fetched_experts
 from helmsman.lowering.lower import lower
-from helmsman.lowering.tensors import block_tensors
+from helmsman.lowering.routing import Hits, distinct_experts, experts_of, hits, part_shares
 from helmsman.planner.cost.model import CostModel
-from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
-from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.expert_split.layout import (
-    ExpertLayout,
-    expert_count,
-    expert_layers,
-    place,
-)
+from helmsman.planner.strategies.expert_split.expert_seconds import ExpertSeconds, ExpertShare
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_layers, place
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.tensor_formats import of_pattern
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
+from helmsman.schemas.blocks.feed_forward import Experts
+from helmsman.schemas.routing import LayerRouting
 
 _FEW, _MORE = 2, 4
 """Blocks of the models whose difference gives the seconds of one: two follow each other in both, as in a long model."""
 
-Configuration = Literal["host", "away", "accelerator"]
-"""Where a block is: wholly on the host, but for experts on the accelerator, or wholly there."""
+Configuration = Literal["host", "away", "streamed", "accelerator", "entry"]
+"""Where a block is: wholly on the host, but for experts on the accelerator, the same with experts streamed there, or
+wholly there; with what is before the blocks, too."""
 
 
 @dataclass(frozen=True)
@@ -41,62 +42,155 @@ class BlockPrices:
         """Return the closed form of a pass: the sum over its blocks, and what passes at the ends of the model."""
         host, rest = self._added_up("host", phase), self._added_up("accelerator", phase)
         first = self._experts_before[layout.host]
-        moved = self._moved(layout.kept, layout.streamed, phase)
+        total = self._ends(phase, layout) + host[layout.host] + rest[-1] - rest[layout.host]
+        if layout.by_layer:
+            many = min(layout.away, self._experts_before[-1] - first)
+            places = range(first, first + many)
+            return total + sum(
+                self.moved(place, phase, replace(layout, slots=layout.by_layer[place - first], by_layer=()))
+                for place in places
+            )
+        moved = self._moved(layout, phase)
         last = min(first + layout.away, len(moved) - 1)
-        on_accelerator = rest[-1] - rest[layout.host]
-        return self._ends(phase, layout.host) + host[layout.host] + on_accelerator + moved[last] - moved[first]
+        return total + moved[last] - moved[first]
+
+    def moved(self, place: int, phase: Phase, layout: ExpertLayout) -> float:
+        """Return by how much a layer, by its place among those with experts, takes longer with experts on the host."""
+        layer = self._layers[place]
+        key = self._alike(layer), phase, layout.kept, layout.streamed, layout.rule, layout.slots
+        if key not in self._moved_by:
+            here = self._seconds_on("accelerator", layer, phase)
+            self._moved_by[key] = self._away(layer, phase, layout) - here
+        return self._moved_by[key]
+
+    def filling(self, layout: ExpertLayout) -> float:
+        """Return the seconds of the link in which experts enter slots behind a decode step."""
+        rule = layout.rule
+        if rule is None or rule.eviction == "popularity" or rule.misses != "host":
+            return 0.0
+        first, total = self._experts_before[layout.host], 0.0
+        for number in range(min(layout.away, len(self._layers) - first)):
+            layer, slots = self._layers[first + number], layout.slots_of(number)
+            if slots:
+                total += self._experts(layer, "decode").entering(self._shares(layer, "decode", rule, slots)[1])
+        return total
+
+    def _moved(self, layout: ExpertLayout, phase: Phase) -> tuple[float, ...]:
+        """Return by how much the first 0, 1, ... layers with experts take longer with experts on the host."""
+        key = phase, layout.kept, layout.streamed, layout.rule, layout.slots
+        if key not in self._moved_of:
+            more = (self.moved(place, phase, layout) for place in range(len(self._layers)))
+            self._moved_of[key] = tuple(accumulate(more, initial=0.0))
+        return self._moved_of[key]
+
+    def _away(self, layer: int, phase: Phase, layout: ExpertLayout) -> float:
+        """Return the seconds of a block whose experts are, all or some, on the host."""
+        rule, own = layout.rule, self._experts(layer, phase)
+        held = layout.slots if rule is not None else layout.kept
+        here, there = self._shares(layer, phase, rule, held)
+        if phase == "prefill" and layout.streamed:
+            left = 1.0 - held / self._kind(layer).experts
+            return max(self._seconds_on("accelerator", layer, phase), left * self._seconds_on("streamed", layer, phase))
+        if held and phase == "decode" and rule is not None and rule.misses == "fetched":
+            return self._beside("accelerator", layer, phase) + own.fetched(here, there)
+        if there.empty:
+            return self._seconds_on("accelerator", layer, phase)
+        if held and rule is not None and rule.share is not None:
+            missing = self._kind(layer).experts - held
+            share = fetched_experts(missing, rule.share) / missing
+            parts = there.part(share), there.part(1.0 - share)
+            return self._beside("away", layer, phase) + own.divided(here, *parts)
+        return self._beside("away", layer, phase) + own.both(here, there)
+
+    def _shares(self, layer: int, phase: Phase, rule: SlotRule | None, held: int) -> tuple[ExpertShare, ExpertShare]:
+        """Return the experts of a pass that are on the accelerator, and the others: the first `held` ones, or what is
+        in so many slots."""
+        experts, routing, tokens = self._kind(layer), self._routing(layer), self._tokens(phase)
+        distinct = self._distinct(layer, phase)
+        if rule is None:
+            there = part_shares(experts, 0, held, tokens, routing) if held else Hits(0.0, 0.0)
+        else:
+            there = hits(experts, held, rule.eviction, tokens, routing) if held else Hits(0.0, 0.0)
+        return (
+            _share(experts, distinct, there),
+            _share(experts, distinct, Hits(1.0 - there.experts, 1.0 - there.choices)),
+        )
+
+    def _distinct(self, layer: int, phase: Phase) -> float:
+        """Return how many experts of a layer a pass chooses."""
+        key = self._alike(layer), phase
+        if key not in self._distinct_of:
+            distinct = distinct_experts(self._kind(layer), self._tokens(phase), self._routing(layer))
+            self._distinct_of[key] = distinct
+        return self._distinct_of[key]
 
     def _added_up(self, where: Configuration, phase: Phase) -> tuple[float, ...]:
         """Return the seconds of the first 0, 1, ... blocks where all of them are in one configuration."""
         key = where, phase
         if key not in self._sums_of:
-            blocks = (self._block(letter, where, 0, False, phase) for letter in self.frame.model.pattern)
+            blocks = (self._seconds_on(where, layer, phase) for layer in range(self.frame.model.layers))
             self._sums_of[key] = tuple(accumulate(blocks, initial=0.0))
         return self._sums_of[key]
 
-    def _moved(self, kept: int, streamed: bool, phase: Phase) -> tuple[float, ...]:
-        """Return by how much the first 0, 1, ... layers with experts take longer with experts on the host."""
-        key = kept, streamed, phase
-        if key not in self._moved_of:
-            pattern = self.frame.model.pattern
-            letters = [pattern[layer] for layer in expert_layers(self.frame.model)]
-            more = (
-                self._block(letter, "away", kept, streamed, phase) - self._block(letter, "accelerator", 0, False, phase)
-                for letter in letters
-            )
-            self._moved_of[key] = tuple(accumulate(more, initial=0.0))
-        return self._moved_of[key]
+    def _seconds_on(self, where: Configuration, layer: int, phase: Phase) -> float:
+        """Return the seconds of a block in a configuration, with its own routing."""
+        experts = experts_of(self.frame.model, layer)
+        letter = self.frame.model.pattern[layer]
+        if experts is None or where == "streamed" or self._routing(layer) is None:
+            return self._block(letter, where, phase)
+        key = self._alike(layer), where, phase
+        if key not in self._routed:
+            routed = self._all(where, layer, phase, self._routing(layer))
+            self._routed[key] = self._beside(where, layer, phase) + routed
+        return self._routed[key]
 
-    @cached_property
-    def _experts_before(self) -> tuple[int, ...]:
-        """Return by layer how many layers before it have experts."""
-        experts = set(expert_layers(self.frame.model))
-        return tuple(accumulate((layer in experts for layer in range(self.frame.model.layers)), initial=0))
+    def _beside(self, where: Configuration, layer: int, phase: Phase) -> float:
+        """Return the seconds of a block without its experts, and without the messages to and from the host."""
+        letter = self.frame.model.pattern[layer]
+        key = letter, where, phase
+        if key not in self._beside_of:
+            alone = self._block(letter, where, phase) - self._all(where, layer, phase, None)
+            messages = self._experts(layer, phase).messages if where == "away" else 0.0
+            self._beside_of[key] = alone - messages
+        return self._beside_of[key]
 
-    def _block(self, letter: str, where: Configuration, kept: int, streamed: bool, phase: Phase) -> float:
-        key = letter, where, kept, streamed, phase
+    def _all(self, where: Configuration, layer: int, phase: Phase, routing: LayerRouting | None) -> float:
+        """Return the seconds of all experts that a pass chooses, on one device."""
+        experts, own = self._kind(layer), self._experts(layer, phase)
+        distinct = distinct_experts(experts, self._tokens(phase), routing)
+        share = _share(experts, distinct, Hits(1.0, 1.0))
+        return own.here(share) if where == "accelerator" else own.there(share)
+
+    def _block(self, letter: str, where: Configuration, phase: Phase) -> float:
+        """Return the seconds of a block under uniform routing."""
+        key = letter, where, phase
         if key not in self._known:
-            few, more = (self._pass(letter * count, where, kept, streamed, phase) for count in (_FEW, _MORE))
+            few, more = (self._pass(letter * count, where, phase) for count in (_FEW, _MORE))
             self._known[key] = (more - few) / (_MORE - _FEW)
         return self._known[key]
 
-    def _pass(self, pattern: str, where: Configuration, kept: int, streamed: bool, phase: Phase) -> float:
-        frame = replace(self.frame, model=self.frame.model.with_pattern(pattern))
-        blocks = len(pattern)
+    def _pass(self, pattern: str, where: Configuration, phase: Phase) -> float:
+        model, blocks = self.frame.model, len(pattern)
+        workload = self.frame.workload.model_copy(update={"routing": None})
+        formats = of_pattern(model, self.frame.formats, pattern)
+        frame = replace(self.frame, model=model.with_pattern(pattern), workload=workload, formats=formats)
         layout = {
             "host": ExpertLayout(blocks, 0),
-            "away": ExpertLayout(0, blocks, kept, streamed),
+            "away": ExpertLayout(0, blocks),
+            "streamed": ExpertLayout(0, blocks, streamed=True),
             "accelerator": ExpertLayout(0, 0),
+            "entry": ExpertLayout(0, 0, entry=True),
         }[where]
         return pass_seconds(lower(place(frame, layout), self.iteration(phase)), self.costs)
 
-    def _ends(self, phase: Phase, host: int) -> float:
+    def _ends(self, phase: Phase, layout: ExpertLayout) -> float:
         """Return what a pass takes beside its blocks, where they are on the accelerator, or where the last ones are."""
-        where: Configuration = "host" if host == self.frame.model.layers else "accelerator"
+        where: Configuration = "host" if layout.host == self.frame.model.layers else "accelerator"
+        where = "entry" if layout.entry else where
         letter = self.frame.model.pattern[-1]
         if (where, phase) not in self._ends_of:
-            few = self._pass(letter * _FEW, where, 0, False, phase)
-            self._ends_of[where, phase] = few - _FEW * self._block(letter, where, 0, False, phase)
+            few = self._pass(letter * _FEW, where, phase)
+            self._ends_of[where, phase] = few - _FEW * self._block(letter, where, phase)
         return self._ends_of[where, phase]
 
     def iteration(self, phase: Phase) -> Iteration:
@@ -104,28 +198,59 @@ class BlockPrices:
         work = self.frame.workload
         return prefill(work) if phase == "prefill" else mean_step(work)
 
-    def room(self, layout: ExpertLayout) -> int:
-        """Return bytes of the accelerator's memory that a candidate leaves; below 0: that it lacks."""
-        away = self._away(layout)
-        experts = self._experts_from[layout.host] - self._expert_bytes * away
-        experts += round(self._expert_bytes * away * layout.kept / self._count)
-        used = self._buffers(layout.streamed) + self._dense_from[layout.host] + experts
-        return self._available - used
+    def _tokens(self, phase: Phase) -> int:
+        work = self.frame.workload
+        return work.batch * (work.new_tokens if phase == "prefill" else 1)
 
-    def _away(self, layout: ExpertLayout) -> int:
-        """Return how many layers have experts on the host, but are not there whole."""
-        return min(layout.away, self._experts_before[-1] - self._experts_before[layout.host])
+    def _kind(self, layer: int) -> Experts:
+        experts = experts_of(self.frame.model, layer)
+        assert experts is not None
+        return experts
 
-    def most_kept(self, layout: ExpertLayout) -> int:
-        """Return how many experts of each layer whose others are on the host fit the accelerator's memory."""
-        away = self._away(layout)
-        left = self.room(replace(layout, kept=0))
-        if not away or left <= 0:
-            return 0
-        return min(self._count - 1, left * self._count // (self._expert_bytes * away))
+    def _routing(self, layer: int) -> LayerRouting | None:
+        routing = self.frame.workload.routing
+        return None if routing is None else routing.of_layer.get(layer)
+
+    def _alike(self, layer: int) -> Hashable:
+        """Return what layers of equal seconds have in common."""
+        routing = self.frame.workload.routing
+        return self.frame.model.pattern[layer], None if routing is None else routing.groups.get(layer)
+
+    def _experts(self, layer: int, phase: Phase) -> ExpertSeconds:
+        """Return the closed form of a layer's experts, the same for layers of one letter."""
+        key = self.frame.model.pattern[layer], phase
+        if key not in self._forms:
+            self._forms[key] = ExpertSeconds(self.frame, self.costs, self.iteration(phase), layer)
+        return self._forms[key]
 
     @cached_property
-    def _known(self) -> dict[tuple[str, Configuration, int, bool, Phase], float]:
+    def _layers(self) -> tuple[int, ...]:
+        return expert_layers(self.frame.model)
+
+    @cached_property
+    def _experts_before(self) -> tuple[int, ...]:
+        """Return by layer how many layers before it have experts."""
+        experts = set(self._layers)
+        return tuple(accumulate((layer in experts for layer in range(self.frame.model.layers)), initial=0))
+
+    @cached_property
+    def _forms(self) -> dict[tuple[str, Phase], ExpertSeconds]:
+        return {}
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, Configuration, Phase], float]:
+        return {}
+
+    @cached_property
+    def _routed(self) -> dict[tuple[object, ...], float]:
+        return {}
+
+    @cached_property
+    def _distinct_of(self) -> dict[tuple[object, ...], float]:
+        return {}
+
+    @cached_property
+    def _beside_of(self) -> dict[tuple[str, Configuration, Phase], float]:
         return {}
 
     @cached_property
@@ -133,59 +258,19 @@ class BlockPrices:
         return {}
 
     @cached_property
-    def _moved_of(self) -> dict[tuple[int, bool, Phase], tuple[float, ...]]:
+    def _moved_by(self) -> dict[tuple[object, ...], float]:
+        return {}
+
+    @cached_property
+    def _moved_of(self) -> dict[tuple[object, ...], tuple[float, ...]]:
         return {}
 
     @cached_property
     def _ends_of(self) -> dict[tuple[Configuration, Phase], float]:
         return {}
 
-    @cached_property
-    def _available(self) -> int:
-        return self.frame.roles.hardware.memory(self.frame.accelerator.memory).available
 
-    @cached_property
-    def _count(self) -> int:
-        return expert_count(self.frame.model)
-
-    @cached_property
-    def _expert_bytes(self) -> int:
-        """Return bytes of all experts of one layer."""
-        return self._sizes(expert_layers(self.frame.model)[0])[1]
-
-    def _sizes(self, layer: int) -> tuple[int, int]:
-        """Return bytes of a layer beside its experts, with its caches and states, and of its experts."""
-        model, work = self.frame.model, self.frame.workload
-        members = block_tensors(model, layer)
-        experts = sum(tensor.size(self.frame.weights) for tensor in members if tensor.stacked)
-        dense = sum(tensor.size(self.frame.weights) for tensor in members) - experts
-        cached = kv_block_bytes(model, work, self.frame.kv, layer) + state_block_bytes(model, work, layer)
-        return dense + cached, experts
-
-    @cached_property
-    def _dense_from(self) -> tuple[int, ...]:
-        """Return by layer the bytes beside experts of it and all after it, and 0."""
-        return self._sums(0)
-
-    @cached_property
-    def _experts_from(self) -> tuple[int, ...]:
-        return self._sums(1)
-
-    def _sums(self, which: int) -> tuple[int, ...]:
-        model = self.frame.model
-        sizes = {letter: self._sizes(model.pattern.index(letter))[which] for letter in dict.fromkeys(model.pattern)}
-        backwards = accumulate((sizes[letter] for letter in reversed(model.pattern)), initial=0)
-        return tuple(backwards)[::-1]
-
-    def _buffers(self, streamed: bool) -> int:
-        """Return bytes of the accelerator's memory beside blocks, where all experts are on the host."""
-        if streamed not in self._buffer_bytes:
-            layout = ExpertLayout(0, len(expert_layers(self.frame.model)), 0, streamed)
-            placed = place(self.frame, layout)
-            used = {use.memory: use.used for use in memory_use(placed)}[self.frame.accelerator.memory]
-            self._buffer_bytes[streamed] = used - self._dense_from[0]
-        return self._buffer_bytes[streamed]
-
-    @cached_property
-    def _buffer_bytes(self) -> dict[bool, int]:
-        return {}
+def _share(experts: Experts, distinct: float, part: Hits) -> ExpertShare:
+    """Return a part of the `distinct` experts that a pass chooses."""
+    count = distinct * part.experts
+    return ExpertShare(count / experts.experts, experts.experts, count, part.choices)

@@ -1,23 +1,28 @@
 """Searches the layouts of `expert-split`: the closed form ranks all of them, the prediction decides among the best."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
+from functools import cached_property
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.prediction.objective import weighted_seconds
-from helmsman.planner.strategies.expert_split.layout import ExpertLayout, expert_count, expert_layers, label, place
-from helmsman.planner.strategies.expert_split.prices import BlockPrices
+from helmsman.planner.strategies.expert_split.candidates import ExpertCandidates
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, expert_layers, label, place
+from helmsman.planner.strategies.expert_split.neighbours import neighbours
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.scheduler.iteration import Phase
 
-MAX_PREDICTED = 10
-"""Candidates that are predicted of those that stream to prompts, and of the others: as many as the closed form, which
-does not see how streams overlap with the blocks around, puts before all others."""
+MAX_PREDICTED = 2
+"""Candidates of a kind that are predicted: the closed form leaves out contention alone, which makes seconds no
+fewer."""
 
-SHARES = 16
-"""Steps in which experts of a layer are kept on the accelerator, of all that a layer has."""
+MAX_STREAMED = 4
+"""The same of kinds that stream to prompts: how streams overlap with the blocks around, the closed form does not
+see."""
+
+MAX_ROUNDS = 6
+"""Rounds in which neighbours of the fastest split with slots are predicted."""
+
+FITS_TRIED = 3
+"""Layouts that are placed to know whether any fits: those that leave most of the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -31,24 +36,59 @@ class FoundSplit:
 
 @dataclass(frozen=True)
 class ExpertSearch:
-    """The search for a question."""
+    """The search for a question; `executed`: among placements that Helm's executor runs, on the devices that there
+    are."""
 
     question: Question
+    executed: bool = False
 
     def splits(self) -> list[FoundSplit]:
         """Return the predicted candidates that fit, fastest first; empty where none does."""
-        ranked = [layout for _, layout in sorted(self._ranked(), key=lambda pair: pair[0])]
+        kinds: dict[tuple[object, ...], list[tuple[float, ExpertLayout]]] = {}
+        for seconds, layout in sorted(self.candidates.ranked(), key=lambda pair: pair[0]):
+            kinds.setdefault((layout.streamed, layout.rule and layout.rule[:2]), []).append((seconds, layout))
         result = list[FoundSplit]()
-        for streamed in (False, True):
-            among = (layout for layout in ranked if layout.streamed == streamed)
-            result += islice(self._fitting(among), MAX_PREDICTED)
+        for ranked in sorted(kinds.values(), key=lambda ranked: ranked[0][0]):
+            result += self._predicted(ranked, min((split.seconds for split in result), default=float("inf")))
+        result += self._improved(result)
         return sorted(result, key=lambda split: split.seconds)
 
-    def _fitting(self, layouts: Iterable[ExpertLayout]) -> Iterator[FoundSplit]:
-        for layout in layouts:
-            placement = place(self.question.frame, layout)
-            if self.question.fits(placement):
-                yield FoundSplit(layout, placement, self.question.seconds(placement))
+    def _improved(self, predicted: Iterable[FoundSplit]) -> Iterator[FoundSplit]:
+        """Yield ever faster neighbours of the fastest split with slots, as long as there are any."""
+        cached = [split for split in predicted if split.layout.rule is not None]
+        best = min(cached, key=lambda split: split.seconds, default=None)
+        for _ in range(MAX_ROUNDS if best is not None else 0):
+            assert best is not None
+            around = [self._with_most(layout) for layout in neighbours(best.layout, self.candidates.beyond)]
+            faster = [split for split in map(self._split, around) if split is not None and split.seconds < best.seconds]
+            if not faster:
+                return
+            best = min(faster, key=lambda split: split.seconds)
+            yield best
+
+    def _with_most(self, layout: ExpertLayout) -> ExpertLayout:
+        """Return a layout with as many slots as fit."""
+        return replace(layout, slots=self.candidates.rooms.most_held(replace(layout, rule=None, slots=0)))
+
+    def _split(self, layout: ExpertLayout) -> FoundSplit | None:
+        """Return a layout with its prediction; None where it does not fit."""
+        placement = place(self.question.frame, layout)
+        if not self.question.fits(placement):
+            return None
+        return FoundSplit(layout, placement, self.question.seconds(placement))
+
+    def fits(self) -> bool:
+        """Whether any layout fits all memories."""
+        model, rooms = self.question.frame.model, self.candidates.rooms
+        candidates = [
+            (rooms.on_host(layout), layout)
+            for layout in self.candidates.roomiest()
+            if rooms.on_accelerator(layout) >= 0
+        ]
+        ranked = sorted(candidates, key=lambda pair: -pair[0])[:FITS_TRIED]
+        return bool(model.routed) and any(
+            self.question.fits(place(self.question.frame, layout)) for _, layout in ranked
+        )
 
     def label(self, split: FoundSplit) -> str:
         """Return a candidate in a few words."""
@@ -56,29 +96,39 @@ class ExpertSearch:
 
     def nearest(self) -> Placement:
         """Return the candidate that needs least of the accelerator's memory with experts on the host."""
-        layers = len(expert_layers(self.question.frame.model))
-        return place(self.question.frame, ExpertLayout(0, layers))
+        return place(self.question.frame, ExpertLayout(0, len(expert_layers(self.question.frame.model))))
 
-    def _ranked(self) -> Iterator[tuple[float, ExpertLayout]]:
-        """Yield the closed form's seconds of every candidate for which the accelerator's memory has room."""
-        frame = self.question.frame
-        prices = BlockPrices(frame, self.question.costs(self.nearest()))
-        weights: Mapping[Phase, float] = self.question.weights(self.nearest())
-        for layout in self._layouts(prices):
-            if prices.room(layout) >= 0:
-                yield weighted_seconds(weights, partial(prices.seconds, layout)), layout
+    def _predicted(self, ranked: Iterable[tuple[float, ExpertLayout]], best: float) -> Iterator[FoundSplit]:
+        """Yield the first candidates of a kind that fit, as far as they may be among the best."""
+        many = 0
+        for seconds, layout in ranked:
+            if (
+                many == (MAX_STREAMED if layout.streamed else MAX_PREDICTED)
+                or self.candidates.least(seconds, layout) > best
+            ):
+                return
+            split = self._split(self._filled(layout))
+            if split is not None:
+                many, best = many + 1, min(best, split.seconds)
+                yield split
 
-    def _layouts(self, prices: BlockPrices) -> Iterator[ExpertLayout]:
-        """Yield all layouts: of every number of whole layers on the host and of layers with experts there, none of
-        their experts kept, or some as far as there is room."""
-        model = self.question.frame.model
-        experts, step = expert_layers(model), max(1, expert_count(model) // SHARES)
-        for host in range(model.layers + 1):
-            beyond = sum(layer >= host for layer in experts)
-            yield ExpertLayout(host, 0)
-            for away in range(1, beyond + 1):
-                for streamed in (False, True):
-                    layout = ExpertLayout(host, away, 0, streamed)
-                    yield layout
-                    most = prices.most_kept(layout) // step * step
-                    yield from (replace(layout, kept=kept) for kept in sorted({most // 2 // step * step, most} - {0}))
+    def _filled(self, layout: ExpertLayout) -> ExpertLayout:
+        """Return a layout that holds as many experts on the accelerator as steps allow, with those that fit beyond
+        them."""
+        bare = replace(layout, kept=0, rule=None, slots=0, by_layer=())
+        if layout.by_layer:
+            left, experts = (
+                self.candidates.rooms.slots_in_all(bare) - sum(layout.by_layer),
+                self.candidates.rooms.experts,
+            )
+            more = min(max(0, left // len(layout.by_layer)), self.candidates.step)
+            return replace(layout, by_layer=tuple(min(experts, slots + more) for slots in layout.by_layer))
+        most, held = self.candidates.rooms.most_held(bare), layout.kept or layout.slots
+        if not held or held != most // self.candidates.step * self.candidates.step:
+            return layout
+        return replace(layout, kept=most) if layout.kept else replace(layout, slots=most)
+
+    @cached_property
+    def candidates(self) -> ExpertCandidates:
+        """Return what is searched among."""
+        return ExpertCandidates(self.question, self.executed)

@@ -1,16 +1,18 @@
 """`expert-split` as a strategy: its options, and the fastest placement of experts for a request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from helmsman.planner.decision import Decision
+from helmsman.planner.options import option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import table_option
-from helmsman.planner.strategies.expert_split.layout import expert_count
 from helmsman.planner.strategies.expert_split.search import ExpertSearch
+from helmsman.planner.strategies.expert_split.suited import check_experts
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.tensor_formats import told_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,23 +20,31 @@ class ExpertSplitOptions:
     """Options of `expert-split`."""
 
     table: Path | None = table_option()
+    executed: bool = option(False, "expert-split: only placements that helm-run runs on devices of these kinds")
+
+
+def _question(request: PlanRequest[ExpertSplitOptions]) -> Question:
+    """Return the question of a request. Raises UsageError for a model without experts or a machine without an
+    accelerator."""
+    frame = frame_of(request, request.options.table, fused=True)
+    frame = replace(frame, model=told_apart(frame.model, request.formats), formats=request.formats)
+    check_experts(frame, "expert-split")
+    return Question(frame, request.prices, request.objective)
 
 
 def _decide(request: PlanRequest[ExpertSplitOptions]) -> Decision:
-    """Return the fastest plan. Raises UsageError for a model without experts or a machine without an accelerator,
-    InfeasibleError where none fits."""
-    frame = frame_of(request, request.options.table, fused=True)
-    expert_count(frame.model)
-    question = Question(frame, request.prices, request.objective)
-    question.check("expert-split")
-    search = ExpertSearch(question)
-    splits = search.splits()
+    """Return the fastest plan. Raises UsageError as `_question`, InfeasibleError where none fits."""
+    question = _question(request)
+    executed = request.options.executed
+    search = ExpertSearch(question, executed)
+    splits = search.splits() if search.fits() else []
     if not splits:
-        raise question.infeasible("expert-split", search.nearest(), lambda other: bool(ExpertSearch(other).splits()))
+        raise question.infeasible("expert-split", search.nearest(), lambda other: ExpertSearch(other, executed).fits())
     best, *others = splits
-    decision = question.decision("expert-split", search.label(best), best.placement, request.recorded(), len(splits))
+    placement = replace(best.placement, model=request.model)
+    decision = question.decision("expert-split", search.label(best), placement, request.recorded(), len(splits))
     return Decision(
-        decision.plan,
+        decision.drafted,
         decision.seconds,
         tuple((search.label(other), other.seconds) for other in others),
         (),
@@ -43,9 +53,15 @@ def _decide(request: PlanRequest[ExpertSplitOptions]) -> Decision:
     )
 
 
+def _fits(request: PlanRequest[ExpertSplitOptions]) -> bool:
+    return ExpertSearch(_question(request)).fits()
+
+
 STRATEGY = Method(
     "expert-split",
     "routed experts on the accelerator, the processors or both, by predicted time",
     ExpertSplitOptions,
     _decide,
+    fits=_fits,
+    own_formats=True,
 )

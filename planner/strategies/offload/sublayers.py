@@ -23,14 +23,15 @@ class Sublayer:
 
 
 def sublayers(model: Model) -> tuple[Sublayer, ...]:
-    """The four kinds of layers; tensors of the first block stand for those of every block."""
-    block = block_tensors(model, 0)
+    """The four kinds of layers; tensors of the first block stand for those of every block. Raises BadInputError for a
+    model that is not made of equal dense blocks."""
+    layers, block = model.dense.layers, block_tensors(model, 0)
     ffn = tuple(tensor for tensor in block if tensor.op in FFN_OPS)
     attention = tuple(tensor for tensor in block if tensor.op not in FFN_OPS)
     return (
         Sublayer("embedding", 1, embedding_tensors(model)),
-        Sublayer("attention", model.layers, attention),
-        Sublayer("ffn", model.layers, ffn),
+        Sublayer("attention", layers, attention),
+        Sublayer("ffn", layers, ffn),
         Sublayer("output", 1, output_tensors(model)),
     )
 

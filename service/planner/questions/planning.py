@@ -21,7 +21,7 @@ from helmsman.service.planner.questions.catalogue import Catalogue
 Machine = str | ComposedMachine | Hardware | ChangedMachine
 """A machine as a question gives it."""
 
-_HELD = {"schema_id", "model", "hardware"}
+_HELD = {"schema_id", "model", "hardware", "routing"}
 
 
 def request_of(question: PlannerQuestion, catalogue: Catalogue) -> PlanRequest[Any]:
@@ -32,6 +32,8 @@ def request_of(question: PlannerQuestion, catalogue: Catalogue) -> PlanRequest[A
     # A format is always named: without one, the planner would look for a file that is called as the model is.
     given |= {"format": question.format or DEFAULT}
     model, hardware = model_of(question.model, catalogue), machine_of(question.hardware, catalogue)
+    if question.routing is not None:
+        given["routing"] = question.routing
     return request_from({**given, "model": model, "hardware": hardware})
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import run_command
@@ -133,7 +134,12 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
 
     check_alone(args)
     model = load_model(args.model)
-    return request_of(args, model, machine(args), workload_of(model, **{name: getattr(args, name) for name in COUNTS}))
+    workload = workload_of(model, **{name: getattr(args, name) for name in COUNTS})
+    if args.routing is not None:
+        from helmsman.planner.read_routing import routed
+
+        workload = routed(workload, args.routing, model)
+    return request_of(args, model, machine(args), workload)
 
 
 _COLLECTED = 50_000
@@ -216,6 +222,8 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--batch", type=batch_size, default=1, metavar="N|max|best", help=batch)
     batches = "batches, one after the other or in turns; best: as many as make the most tokens/s"
     group.add_argument("--batches", type=batch_count, default=1, metavar="N|best", help=batches)
+    routing = "which experts tokens choose, as helm-fit-routing writes it (default: all of a layer alike)"
+    group.add_argument("--routing", type=Path, metavar="FILE", help=routing)
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
 
 

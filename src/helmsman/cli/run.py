@@ -64,6 +64,8 @@ def build_parser() -> Parser:
     caches = "contiguous: allocated in full (default); growing: allocated anew and copied every 256 tokens, an ablation"
     parser.add_argument("--kv-cache", choices=("contiguous", "growing"), default="contiguous", help=caches)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
+    routing = "write which experts every token chose, layer by layer, in the last run (Parquet)"
+    parser.add_argument("--routing-trace", type=Path, metavar="FILE", help=routing)
     add_sampling_arguments(parser)
     return parser
 
@@ -92,6 +94,7 @@ def execute(args: argparse.Namespace) -> int:
         probed = args.trace is not None
         measured = execute_request(engine, request, args.runs, machine, printer.on_token, probed=probed)
         printer.finish()
+        _write_routing(args, engine)
     _write(args, plan, measured, text, streamed)
     return 0
 
@@ -123,6 +126,9 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     plan = plan_of(args)
     check_executed(plan)
     _check_checkpoint(args.checkpoint)
+    if args.routing_trace is not None and (args.chat or args.backend != "native"):
+        remedy = "leave --chat and --backend torch out"
+        raise UsageError("native runs of one request record it", field="--routing-trace", remedy=remedy)
     if args.system is not None and not args.chat:
         raise UsageError("only a conversation has it", field="--system", remedy="add --chat, or put it into --text")
     return plan
@@ -167,6 +173,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
             storage=args.storage or (),
             on_bytes=on_bytes,
             growing=args.kv_cache == "growing",
+            **({"record_routing": True} if args.routing_trace is not None else {}),
         )
 
 
@@ -182,6 +189,16 @@ def _loader(backend: str) -> "Callable[..., Engine]":
     from helmsman.executor.engine import Engine
 
     return Engine.load
+
+
+def _write_routing(args: argparse.Namespace, engine: "Engine") -> None:
+    """The choices of the last run's tokens."""
+    from helmsman.schemas.routing_trace import write_routing_trace
+
+    if args.routing_trace is not None:
+        assert engine.routing is not None, "recorded where it is to be written"
+        with whole_file(args.routing_trace) as stream:
+            write_routing_trace(engine.routing.trace(), stream)
 
 
 def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "Text | None", streamed: bool) -> None:

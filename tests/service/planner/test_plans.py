@@ -15,10 +15,12 @@ from helmsman.schemas.plan_answer import PlanAnswer
 from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
-from helmsman.schemas.read import parse_document
+from helmsman.schemas.read import digest, parse_document
+from helmsman.schemas.routing import LayerRouting, Routing
 from helmsman.service.planner.answers.blocks import block_runs
 from helmsman.service.planner.computing.tasks import TASKS, TaskSetting, WorkerTask
 from helmsman.service.planner.questions.catalogue import Catalogue
+from helmsman.service.planner.questions.planning import request_of
 
 
 def test_a_plan_is_the_librarys(site: WebSite) -> None:
@@ -45,12 +47,33 @@ def test_blocks_are_the_strip_that_is_printed(site: WebSite) -> None:
 
 
 def test_experts_elsewhere_are_groups_of_their_block() -> None:
-    plan = library.plan({**QUESTION, "model": "Qwen3-30B-A3B", "format": "q4_k", "strategy": "expert-split"}).plan
-    steps, _ = block_runs(plan)
-    assert {run.how for run in steps} <= {"resident", "experts"} and "experts" in {run.how for run in steps}
-    assert {sum(group.count for group in run.experts) for run in steps} == {128}
-    apart = next(run for run in steps if run.how == "experts")
-    assert {group.place for group in apart.experts} == {"GPU", "CPU"} and apart.place == "GPU"
+    question = {**QUESTION, "model": "Qwen3-30B-A3B", "format": "q4_k", "strategy": "llama-cpp"}
+    plan = library.plan({**question, "options": {"n_cpu_moe": 40}}).plan
+    away, near = block_runs(plan)[0]
+    assert (away.how, away.place, [(group.count, group.place) for group in away.experts]) == (
+        "experts",
+        "GPU",
+        [(128, "CPU")],
+    )
+    assert (near.how, near.place, [(group.count, group.place) for group in near.experts]) == (
+        "resident",
+        "GPU",
+        [(128, "GPU")],
+    )
+    assert (away.layers, near.layers) == ((0, 39), (40, 47))
+
+
+def test_a_routing_goes_with_the_question(site: WebSite) -> None:
+    """As the document that helm-fit-routing writes; one of another model is refused by that name."""
+    model = library.load_model("Qwen3-30B-A3B")
+    layers = (LayerRouting(layer=0, popularity=(0.5, *[7.5 / 127] * 127)),)
+    routing = Routing(model=model.name, model_sha256=digest(model), layers=layers)
+    asked = {**QUESTION, "model": model.name, "format": "q4_k", "strategy": "llama-cpp"}
+    whole = {**asked, "routing": json.loads(routing.to_json())}
+    question = parse_document(PlannerQuestion, json.dumps(whole).encode(), "question")
+    assert request_of(question, Catalogue()).workload.routing == routing
+    reply = site.post("/v1/plans", {**whole, "model": "Mixtral-8x7B-v0.1"})
+    assert reply.status in (400, 422) and "routing" in str(reply.document)
 
 
 def test_every_form_of_a_machine_is_planned_for(site: WebSite) -> None:
@@ -224,4 +247,4 @@ def test_questions_to_the_service_share_the_fields_of_questions_to_the_library()
     """Each field is defined once, but for those that say in what form something is given."""
     assert list(PlannerQuestion.model_fields) == list(PlanQuestion.model_fields)
     own, others = PlannerQuestion.__annotations__, PlanQuestion.__annotations__
-    assert own.keys() & others.keys() == {"schema_id", "model", "hardware", "format"}
+    assert own.keys() & others.keys() == {"schema_id", "model", "hardware", "format", "routing"}

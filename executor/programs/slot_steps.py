@@ -1,0 +1,148 @@
+"""Looking up, in the turn of a device's queue, which experts a pass has chosen, and bringing them to slots."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor._kernels import Event
+from helmsman.executor._kernels import Queue as NativeQueue
+from helmsman.executor._kernels import Stage as NativeStage
+from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.move_calls import Submit
+from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.value_sizes import INDEX_BYTES
+from helmsman.executor.passes.halves import TokenChunk
+from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
+from helmsman.executor.routing.slots import LayerSlots
+from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
+from helmsman.executor.stages.seats import Seat
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
+from helmsman.lowering.bodies.experts_apart import ROUTER
+from helmsman.lowering.graph import Task
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a value in a workspace, `width` numbers each, from number `first` on."""
+
+    values: NDArray[np.int32]
+    first: int
+    width: int
+
+    @classmethod
+    def of(cls, seat: Seat, name: str) -> Self | None:
+        """Return those of a seat's stage; None where it has no such value."""
+        region, size = seat.stage.regions().get(name), INDEX_BYTES
+        if region is None:
+            return None
+        values = view(of_kind(seat.workspace, HostBuffer), np.int32)
+        return cls(values, region["offset"] // size, region["stride"] // size)
+
+    def head(self, rows: int) -> NDArray[np.int32]:
+        """(rows, width): the first of them."""
+        return self.values[self.first : self.first + rows * self.width].reshape(rows, self.width)
+
+
+@dataclass(frozen=True)
+class SlotStep:
+    """The look-up after a router of a layer with slots, whose experts are `ops` of the stage; `sequences` and `chunk`:
+    the rows of a pass."""
+
+    slots: LayerSlots
+    seat: Seat
+    ops: range
+    mode: SlotMode
+    sequences: int
+    chunk: TokenChunk
+    chunked: bool
+    choice: _Rows
+    message: _Rows | None
+
+    @classmethod
+    def of(
+        cls, slots: LayerSlots, seat: Seat, ops: range, mode: SlotMode, sequences: int, chunk: TokenChunk, chunked: bool
+    ) -> Self:
+        """Return the look-up of a seat's router."""
+        choice = _Rows.of(seat, CHOICE)
+        assert choice is not None, "a stage with a router"
+        message = None if mode == "fetched" else _Rows.of(seat, MESSAGE)
+        return cls(slots, seat, ops, mode, sequences, chunk, chunked, choice, message)
+
+    def submit(self, queue: NativeQueue, done: Event | None) -> Submit:
+        """Return the call that a pass makes in its place."""
+        return lambda tokens, past: queue.call(partial(self._look_up, tokens, past), None, (), done)
+
+    def _look_up(self, tokens: int, past: int) -> None:
+        start, stop = self.chunk.span(tokens)
+        rows, ends = self.sequences * (stop - start), (start == 0, stop == tokens)
+        ids = self.choice.head(rows)
+        self.slots.looked_up = monotonic()
+        if self.mode == "fetched":
+            for _ in self.slots.rounds(ids, *ends):
+                self._compute(tokens, past, start, stop)
+        else:
+            chosen = ids.shape[1]
+            sent = None if self.message is None else self.message.head(rows)[:, -2 * chosen : -chosen]
+            look_up = self.slots.divided if self.mode == "divided" else self.slots.beside
+            look_up(ids, sent, *ends)
+
+    def _compute(self, tokens: int, past: int, start: int, stop: int) -> None:
+        """Compute the experts of a round that is not the last."""
+        hidden = of_kind(self.seat.hidden, HostBuffer) if self.chunked else None
+        stage, stamps = of_kind(self.seat.stage, NativeStage), np.zeros(len(self.ops) + 1)
+        stage.run(hidden, hidden, tokens, past, stamps.data, self.ops.start, self.ops.stop, start, stop)
+
+
+def look_up(
+    phase_pass: PhasePass, router: Task, seat: Seat, slots: Mapping[int, LayerSlots], chunk: TokenChunk, chunked: bool
+) -> SlotStep:
+    """Return the look-up after a router; `slots`: by layer; `chunked`: whether chunks of a prompt pass in turns."""
+    assert router.layer is not None, "a router of a block"
+    first = seat.ops(router.layer, ROUTER)[1]
+    last = seat.ops(router.layer, EXPERT_PRODUCTS[-1])[1]
+    mode, sequences = phase_pass.slotted[router.layer], phase_pass.plan.workload.batch
+    return SlotStep.of(slots[router.layer], seat, range(first, last), mode, sequences, chunk, chunked)
+
+
+@dataclass(frozen=True)
+class SlotTransfer:
+    """A task of a pass that brings an operation's matrices to slots: its number, the first of its two stamps, and the
+    operation's place among the layer's; `awaited`: whether stages wait for what comes."""
+
+    task: int
+    stamp: int
+    slots: LayerSlots
+    operation: int
+    awaited: bool
+
+
+class SlotTransfers:
+    """The tasks of a pass that bring experts to slots: how long and how much is known once it has run."""
+
+    def __init__(self, transfers: Sequence[SlotTransfer]) -> None:
+        self._transfers = transfers
+        self._moved: list[Mapping[int, int]] = []
+
+    def record(self, stamps: NDArray[np.float64]) -> None:
+        """Fill the stamps of the latest pass, and keep the bytes that it moved. What comes behind a pass has the moment
+        of its look-up."""
+        moved = dict[int, int]()
+        for transfer in self._transfers:
+            table, at = transfer.slots.table, slice(transfer.stamp, transfer.stamp + 2)
+            came = transfer.awaited and table.copied
+            stamps[at] = table.spans()[transfer.operation] if came else transfer.slots.looked_up
+            moved[transfer.task] = table.moved(transfer.operation)
+        self._moved.append(moved)
+
+    def take(self, moved: NDArray[np.int64]) -> None:
+        """Set the bytes (passes, tasks) of recorded passes."""
+        for row, tasks in enumerate(self._moved):
+            for task, size in tasks.items():
+                moved[row, task] = size
+        self._moved = []

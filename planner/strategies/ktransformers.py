@@ -1,0 +1,137 @@
+"""`ktransformers`: so many experts of every layer on the accelerator, the others computed by the CPU beside them.
+
+Everything but routed experts is on the accelerator. Which experts are there is by number, or those that tokens choose
+most where the routing says it (`kt-num-gpu-experts`, `kt-expert-placement-strategy`). Prompts above a number of tokens
+are computed on the accelerator, layer after layer, the other experts streamed (`kt-gpu-prefill-token-threshold`)."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Self
+
+from helmsman.lowering.placement import Placement
+from helmsman.planner.decision import Decision
+from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.options import Recorded, option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
+from helmsman.planner.strategies.expert_split.rooms import Rooms
+from helmsman.planner.strategies.expert_split.suited import check_experts
+from helmsman.planner.strategies.streaming.framing import frame_of
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.errors import UsageError
+
+Order = Literal["number", "popularity"]
+"""By what the experts on the accelerator are chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class KTransformers:
+    """`experts` of every layer on the accelerator, None: as many as fit; `order`: which; `threshold`: tokens of a
+    prompt above which layers are streamed, None: never."""
+
+    experts: int | None = None
+    order: Order = "number"
+    threshold: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Return its name on the command line."""
+        return "ktransformers"
+
+    @property
+    def software(self) -> Software:
+        """Return how it launches operations: captured graphs and native threads."""
+        return NATIVE
+
+    @property
+    def recorded(self) -> Recorded:
+        """Return how many experts of every layer are on the accelerator."""
+        return {} if self.experts is None else {"gpu_experts": self.experts}
+
+    def settled(self, frame: Frame) -> Self:
+        """Return the rules with the number of experts that fit."""
+        return replace(self, experts=self.count(frame))
+
+    def placement(self, frame: Frame) -> Placement:
+        """Return the rules."""
+        return place(frame, self._layout(frame, self.count(frame)))
+
+    def count(self, frame: Frame) -> int:
+        """Return how many experts of every layer are on the accelerator."""
+        if self.experts is not None:
+            return min(self.experts, expert_count(frame.model, self.name))
+        return Rooms(frame).most_held(self._layout(frame, 0))
+
+    def label(self, frame: Frame) -> str:
+        """Return `ktransformers 24 experts by number`."""
+        streamed = ", prompts streamed" if self._streams(frame) else ""
+        return f"{self.name} {self.count(frame)} experts by {self.order}{streamed}"
+
+    def smaller(self, frame: Frame) -> str | None:
+        """Return the largest number of experts that fits, where another was asked for."""
+        other = replace(self, experts=None)
+        suits = other.count(frame) != self.count(frame) and not shortages(memory_use(other.placement(frame)))
+        return f"`gpu_experts` {other.count(frame)}" if suits else None
+
+    def _streams(self, frame: Frame) -> bool:
+        work = frame.workload
+        return self.threshold is not None and work.batch * work.new_tokens > self.threshold
+
+    def _layout(self, frame: Frame, count: int) -> ExpertLayout:
+        layers, experts = len(expert_layers(frame.model)), expert_count(frame.model, self.name)
+        if count == experts:
+            return ExpertLayout(0, 0)
+        layout = ExpertLayout(0, layers, streamed=self._streams(frame))
+        if self.order == "number" or not count:
+            return replace(layout, kept=count)
+        return replace(layout, rule=SlotRule("popularity", "host"), slots=count)
+
+
+@dataclass(frozen=True, slots=True)
+class KTransformersOptions:
+    """Options of `ktransformers`."""
+
+    table: Path | None = table_option()
+    same_software: bool = same_software_option()
+    gpu_experts: int | None = option(
+        None,
+        "ktransformers: experts of every layer on the accelerator (default: as many as fit)",
+        metavar="N",
+        parse=int,
+    )
+    expert_order: Order = option(
+        "number",
+        "ktransformers: which experts those are; popularity: those that tokens choose most, by --routing",
+        choices=("number", "popularity"),
+    )
+    stream_above: int | None = option(
+        None,
+        "ktransformers: tokens of a prompt above which layers are streamed to the accelerator (default: never)",
+        metavar="N",
+        parse=int,
+    )
+
+
+def _decide(request: PlanRequest[KTransformersOptions]) -> Decision:
+    """Return the plan. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
+    that are none."""
+    options = request.options
+    frame = frame_of(request, options.table, fused=True)
+    check_experts(frame, "ktransformers")
+    for name, value in (("gpu_experts", options.gpu_experts), ("stream_above", options.stream_above)):
+        if value is not None and value < 0:
+            raise UsageError("not a number of them", field=name, value=value, remedy="use 0 or more, or leave it out")
+    engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above)
+    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+
+
+STRATEGY = Method(
+    "ktransformers",
+    "ktransformers: so many experts of every layer on the accelerator, the others on the CPU",
+    KTransformersOptions,
+    _decide,
+)

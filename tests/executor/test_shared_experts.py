@@ -1,0 +1,67 @@
+"""Routers that compare sigmoids and correct them, beside a network that all tokens share: GLM-4 MoE, whose first block
+is dense, and MiniMax-M2; on one device, divided between two, and in slots, against transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.oracle import load_oracle, oracle_greedy, oracle_logits
+from expert_models import FAMILIES, written
+from expert_plans import divided_plan
+from plans import make_plan
+from two_cpus import TWO_CPUS
+
+from helmsman.executor.engine import Engine
+from helmsman.executor.system.machine import Machine
+from helmsman.hwdb.load_model import load_model
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ExpertSlots, Plan, Select
+from helmsman.schemas.workload import Workload
+
+pytestmark = TWO_CPUS
+PROMPT, OUTPUT, LONG = 17, 32, 150
+SHAPE = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=256)
+TOLERANCE = 1e-3
+"""Of the largest logit."""
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "glm4_moe": {"head_dim": 32, "intermediate_size": 96, "moe_intermediate_size": 32, "n_routed_experts": 8,
+                 "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "num_hidden_layers": 3,
+                 "partial_rotary_factor": 0.5, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+                 "routed_scaling_factor": 1.5, "attention_bias": True, "use_qk_norm": True},
+    "minimax_m2": {"head_dim": 32, "intermediate_size": 32, "num_local_experts": 8, "num_experts_per_tok": 2,
+                   "rotary_dim": 16, "use_qk_norm": True, "eos_token_id": 1},
+}  # fmt: skip
+
+
+def plans(model: Model) -> dict[str, Plan]:
+    """Return plans by what they do with experts."""
+    away = divided_plan(model, ExpertLayout(0, model.layers), SHAPE)
+    slots = ExpertSlots(select=Select(names="experts_*"), memory="vram", slots=3)
+    return {
+        "all on one device": make_plan(model, workload=SHAPE),
+        "three of eight on the accelerator": divided_plan(model, ExpertLayout(0, model.layers, 3), SHAPE),
+        "the rest streamed to prompts": divided_plan(model, ExpertLayout(0, model.layers, 3, True), SHAPE),
+        "in slots": away.model_copy(update={"expert_slots": (slots,)}),
+    }
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_logits_and_tokens_are_those_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    monkeypatch.setitem(FAMILIES, family, CONFIGS[family])
+    written(family, tmp_path, vocab_size=512, max_position_embeddings=256)
+    model, oracle = load_model(str(tmp_path / "config.json")), load_oracle(tmp_path)
+    torch.set_num_threads(1)
+    ids = np.random.default_rng(3).integers(2, model.vocab, LONG).tolist()
+    greedy, expected = oracle_greedy(oracle, ids[:PROMPT], OUTPUT), oracle_logits(oracle, ids)
+    for name, plan in plans(model).items():
+        with Engine.load(plan, tmp_path, Machine.this()) as engine:
+            logits = engine.logits(np.array([ids], np.int32), prompt=LONG - 3)[0]
+            made = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True)
+        assert list(made.tokens[0]) == greedy.tokens, name
+        assert np.abs(logits - expected[LONG - 4 :]).max() <= TOLERANCE * np.abs(expected).max(), name
