@@ -22,7 +22,7 @@ class ExpertPiece(NamedTuple):
 
 
 class ExpertAmounts(NamedTuple):
-    """What a part reads, as shares of all experts of the layer, and does, as a share of what tokens choose.
+    """Holds what a part reads, as shares of all experts of the layer, and does, as a share of what tokens choose.
 
     `first`, `stop`: between which experts its weights are looked up; `read`: of those, as the others; `distinct`: how
     many that are; `coming`: what must come for it; `ahead`: whether it comes before the router has chosen; `entering`:

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class CachePass(NamedTuple):
-    """What slots do in a pass, all ascending: experts that are there (`hits`) and that are not (`misses`); those of the
-    misses that have a slot after it (`entering`), and experts that have none any more (`leaving`).
+    """Holds what slots do in a pass, all ascending: experts that are there (`hits`) and that are not (`misses`); those
+    of the misses that have a slot after it (`entering`), and experts that have none any more (`leaving`).
 
     With the most popular experts pinned none enters and none leaves."""
 

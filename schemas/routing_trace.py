@@ -36,7 +36,7 @@ class RoutedLayer(Frozen):
 
 
 class RoutingTraceInfo(Document):
-    """What a RoutingTrace belongs to, kept in the Parquet metadata."""
+    """Names what a RoutingTrace belongs to; kept in the Parquet metadata."""
 
     schema_id: Literal["helm.routing-trace/1"] = version("helm.routing-trace/1")
     model: Name

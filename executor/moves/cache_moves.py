@@ -132,8 +132,8 @@ class CacheMoves:
     def _counted(
         self, one: _Strides, other: _Strides, heads: int, width: int
     ) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
-        """How many pieces run through the tokens of heads `width` values wide, and how far they are apart on either
-        side."""
+        """Return how many pieces run through the tokens of heads `width` values wide, and how far they are apart on
+        either side."""
         batch = self.plan.workload.batch
         if one.lines:
             count = heads * width

@@ -1,5 +1,5 @@
-"""Which divisions of blocks run: latent attention whole on a device, with its cache; a router beside a shared network
-with the norm before it, whose device has the hidden states that outcomes are added to."""
+"""Says which divisions of blocks run: latent attention whole on a device, with its cache; a router beside a shared
+network with the norm before it, whose device has the hidden states that outcomes are added to."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Which divisions of experts run: those of all their matrices alike, between their router's device and one other."""
+"""Says which divisions of experts run: those of all matrices alike, between their router's device and one other."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

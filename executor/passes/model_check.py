@@ -1,4 +1,4 @@
-"""Which models run: of families and positions that kernels compute."""
+"""Says which models run: those of families and positions that kernels compute."""
 
 from helmsman.lowering.common_attention import latent_attention
 from helmsman.schemas.blocks.positions import LongRope, Rope

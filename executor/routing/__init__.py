@@ -1,1 +1,1 @@
-"""What routers of a run chose, and the experts that are cached for them."""
+"""Keeps what routers of a run chose, and the experts that are cached for them."""

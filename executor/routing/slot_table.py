@@ -1,4 +1,4 @@
-"""Which expert is in which slot of a layer, and the copies that bring others."""
+"""Knows which expert is in which slot of a layer, and the copies that bring others."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ _FEW = 256
 
 
 class PassCounts(NamedTuple):
-    """What slots of a layer did in a pass; see `schemas.expert_cache`."""
+    """Counts what slots of a layer did in a pass; see `schemas.expert_cache`."""
 
     hits: int
     misses: int

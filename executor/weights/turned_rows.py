@@ -16,22 +16,23 @@ BLOCK = 32
 
 
 class TurnedRows:
-    """The rows of all experts, one after the other, read as `StoredRows` are: of each expert every `step`th one from
+    """The rows of all experts, one after the other, read as `StoredRows` are: of single expert every `step`th one from
     `begin` on. The last expert that was read is kept.
 
-    `read` gives all rows of an expert by its number; `each`: the shape of its rows here; `size`: bytes of a number."""
+    `read` gives all rows of an expert by its number; `single`: the shape of its rows here; `size`: bytes of a
+    number."""
 
     def __init__(
         self,
         read: Callable[[int], NDArray[Any]],
-        each: tuple[int, ...],
+        single: tuple[int, ...],
         size: int,
         places: range,
         span: range,
     ) -> None:
         """`places`: of a step and where it begins; `span`: which rows of all experts together these are."""
-        self._read, self._each, self._size, self._places, self._span = read, each, size, places, span
-        self.shape = (len(span), *each[1:])
+        self._read, self._each, self._size, self._places, self._span = read, single, size, places, span
+        self.shape = (len(span), *single[1:])
         self.nbytes = size * prod(self.shape)
         self._last: tuple[int, NDArray[Any]] | None = None
 
@@ -44,12 +45,12 @@ class TurnedRows:
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
         """The values of these rows. Raises BadInputError where the file has shrunk since it was opened."""
-        span, each = self._span[rows], self._each[0]
+        span, single = self._span[rows], self._each[0]
         if not span:
             return self._expert(0)[0:0]
         parts = [
-            self._expert(number)[max(0, span.start - number * each) : min(each, span.stop - number * each)]
-            for number in range(span.start // each, -(-span.stop // each))
+            self._expert(number)[max(0, span.start - number * single) : min(single, span.stop - number * single)]
+            for number in range(span.start // single, -(-span.stop // single))
         ]
         return np.concatenate(parts)
 
@@ -107,7 +108,7 @@ def file_blocks(blocks: NDArray[np.uint8], scales: NDArray[np.uint8]) -> NDArray
 
 
 def _places(stored: StoredTensor, tensor: Tensor) -> range | None:
-    """Return which rows of each expert are the tensor's; None where they follow each other as ours do."""
+    """Return which rows of single expert are the tensor's; None where they follow single other as ours do."""
     turns = stored.layout == "turns"
     if not tensor.stacked or not (turns or stored.form == "transposed") or (len(stored.parts) > 1 and not turns):
         return None

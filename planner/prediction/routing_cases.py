@@ -1,5 +1,5 @@
-"""How the answer moves with the routing: the seconds of a plan under uniform routing, at both ends of the spread of
-recorded traces, and with slots that begin empty."""
+"""Says how the answer moves with the routing: the seconds of a plan under uniform routing, at both ends of the spread
+of recorded traces, and with slots that begin empty."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -34,8 +34,8 @@ def test_a_plan_says_what_it_assumed_and_how_its_seconds_move(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "plan.json"
-    asked = [*ASKED, "--expert-slots", "48", "--routing", str(routing(tmp_path / "r"))]
-    assert plan.main([*asked, "-v", "-o", str(out)]) == 0
+    ask = [*ASKED, "--expert-slots", "48", "--routing", str(routing(tmp_path / "r"))]
+    assert plan.main([*ask, "-v", "-o", str(out)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "routing curves of 3 traces" in text and "under uniform routing" in text and "while slots fill" in text
     assert "used last on the GPU; others are computed where they live" in text

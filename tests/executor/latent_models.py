@@ -141,6 +141,6 @@ def opened_latent(
 ) -> Told:
     """Return the model of a checkpoint, or another that is computed with its weights, in `room` bytes."""
     stored = load_model(str(directory / "config.json"))
-    told = kind(stored, Checkpoint.open(directory, stored), fmt, Arena(room))
-    told.model = model or stored
-    return told
+    loaded = kind(stored, Checkpoint.open(directory, stored), fmt, Arena(room))
+    loaded.model = model or stored
+    return loaded

@@ -108,12 +108,12 @@ def test_slots_do_what_a_simulated_cache_does(case: Case, slots: ExpertSlots) ->
     made, routing = case.run(slotted(case.model, slots), PROMPT)
     assert made.tokens == case.alone[PROMPT]
     for counts in made.expert_cache:
-        found = list(zip(counts.hits, counts.misses, counts.fetched, counts.evictions, strict=True))
+        recorded_counts = list(zip(counts.hits, counts.misses, counts.fetched, counts.evictions, strict=True))
         simulated = expected(routing, counts.layer, slots, bytes_of_expert(case.model))
-        assert [row for row in found if sum(row[:2]) <= slots.slots] == [
+        assert [row for row in recorded_counts if sum(row[:2]) <= slots.slots] == [
             row for row in simulated if sum(row[:2]) <= slots.slots
         ]
-        for (*own, fetched, _), (*others, least, _) in zip(found, simulated, strict=True):
+        for (*own, fetched, _), (*others, least, _) in zip(recorded_counts, simulated, strict=True):
             assert own == others
             assert fetched >= least, "an expert may leave and come again where slots are too few for a pass"
     assert {counts.layer for counts in made.expert_cache} == {0, 1}
@@ -147,9 +147,9 @@ def test_a_prompt_in_chunks_is_one_pass_of_a_cache(case: Case, misses: str) -> N
     made, routing = case.run(slotted(case.model, slots), LONG)
     assert made.tokens == case.alone[LONG]
     for counts in made.expert_cache:
-        found = list(zip(counts.hits, counts.misses, counts.evictions, strict=True))
+        recorded_counts = list(zip(counts.hits, counts.misses, counts.evictions, strict=True))
         one = [(hits, missed, left) for hits, missed, _, left in expected(routing, counts.layer, slots, 1)]
-        assert found == one or misses == "divided"
+        assert recorded_counts == one or misses == "divided"
 
 
 @pytest.mark.parametrize("misses", ["host", "fetched", "divided"])

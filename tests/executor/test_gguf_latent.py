@@ -50,8 +50,8 @@ def test_every_tensor_is_that_of_the_directory(family: str, tmp_path: Path) -> N
     assert header.tensors["blk.0.attn_v_b.weight"].shape == (4, 16, 32)
     file, directory = open_weights(tmp_path / "model.gguf", model), open_weights(tmp_path / "hf", model)
     for tensor in tensors(model):
-        (fmt, found), (_, expected) = file.tensor(tensor), directory.tensor(tensor)
-        assert fmt == "f32" and np.array_equal(found, expected), tensor
+        (fmt, rows_read), (_, expected) = file.tensor(tensor), directory.tensor(tensor)
+        assert fmt == "f32" and np.array_equal(rows_read, expected), tensor
 
 
 def test_blocks_come_as_they_are_row_by_row(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_older_files_have_both_matrices_of_a_head_in_one(tmp_path: Path) -> None
     sums = Tensor("v_b.weight", "v_b", 0, (heads * value, latent))
     expected = {keys: values[:, :nope].swapaxes(1, 2).reshape(-1, nope), sums: values[:, nope:].reshape(-1, latent)}
     for tensor, exact in expected.items():
-        found = latent_rows((keys, sums), tensor, rows)
-        assert np.array_equal(found, exact) and found.nbytes == exact.nbytes
+        rows_read = latent_rows((keys, sums), tensor, rows)
+        assert np.array_equal(rows_read, exact) and rows_read.nbytes == exact.nbytes
         for first in range(len(exact)):
             for stop in (first, first + 1, min(first + 7, len(exact))):
-                assert np.array_equal(found[first:stop], exact[first:stop])
-                assert np.array_equal(found.part(first, stop)[:], exact[first:stop])
+                assert np.array_equal(rows_read[first:stop], exact[first:stop])
+                assert np.array_equal(rows_read.part(first, stop)[:], exact[first:stop])

@@ -42,14 +42,14 @@ def logits_of(model: Any, ids: list[int]) -> Any:
         return model(torch.tensor([ids])).logits[0].numpy()
 
 
-def difference(found: Any, expected: Any) -> float:
+def difference(computed: Any, expected: Any) -> float:
     """Return the largest difference, of the largest logit."""
-    return float(np.abs(found - expected).max() / np.abs(expected).max())
+    return float(np.abs(computed - expected).max() / np.abs(expected).max())
 
 
-def divergence(found: Any, expected: Any) -> float:
+def divergence(computed: Any, expected: Any) -> float:
     """Return the KL divergence between the distributions of two rows of logits, in nats."""
-    one, other = (x - x.max() - np.log(np.exp(x - x.max()).sum()) for x in (expected, found))
+    one, other = (x - x.max() - np.log(np.exp(x - x.max()).sum()) for x in (expected, computed))
     return float((np.exp(one) * (one - other)).sum())
 
 
@@ -71,13 +71,13 @@ def attention_of(model: Model) -> LatentAttention:
 def test_greedy_tokens_and_logits_are_those_of_transformers(family: tuple[Path, Any], two: Pool) -> None:
     directory, model = family
     native, ids = Native(opened_latent(directory), two), IDS[:PROMPT]
-    found = native.run(ids, 0)
+    computed = native.run(ids, 0)
     for _ in range(GREEDY):
         expected = logits_of(model, ids)[-1]
-        assert difference(found, expected) <= CLOSE
-        assert found.argmax() == expected.argmax()
-        ids.append(int(found.argmax()))
-        found = native.run(ids[-1:], len(ids) - 1)
+        assert difference(computed, expected) <= CLOSE
+        assert computed.argmax() == expected.argmax()
+        ids.append(int(computed.argmax()))
+        computed = native.run(ids[-1:], len(ids) - 1)
 
 
 def test_a_prompt_in_parts_is_the_prompt_token_by_token(family: tuple[Path, Any]) -> None:
@@ -92,10 +92,10 @@ def test_a_prompt_in_parts_is_the_prompt_token_by_token(family: tuple[Path, Any]
 
 def test_pytorch_stages_compute_the_same(family: tuple[Path, Any]) -> None:
     directory, model = family
-    told = opened_latent(directory, kind=LatentOnTorch)
-    assert isinstance(told, LatentOnTorch)
-    spec = told.spec()
-    stage = TorchStage(spec, told.memory.alloc(regions_of(spec).size, "workspace"), 0)
+    loaded = opened_latent(directory, kind=LatentOnTorch)
+    assert isinstance(loaded, LatentOnTorch)
+    spec = loaded.spec()
+    stage = TorchStage(spec, loaded.memory.alloc(regions_of(spec).size, "workspace"), 0)
     expected = logits_of(model, IDS)
     for part, past in ((slice(0, 23), 0), (slice(23, 39), 23), (slice(39, 40), 39)):
         stage.feed(torch.tensor([IDS]), part, past)
@@ -111,14 +111,14 @@ def test_one_token_and_many_agree_in_other_formats(tmp_path: Path, two: Pool, fm
     native = Native(opened_latent(tmp_path, fmt), two)
     whole = native.run(IDS[:12], 0)
     for past, token in enumerate(IDS[:12]):
-        found = native.run([token], past)
-    assert difference(found, whole) <= 2e-2
+        computed = native.run([token], past)
+    assert difference(computed, whole) <= 2e-2
     assert difference(whole, logits_of(model, IDS[:12])[-1]) <= (0.2 if fmt == "q8_0" else 0.05)
 
 
-def faults(told: Any, directory: Path) -> dict[str, Any]:
+def faults(loaded: Any, directory: Path) -> dict[str, Any]:
     """Return stages that each compute something else."""
-    model = told.model
+    model = loaded.model
     body = attention_of(model)
     rope = None if body.rope is None else {**body.rope.model_dump(), "pairs": "half"}
     unscaled = changed(model, scale=(body.nope_dim + body.rope_dim) ** -0.5)
@@ -134,16 +134,16 @@ def test_what_is_computed_otherwise_shows(family: tuple[Path, Any], two: Pool) -
     """Pairs of dimensions that lie otherwise, a norm without its weights, scores without YaRN's growth."""
     directory, model = family
     expected = logits_of(model, IDS)[-1]
-    told = opened_latent(directory)
-    assert divergence(Native(told, two).run(IDS, 0), expected) < 1e-6
-    for name, fault in faults(told, directory).items():
+    loaded = opened_latent(directory)
+    assert divergence(Native(loaded, two).run(IDS, 0), expected) < 1e-6
+    for name, fault in faults(loaded, directory).items():
         assert divergence(Native(fault, two).run(IDS, 0), expected) > SHOWS, name
 
 
 def test_a_rotation_of_all_pairs_apart_is_that_of_a_config_without_interleaving(tmp_path: Path, two: Pool) -> None:
     model = written_latent("deepseek_v3", tmp_path, rope_interleave=False)
-    told = opened_latent(tmp_path)
-    rope = attention_of(told.model).rope
+    loaded = opened_latent(tmp_path)
+    rope = attention_of(loaded.model).rope
     assert rope is not None and rope.pairs == "half"
-    assert difference(Native(told, two).run(IDS, 0), logits_of(model, IDS)[-1]) <= CLOSE
-    assert isinstance(told, LatentTold) and load_model(str(tmp_path / "config.json")) == told.model
+    assert difference(Native(loaded, two).run(IDS, 0), logits_of(model, IDS)[-1]) <= CLOSE
+    assert isinstance(loaded, LatentTold) and load_model(str(tmp_path / "config.json")) == loaded.model

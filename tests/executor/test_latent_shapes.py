@@ -65,5 +65,5 @@ def test_layers_of_released_sizes(family: str, tmp_path: Path) -> None:
     native = Native(opened_latent(tmp_path, room=5 << 30), Pool([cpus[0], cpus[-1]]))
     for pieces in ((96,), (40, 95, 96)):
         for first, stop in zip((0, *pieces), pieces, strict=False):
-            found = native.run(IDS[first:stop], first)
-            assert np.abs(found - expected[stop - 1]).max() <= 1e-3 * np.abs(expected[stop - 1]).max()
+            computed = native.run(IDS[first:stop], first)
+            assert np.abs(computed - expected[stop - 1]).max() <= 1e-3 * np.abs(expected[stop - 1]).max()

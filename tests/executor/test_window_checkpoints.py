@@ -51,11 +51,11 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
     greedy, expected = oracle_greedy(oracle, ids[:PROMPT], OUTPUT), oracle_logits(oracle, ids)
     shape = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=192)
     with Engine.load(make_plan(model, workload=shape), tmp_path / "checkpoint", Machine.this()) as engine:
-        found = engine.logits(np.array([ids], np.int32), prompt=LONG)[0]
+        computed = engine.logits(np.array([ids], np.int32), prompt=LONG)[0]
         free = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
     assert list(free) == greedy.tokens
     assert len(set(greedy.tokens)) > OUTPUT // 8
-    assert np.abs(found[-1] - expected[-1]).max() <= TOLERANCE * np.abs(expected).max()
+    assert np.abs(computed[-1] - expected[-1]).max() <= TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize(

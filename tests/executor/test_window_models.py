@@ -63,8 +63,8 @@ def loaded(plan: Plan, directory: Path) -> Engine:
     return Engine.load(plan, directory, replace(two_cpus(), accelerators={"cuda": ("cpu",)}))
 
 
-def close(found: Any, expected: Any) -> None:
-    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()
+def close(computed: Any, expected: Any) -> None:
+    assert np.abs(computed - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 PLACES: dict[str, tuple[int | None, str]] = {
@@ -97,9 +97,9 @@ def test_greedy_tokens_and_logits_are_those_of_transformers(
     greedy, expected = oracle_greedy(oracle, given[:PROMPT], OUTPUT), oracle_logits(oracle, given)
     plan = make_plan(model, on_cpu, workload=WORK)
     with loaded(on_torch(plan) if kind == "torch" else plan, directory) as engine:
-        found = engine.logits(np.array([given], np.int32), prompt=LONG)[0]
+        computed = engine.logits(np.array([given], np.int32), prompt=LONG)[0]
         free = engine.generate(np.array([given[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
-    close(found[-1], expected[-1])
+    close(computed[-1], expected[-1])
     assert list(free) == greedy.tokens
 
 
@@ -117,8 +117,8 @@ def test_experts_in_micro_blocks_are_those_of_transformers(tmp_path: Path, fmt: 
     rule = plan.residence[-1].model_copy(update={"select": Select(names="experts_*"), "format": fmt})
     plan = plan.model_copy(update={"residence": (rule, *plan.residence)})
     with loaded(on_torch(plan) if kind == "torch" else plan, tmp_path) as engine:
-        found = engine.logits(np.array([given], np.int32), prompt=50)[0]
-    close(found, expected[49:])
+        computed = engine.logits(np.array([given], np.int32), prompt=50)[0]
+    close(computed, expected[49:])
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_prompt_is_its_tokens_one_by_one(models: Callable[[str], Case], name: 
     directory, model, oracle = models(name)
     given = ids(model.vocab, 100)
     with loaded(make_plan(model, workload=WORK), directory) as engine:
-        found = engine.logits(np.array([given], np.int32))[0]
-    close(found, oracle_logits(oracle, given))
+        computed = engine.logits(np.array([given], np.int32))[0]
+    close(computed, oracle_logits(oracle, given))
 
 
 def faulty(model: Model, change: Callable[[Attention], Attention]) -> Model:
@@ -184,8 +184,8 @@ def test_planted_faults_show(models: Callable[[str], Case], fault: str, monkeypa
     directory, model, oracle = models(name)
     given = ids(model.vocab, 2 * WINDOW)
     with loaded(make_plan(plant(model), workload=WORK), directory) as engine:
-        found = engine.logits(np.array([given], np.int32))[0]
-    assert mean_kl(oracle_logits(oracle, given), found) > SHOWN
+        computed = engine.logits(np.array([given], np.int32))[0]
+    assert mean_kl(oracle_logits(oracle, given), computed) > SHOWN
 
 
 @pytest.mark.parametrize(("name", "kind"), [("gpt_oss", "loopback"), ("gemma3", "loopback"), ("gpt_oss", "torch")])

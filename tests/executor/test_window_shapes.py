@@ -58,7 +58,7 @@ def test_blocks_of_released_shapes_are_those_of_transformers(tmp_path: Path, nam
     work = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=LONG + OUTPUT)
     plan = make_plan(model, 2, workload=work, hardware=make_hardware(ram=12 * GIB, vram=8 * GIB))
     with Engine.load(plan, tmp_path / "checkpoint", Machine.this()) as engine:
-        found = engine.logits(np.array([ids], np.int32), prompt=LONG - 4)[0]
+        computed = engine.logits(np.array([ids], np.int32), prompt=LONG - 4)[0]
         free = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
-    assert np.abs(found - expected[LONG - 5 :]).max() <= TOLERANCE * np.abs(expected).max()
+    assert np.abs(computed - expected[LONG - 5 :]).max() <= TOLERANCE * np.abs(expected).max()
     assert list(free) == greedy.tokens

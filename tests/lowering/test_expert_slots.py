@@ -18,12 +18,12 @@ DIVIDED, PINNED = SlotRule("least-recent", "divided", 0.25), SlotRule("popularit
 
 
 def placed(rule: SlotRule, streamed: bool = False, skew: float | None = None) -> Placement:
-    asked = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB)
+    ask = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB)
     if skew is not None:
-        model = asked.frame.model
+        model = ask.frame.model
         layers = [LayerRouting(layer=layer, popularity=skewed(128, 8, skew)) for layer in range(LAYERS)]
-        asked = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB, routing=routing_of(model, *layers))
-    return place(asked.frame, ExpertLayout(0, LAYERS, 0, streamed, rule, SLOTS))
+        ask = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB, routing=routing_of(model, *layers))
+    return place(ask.frame, ExpertLayout(0, LAYERS, 0, streamed, rule, SLOTS))
 
 
 def downs(placement: Placement) -> dict[tuple[str, tuple[int, int] | None], int]:

@@ -38,10 +38,10 @@ def random_question(random: Random) -> tuple[Question, int]:
     rooms = Rooms(question(model, LAYERS, MIB, *tokens).frame)
     bare, whole = (MIB - rooms.on_accelerator(layout) for layout in (ExpertLayout(0, LAYERS), ExpertLayout(0, 0)))
     vram = random.randint(bare * 9 // 10, whole)
-    asked = question(model, LAYERS, vram, *tokens, routing)
-    hardware = scaled(asked.frame.roles.hardware, random.uniform(0.3, 3.0), random.uniform(0.3, 3.0))
-    asked = replace(asked, frame=replace(asked.frame, roles=asked.frame.roles.on(hardware)))
-    return replace(asked, objective=random.choice(("request", "latency"))), experts
+    ask = question(model, LAYERS, vram, *tokens, routing)
+    hardware = scaled(ask.frame.roles.hardware, random.uniform(0.3, 3.0), random.uniform(0.3, 3.0))
+    ask = replace(ask, frame=replace(ask.frame, roles=ask.frame.roles.on(hardware)))
+    return replace(ask, objective=random.choice(("request", "latency"))), experts
 
 
 def scaled(hardware: Hardware, link: float, host: float) -> Hardware:
@@ -61,9 +61,9 @@ def scaled(hardware: Hardware, link: float, host: float) -> Hardware:
     return hardware.model_copy(update={"links": links, "devices": devices})
 
 
-def every_layout(asked: Question, experts: int) -> Iterator[ExpertLayout]:
+def every_layout(ask: Question, experts: int) -> Iterator[ExpertLayout]:
     """Yield every layout with as many experts held in every layer, and every rule for the others."""
-    streams = (False, True) if asked.objective == "request" else (False,)
+    streams = (False, True) if ask.objective == "request" else (False,)
     for host in range(LAYERS + 1):
         yield ExpertLayout(host, 0)
         for away in range(1, LAYERS - host + 1):
@@ -76,13 +76,13 @@ def every_layout(asked: Question, experts: int) -> Iterator[ExpertLayout]:
 
 def check(seed: int) -> None:
     """Compare with every placement by the prediction."""
-    asked, experts = random_question(Random(seed))
+    ask, experts = random_question(Random(seed))
     best = min(
-        asked.seconds(placed)
-        for placed in (place(asked.frame, layout) for layout in every_layout(asked, experts))
-        if asked.fits(placed)
+        ask.seconds(placed)
+        for placed in (place(ask.frame, layout) for layout in every_layout(ask, experts))
+        if ask.fits(placed)
     )
-    search = ExpertSearch(asked)
+    search = ExpertSearch(ask)
     assert search.fits()
     chosen = search.splits()[0]
     assert chosen.seconds <= best * 1.01, search.label(chosen)
@@ -90,9 +90,9 @@ def check(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_closed_form_of_the_choice_is_as_small_as_any(seed: int) -> None:
-    asked, experts = random_question(Random(seed))
-    search, rooms = ExpertSearch(asked), Rooms(asked.frame)
-    best = min(search.candidates.priced(layout) for layout in every_layout(asked, experts) if rooms.fit(layout))
+    ask, experts = random_question(Random(seed))
+    search, rooms = ExpertSearch(ask), Rooms(ask.frame)
+    best = min(search.candidates.priced(layout) for layout in every_layout(ask, experts) if rooms.fit(layout))
     assert min(seconds for seconds, _ in search.candidates.ranked()) <= best * 1.01
 
 

@@ -16,16 +16,16 @@ FETCHED, PINNED = SlotRule("least-recent", "fetched"), SlotRule("popularity", "h
 LAYERS = 4
 
 
-def apart(asked: Question) -> Question:
+def apart(ask: Question) -> Question:
     """Return a question on a machine where no memory or link is shared, and nothing waits to be handed over."""
-    hardware = asked.frame.roles.hardware
+    hardware = ask.frame.roles.hardware
     fast = tuple(
         memory.model_copy(update={"bandwidth": memory.bandwidth.model_copy(update={"value": 1e15, "p90": 1e16})})
         for memory in hardware.memories
     )
     links = tuple(link.model_copy(update={"slows": None, "interrupts": None}) for link in hardware.links)
-    roles = asked.frame.roles.on(hardware.model_copy(update={"memories": fast, "links": links}))
-    return replace(asked, frame=replace(asked.frame, roles=roles))
+    roles = ask.frame.roles.on(hardware.model_copy(update={"memories": fast, "links": links}))
+    return replace(ask, frame=replace(ask.frame, roles=roles))
 
 
 @pytest.mark.parametrize(
@@ -45,32 +45,32 @@ def apart(asked: Question) -> Question:
 )
 @pytest.mark.parametrize("skew", [None, 1.0])
 def test_the_closed_form_is_the_clock_where_nothing_is_shared(layout: ExpertLayout, skew: float | None) -> None:
-    asked = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB)
+    ask = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB)
     if skew is not None:
         chances = [skewed(128, 8, skew * (layer + 1) / LAYERS) for layer in range(LAYERS)]
         layers = [LayerRouting(layer=layer, popularity=chance) for layer, chance in enumerate(chances)]
-        asked = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB, routing=routing_of(asked.frame.model, *layers))
-    asked = apart(asked)
-    placement = place(asked.frame, layout)
-    prices = BlockPrices(asked.frame, asked.costs(placement))
-    replayed = pass_seconds(lower(placement, prices.iteration("decode")), asked.costs(placement))
+        ask = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB, routing=routing_of(ask.frame.model, *layers))
+    ask = apart(ask)
+    placement = place(ask.frame, layout)
+    prices = BlockPrices(ask.frame, ask.costs(placement))
+    replayed = pass_seconds(lower(placement, prices.iteration("decode")), ask.costs(placement))
     assert prices.seconds(layout, "decode") == pytest.approx(replayed, rel=1e-9)
 
 
 def test_divided_misses_take_less_than_either_alone() -> None:
-    asked = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB)
-    prices = BlockPrices(asked.frame, asked.costs(place(asked.frame, ExpertLayout(0, LAYERS))))
+    ask = question("Qwen3-30B-A3B", LAYERS, 12_000 * MIB)
+    prices = BlockPrices(ask.frame, ask.costs(place(ask.frame, ExpertLayout(0, LAYERS))))
     rules = (SlotRule("least-recent", "divided", 0.25), FETCHED, PINNED)
     divided, fetched, host = (prices.seconds(ExpertLayout(0, LAYERS, 0, False, rule, 32), "decode") for rule in rules)
     assert divided < min(fetched, host)
 
 
 def test_parts_of_experts_are_launched_and_read_like_all_of_them() -> None:
-    asked = question("Qwen3-30B-A3B", 2, 12_000 * MIB, prompt=300)
-    placement = place(asked.frame, ExpertLayout(0, 2, 64))
-    prices = BlockPrices(asked.frame, asked.costs(placement))
+    ask = question("Qwen3-30B-A3B", 2, 12_000 * MIB, prompt=300)
+    placement = place(ask.frame, ExpertLayout(0, 2, 64))
+    prices = BlockPrices(ask.frame, ask.costs(placement))
     tasks = [task for task in lower(placement, prices.iteration("prefill")).tasks if task.kind == "experts"]
-    whole = place(asked.frame, ExpertLayout(0, 0))
+    whole = place(ask.frame, ExpertLayout(0, 0))
     (of_all, *_) = (task for task in lower(whole, prices.iteration("prefill")).tasks if task.kind == "experts")
     for task in tasks:
         assert round(task.tokens / task.per_token) == 300, "chunks are of tokens, not of choices"

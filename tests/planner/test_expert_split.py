@@ -16,9 +16,9 @@ from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError
 
 
-def fastest(asked: Question, steps: int = 2) -> float:
+def fastest(ask: Question, steps: int = 2) -> float:
     """Return the predicted seconds of the best of all layouts, experts kept or in slots in steps."""
-    layers, best = asked.frame.model.layers, float("inf")
+    layers, best = ask.frame.model.layers, float("inf")
     shares = (SlotRule("least-recent", "divided", part / 8) for part in (2, 6))
     rules = (None, SlotRule("least-recent", "fetched"), SlotRule("popularity", "host"), *shares)
     for host in range(layers + 1):
@@ -28,33 +28,33 @@ def fastest(asked: Question, steps: int = 2) -> float:
                     for streamed in (False, True) if away else (False,):
                         layout = ExpertLayout(host, away, held if rule is None else 0, streamed)
                         layout = layout if rule is None else replace(layout, rule=rule, slots=held)
-                        placed = place(asked.frame, layout)
-                        if asked.fits(placed):
-                            best = min(best, asked.seconds(placed))
+                        placed = place(ask.frame, layout)
+                        if ask.fits(placed):
+                            best = min(best, ask.seconds(placed))
     return best
 
 
 @pytest.mark.parametrize(("vram", "prompt", "output"), [(500, 256, 64), (800, 16, 200), (900, 2000, 4)])
 def test_the_choice_is_the_fastest_layout(vram: int, prompt: int, output: int) -> None:
-    asked = question("Qwen3-30B-A3B", 3, vram * MIB, prompt, output)
-    splits = ExpertSearch(asked).splits()
-    assert splits[0].seconds <= fastest(asked) * 1.01
+    ask = question("Qwen3-30B-A3B", 3, vram * MIB, prompt, output)
+    splits = ExpertSearch(ask).splits()
+    assert splits[0].seconds <= fastest(ask) * 1.01
 
 
 @pytest.mark.parametrize("layout", [ExpertLayout(0, 12), ExpertLayout(3, 5, 32)])
 @pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Qwen3.5-35B-A3B"])
 def test_the_closed_form_is_near_the_prediction(model: str, layout: ExpertLayout) -> None:
-    asked = question(model, 12, 12_000 * MIB)
-    costs = asked.costs(place(asked.frame, layout))
-    prices = BlockPrices(asked.frame, costs)
+    ask = question(model, 12, 12_000 * MIB)
+    costs = ask.costs(place(ask.frame, layout))
+    prices = BlockPrices(ask.frame, costs)
     for phase in ("prefill", "decode"):
-        predicted = pass_seconds(lower(place(asked.frame, layout), prices.iteration(phase)), costs)
+        predicted = pass_seconds(lower(place(ask.frame, layout), prices.iteration(phase)), costs)
         assert prices.seconds(layout, phase) == pytest.approx(predicted, rel=0.12)
 
 
 def test_room_is_what_memory_use_leaves() -> None:
-    asked = question("Qwen3-30B-A3B", 8, 3_000 * MIB)
-    rooms, fetched = Rooms(asked.frame), SlotRule("least-recent", "fetched")
+    ask = question("Qwen3-30B-A3B", 8, 3_000 * MIB)
+    rooms, fetched = Rooms(ask.frame), SlotRule("least-recent", "fetched")
     layouts = (
         ExpertLayout(0, 8),
         ExpertLayout(2, 3, 40),
@@ -66,16 +66,16 @@ def test_room_is_what_memory_use_leaves() -> None:
         ExpertLayout(8, 0),
     )
     for layout in layouts:
-        used = {use.memory: use for use in memory_use(place(asked.frame, layout))}
+        used = {use.memory: use for use in memory_use(place(ask.frame, layout))}
         left = {name: use.available - use.used for name, use in used.items()}
         assert rooms.on_accelerator(layout) == pytest.approx(left["vram"], abs=MIB), layout
         assert layout.entry or rooms.on_host(layout) == pytest.approx(left["dram"], abs=MIB), layout
 
 
 def test_experts_are_divided_where_some_are_kept() -> None:
-    asked = question("Qwen3-30B-A3B", 4, 3_000 * MIB)
-    tasks = lower(place(asked.frame, ExpertLayout(0, 4, 32)), BlockPrices(asked.frame, asked.costs(
-        ExpertSearch(asked).nearest())).iteration("decode")).tasks  # fmt: skip
+    ask = question("Qwen3-30B-A3B", 4, 3_000 * MIB)
+    tasks = lower(place(ask.frame, ExpertLayout(0, 4, 32)), BlockPrices(ask.frame, ask.costs(
+        ExpertSearch(ask).nearest())).iteration("decode")).tasks  # fmt: skip
     of_block = [task for task in tasks if task.layer == 1]
     downs = [task for task in of_block if task.op == "experts_down" and task.kind == "experts"]
     assert sorted((task.resource, task.rows) for task in downs) == [("cpu", (32, 128)), ("cuda", (0, 32))]
@@ -94,22 +94,22 @@ def test_labels_say_where_experts_are() -> None:
 
 
 def test_models_without_experts_are_refused() -> None:
-    asked = question("Qwen3-8B", 4, 3_000 * MIB)
+    ask = question("Qwen3-8B", 4, 3_000 * MIB)
     with pytest.raises(UsageError, match="no routed experts"):
-        ExpertSearch(replace(asked)).splits()
+        ExpertSearch(replace(ask)).splits()
 
 
 def test_what_is_to_be_executed_has_no_slots_but_on_loopback_accelerators() -> None:
-    asked = question("Qwen3-30B-A3B", 4, 900 * MIB)
-    every = {layout.rule for _, layout in ExpertSearch(asked).candidates.ranked()}
+    ask = question("Qwen3-30B-A3B", 4, 900 * MIB)
+    every = {layout.rule for _, layout in ExpertSearch(ask).candidates.ranked()}
     assert any(rule is not None and rule.misses == "divided" for rule in every)
-    assert {layout.rule for _, layout in ExpertSearch(asked, executed=True).candidates.ranked()} == {None}
-    hardware = asked.frame.roles.hardware
+    assert {layout.rule for _, layout in ExpertSearch(ask, executed=True).candidates.ranked()} == {None}
+    hardware = ask.frame.roles.hardware
     devices = tuple(
         device.model_copy(update={"kind": "loopback"}) if device.kind == "cuda" else device
         for device in hardware.devices
     )
-    roles_there = asked.frame.roles.on(hardware.model_copy(update={"devices": devices}))
-    looped = replace(asked, frame=replace(asked.frame, roles=roles_there))
+    roles_there = ask.frame.roles.on(hardware.model_copy(update={"devices": devices}))
+    looped = replace(ask, frame=replace(ask.frame, roles=roles_there))
     rules = {layout.rule for _, layout in ExpertSearch(looped, executed=True).candidates.ranked()} - {None}
     assert {rule.misses for rule in rules if rule is not None} == {"fetched", "divided"}

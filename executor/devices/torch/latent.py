@@ -1,5 +1,5 @@
-"""What is appended to the cache of latent attention on a PyTorch device: what csrc/stage/latent_operation.h is for
-processors."""
+"""Makes the rows that latent attention appends to its cache on a PyTorch device: what csrc/stage/latent_operation.h is
+for processors."""
 
 import torch
 

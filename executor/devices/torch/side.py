@@ -64,7 +64,7 @@ class Side:
         return spans.end("gpu_attention")
 
     def last(self, layer: int, spans: Spans) -> None:
-        """What follows the attention of a layer, to its end, once the host's share is back; a cohort may join."""
+        """Run all after the attention of a layer, to its end, once the host's share is back; a cohort may join."""
         for joining in self._joining:
             if joining.at == layer:
                 self._enter(joining)

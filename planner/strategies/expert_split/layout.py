@@ -22,8 +22,8 @@ from helmsman.schemas.routing import Eviction
 
 
 class SlotRule(NamedTuple):
-    """How experts are cached: which leave slots, and what happens to those that are not there; `share`: of these that
-    are fetched, where they are divided."""
+    """Says how experts are cached: which leave slots, and what happens to those that are not there; `share`: of these
+    that are fetched, where they are divided."""
 
     eviction: Eviction
     misses: Literal["host", "fetched", "divided"]

@@ -68,8 +68,8 @@ def test_a_routing_goes_with_the_question(site: WebSite) -> None:
     model = library.load_model("Qwen3-30B-A3B")
     layers = (LayerRouting(layer=0, popularity=(0.5, *[7.5 / 127] * 127)),)
     routing = Routing(model=model.name, model_sha256=digest(model), layers=layers)
-    asked = {**QUESTION, "model": model.name, "format": "q4_k", "strategy": "llama-cpp"}
-    whole = {**asked, "routing": json.loads(routing.to_json())}
+    ask = {**QUESTION, "model": model.name, "format": "q4_k", "strategy": "llama-cpp"}
+    whole = {**ask, "routing": json.loads(routing.to_json())}
     question = parse_document(PlannerQuestion, json.dumps(whole).encode(), "question")
     assert request_of(question, Catalogue()).workload.routing == routing
     reply = site.post("/v1/plans", {**whole, "model": "Mixtral-8x7B-v0.1"})
@@ -238,8 +238,8 @@ def test_a_comparison_tells_how_far_it_is(tmp_path: Path) -> None:
     question = {"question": QUESTION | {"strategy": "best"}, "strategies": ["layer-split", "cpu-only", "llama-cpp"]}
     for most, parts in ((None, 3), (4, 6)):
         told.clear()
-        asked = json.dumps(question | ({} if most is None else {"most": most})).encode()
-        TASKS["comparison"](WorkerTask("k", asked, setting, lambda done, total: told.append((done, total))))
+        ask = json.dumps(question | ({} if most is None else {"most": most})).encode()
+        TASKS["comparison"](WorkerTask("k", ask, setting, lambda done, total: told.append((done, total))))
         assert told == [(done, parts) for done in range(parts)]
 
 
