@@ -113,7 +113,7 @@ def test_quantised_weights_compute_what_they_stand_for(written: Callable[..., Pa
         assert off(outcome(written(family), plan), alone) < SAME
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_k", "q4"])
+@pytest.mark.parametrize("fmt", [pytest.param("q8_0", marks=pytest.mark.nightly), "q4_k", "q4"])
 def test_pytorch_devices_compute_what_native_ones_do(written: Callable[..., Path], fmt: Any) -> None:
     """From matrices that live there and that come, and from rows of tokens; with room for what the plan says."""
     model = shape("qwen3")

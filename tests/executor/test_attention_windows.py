@@ -89,7 +89,7 @@ def expected(q: Floats, k: Floats, v: Floats, special: dict[str, Any]) -> Any:
     return np.einsum("htp,hpd->thd", weights / total, values)
 
 
-@pytest.mark.parametrize("fmt", ["f32", pytest.param("bf16", marks=pytest.mark.nightly), "q8_0"])
+@pytest.mark.parametrize("fmt", ["f32", *(pytest.param(fmt, marks=pytest.mark.nightly) for fmt in ("bf16", "q8_0"))])
 @pytest.mark.parametrize("special", SPECIAL)
 def test_prompts_and_tokens_see_what_the_formula_does(isa: str, two: Pool, special: str, fmt: "KvFormat") -> None:
     """Of contexts below a window, at its end and beyond it, in tiles, and of a cache that is a ring."""

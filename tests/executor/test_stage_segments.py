@@ -90,8 +90,14 @@ def whole(weights: Weights, pool: Pool, divided: bool) -> list[NDArray[np.float3
     return [stage.run(given, past).copy() for past, given in passes(weights.shape)]
 
 
-@pytest.mark.parametrize("divided", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    ("name", "divided"),
+    [
+        pytest.param(name, divided, marks=() if (place + divided) % 2 == 0 else pytest.mark.nightly)
+        for place, name in enumerate(SHAPES)
+        for divided in (False, True)
+    ],
+)
 def test_any_partition_equals_the_whole(pool: Pool, name: str, divided: bool) -> None:
     weights = Weights(replace(SHAPES[name], layers=2))
     expected = whole(weights, pool, divided)
