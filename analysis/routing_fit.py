@@ -122,9 +122,9 @@ def _hits(layer: RoutedLayer, traces: Sequence[Tokens], counts: Sequence[Counter
         if many > 1 and LEAST_PASSES * many > shortest:
             break
         passes = [list(_passes(tokens, many)) for tokens in traces]
-        found = [pass_hits(of_trace, layer.experts) for of_trace in passes]
-        cold = [hit_shares(of_trace[:COLD_PASSES], slots) for of_trace in found]
-        warm = [hit_shares(of_trace[_warm_from(len(of_trace)) :], slots) for of_trace in found]
+        outcomes = [pass_hits(of_trace, layer.experts) for of_trace in passes]
+        cold = [hit_shares(of_trace[:COLD_PASSES], slots) for of_trace in outcomes]
+        warm = [hit_shares(of_trace[_warm_from(len(of_trace)) :], slots) for of_trace in outcomes]
         yield HitCurve(eviction="least-recent", tokens=many, warm=_curve(slots, warm), cold=_curve(slots, cold))
         kept = [_pinned(layer, counts, place) for place in range(len(traces))]
         stay = [_pinned_shares(of_trace, ranked, slots) for of_trace, ranked in zip(passes, kept, strict=True)]

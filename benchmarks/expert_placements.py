@@ -61,8 +61,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     random, machines = Random(args.seed), system_names()
-    fastest, slower, asked = Counter[str](), 0, 0
-    while asked < args.questions:
+    fastest, slower, answered = Counter[str](), 0, 0
+    while answered < args.questions:
         prompt, output = random.choice(LENGTHS)
         question: dict[str, object] = {
             "model": random.choice(MODELS),
@@ -74,7 +74,7 @@ def main() -> int:
         ours = seconds(question, "expert-split")
         if ours is None:
             continue
-        asked += 1
+        answered += 1
         layers = load_model(str(question["model"])).layers
         known = [(taken, name) for name, taken in rivals(question, layers) if taken is not None]
         if not known:
@@ -84,7 +84,7 @@ def main() -> int:
         if ours > best * TOLERANCE:
             slower += 1
             print(f"{question}: {name} {best:.4g} s, expert-split {ours:.4g} s ({ours / best - 1:+.1%})")
-    print(f"{asked} questions, {slower} with a faster rival; fastest rivals {dict(fastest)}")
+    print(f"{answered} questions, {slower} with a faster rival; fastest rivals {dict(fastest)}")
     return 4 if slower else 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.strangers.machines import machine_of
 from benchmarks.strangers.models import format_of, model_of
 from benchmarks.strangers.placements import Flags, StatedPlacement, placement_of, rules_for
-from benchmarks.strangers.rows import OpenRow, Unanswered
+from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.decide import decide
 from helmsman.planner.read_request import request_from
@@ -55,7 +55,7 @@ def answer(row: OpenRow) -> RowAnswer:
         stated, fmt = placement_of(row, model), format_of(row, model)
         ram = min(_GREATEST_RAM, size_of(parameters(model), fmt) + _RAM_BESIDE)
         made = _planned(row, model, machine_of(row, ram), stated, fmt)
-    except Unanswered as reason:
+    except UnansweredError as reason:
         return RowAnswer(row, reason=str(reason))
     except HelmError as error:
         return RowAnswer(row, reason=str(error).splitlines()[0])
@@ -82,7 +82,7 @@ def _planned(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacem
     count = bisect_left(range(model.layers + 1), True, key=lambda count: spilled(count) is not None)
     made = spilled(count) if count <= model.layers else None
     if made is None:
-        raise Unanswered("no spilled weights leave room for the rest")
+        raise UnansweredError("no spilled weights leave room for the rest")
     return made
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from benchmarks.strangers.rows import OpenRow, Unanswered
+from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.hwdb.compose import GIB, Parts, assemble, override
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.figures import Figure, Source
@@ -19,19 +19,20 @@ _FEW = {"dual": 2, "quad": 4}
 _LINK = re.compile(r"PCIe (?:gen)?(\d)(?:\.0)?(?: x(\d+))?", re.IGNORECASE)
 _COUNT = re.compile(r"^(\d)x (.+)$")
 _SPREAD = 0.03
-"""How far bandwidth that a source measured is from that of a run, assumed."""
+"""The relative spread of a bandwidth that a source measured, around that of a run (assumed)."""
 
 
 def machine_of(row: OpenRow, ram: int) -> Hardware:
-    """Return the machine with `ram` bytes for models. Raises Unanswered where a device is not stated or not known."""
+    """Return the machine with `ram` bytes for models. Raises UnansweredError where a device is not stated or
+    not known."""
     for what, text in (("processor", row.cpu), ("accelerator", row.gpu)):
         if _UNSTATED.search(text) or (what == "processor" and not text):
-            raise Unanswered(f"the {what} is not stated")
+            raise UnansweredError(f"the {what} is not stated")
     names = [] if row.gpu in _NOTHING or row.gpu.startswith("none") else [_plain(part) for part in row.gpu.split(" + ")]
     try:
         hardware = _assembled(row, names, ram)
     except HelmError as error:
-        raise Unanswered(f"{error.field} {error.value}: {error.message}") from None
+        raise UnansweredError(f"{error.field} {error.value}: {error.message}") from None
     if row.ram_bw_gbs:
         hardware = _measured(hardware, float(row.ram_bw_gbs) * 1e9)
     return hardware

@@ -2,7 +2,7 @@
 
 import re
 
-from benchmarks.strangers.rows import OpenRow, Unanswered
+from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import weights_misfit
@@ -62,22 +62,22 @@ _SIZE = re.compile(r"~?([\d.]+) ?(GiB|GB)\b")
 _UNITS = {"GiB": 2**30, "GB": 10**9}
 
 _STATED_APART = 1.25
-"""How far the stated bytes of a file may be from those of its format, either way, before the format nearest to the
-bytes stands for the mixture that it is."""
+"""The largest ratio, either way, of the stated bytes of a file to those of its format: beyond it the file is a mixture,
+and the format nearest to its bytes stands for that."""
 
 
 def model_of(row: OpenRow) -> Model:
-    """Return the model. Raises Unanswered where the catalogue does not have it."""
+    """Return the model. Raises UnansweredError where the catalogue does not have it."""
     for pattern, name in _NAMES:
         if re.search(pattern, row.model, re.IGNORECASE):
             return load_model(name)
-    raise Unanswered(f"no shapes of {row.model} are known")
+    raise UnansweredError(f"no shapes of {row.model} are known")
 
 
 def format_of(row: OpenRow, model: Model) -> StoredFormat:
     """Return the format that most weights are in: the named one, or that whose bytes are nearest where a file is stated
-    to be clearly larger or smaller; of one that rows do not divide into its nearest. Raises Unanswered where neither is
-    stated."""
+    to be clearly larger or smaller; of one that rows do not divide into its nearest. Raises UnansweredError where
+    neither is stated."""
     fmt = _meant(row, model)
     misfit = weights_misfit(model, fmt)
     return fmt if misfit is None else misfit.remedy
@@ -88,7 +88,7 @@ def _meant(row: OpenRow, model: Model) -> StoredFormat:
     size = _SIZE.search(row.quant)
     if size is None:
         if named is None:
-            raise Unanswered(f"no format of weights is stated ({row.quant or 'nothing'})")
+            raise UnansweredError(f"no format of weights is stated ({row.quant or 'nothing'})")
         return named
     bits = 8 * float(size[1]) * _UNITS[size[2]] / parameters(model)
     if named is not None and 1 / _STATED_APART < bits / _bits(named) < _STATED_APART:

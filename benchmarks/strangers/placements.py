@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from benchmarks.strangers.rows import OpenRow, Unanswered
+from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.schemas.model import Model
 
 Flags = dict[str, str | int | bool]
@@ -29,17 +29,17 @@ class StatedPlacement:
 
 
 def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
-    """Return the placement. Raises Unanswered for another engine's, and for one that is not stated."""
+    """Return the placement. Raises UnansweredError for another engine's, and for one that is not stated."""
     if _OTHERS.search(f"{row.settings} {row.note}"):
-        raise Unanswered("more is changed than a placement")
+        raise UnansweredError("more is changed than a placement")
     if re.match(r"KT-Kernel|KTransformers", row.engine):
         return _ktransformers(row)
     if re.match(r"FreeToken", row.engine):
         return _freetoken(row)
     if not _ENGINES.match(row.engine):
-        raise Unanswered(f"{row.engine.split(' ')[0]} places experts by rules that no strategy has")
+        raise UnansweredError(f"{row.engine.split(' ')[0]} places experts by rules that no strategy has")
     if _CACHED.search(f"{row.engine} {row.settings}"):
-        raise Unanswered("experts are cached, which llama.cpp does not")
+        raise UnansweredError("experts are cached, which llama.cpp does not")
     stated = f"{row.settings} {row.engine}"
     for pattern, read in _FORMS:
         matched = re.search(pattern, stated)
@@ -47,7 +47,7 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
             flags = read(matched, model)
             if flags is not None:
                 return StatedPlacement(_offloads(row, flags), "weight spill" in stated)
-    raise Unanswered(f"the placement is not stated ({row.settings or 'nothing'})")
+    raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
 
 def _ktransformers(row: OpenRow) -> StatedPlacement:
@@ -55,7 +55,7 @@ def _ktransformers(row: OpenRow) -> StatedPlacement:
     _check_single(row)
     number = re.search(r"--kt-num-gpu-experts (\d+)(?!\d*-)|(\d+) GPU experts per layer", row.settings)
     if number is None:
-        raise Unanswered(f"the placement is not stated ({row.settings or 'nothing'})")
+        raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
     flags: Flags = {"gpu_experts": int(number[1] or number[2])}
     threshold = re.search(r"prefill above (\d+)-token", row.settings)
     if threshold is not None:
@@ -68,13 +68,13 @@ def _freetoken(row: OpenRow) -> StatedPlacement:
     _check_single(row)
     mode = re.search(r"offload|hybrid", f"{row.engine} {row.settings}")
     if mode is None:
-        raise Unanswered(f"the placement is not stated ({row.settings or 'nothing'})")
+        raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
     return StatedPlacement({"miss_mode": mode[0]}, strategy="freetoken")
 
 
 def _check_single(row: OpenRow) -> None:
     if re.match(r"[2-9]x ", row.gpu):
-        raise Unanswered("several accelerators divide every layer (tensor parallelism)")
+        raise UnansweredError("several accelerators divide every layer (tensor parallelism)")
 
 
 def _offloads(row: OpenRow, flags: Flags) -> Flags:

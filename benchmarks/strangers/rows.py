@@ -12,7 +12,7 @@ COLUMNS = (
 """The columns that a table needs."""
 
 
-class Unanswered(Exception):  # noqa: N818  (a row that is not answered is no error)
+class UnansweredError(Exception):
     """Raised with the reason why a row is not answered."""
 
 
@@ -52,12 +52,12 @@ class OpenRow:
 
 
 def read_rows(path: Path) -> tuple[OpenRow, ...]:
-    """Return the rows of a table. Raises Unanswered for one that lacks a column."""
+    """Return the rows of a table. Raises UnansweredError for one that lacks a column."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = set(COLUMNS) - set(reader.fieldnames or ())
         if missing:
-            raise Unanswered(f"{path} has no column {sorted(missing)[0]}")
+            raise UnansweredError(f"{path} has no column {sorted(missing)[0]}")
         rows = list[OpenRow]()
         for number, line in enumerate(reader, 1):
             row = OpenRow(number, **{column: (line[column] or "").strip() for column in COLUMNS})

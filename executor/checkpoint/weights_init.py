@@ -53,7 +53,8 @@ BESIDE = {
     "router_scale": Recipe(0.2, mean=1.0),
     "expert_scale": Recipe(0.2, mean=1.0),
 }
-"""What operations store beside matrices: around what changes nothing, far enough to show."""
+"""The distributions of vectors that operations store beside matrices: their means change nothing, and their deviations
+are large enough to show in logits."""
 _NUMBERED = re.compile(r"(?:post_)?norm\d")
 """Names of norms around bodies."""
 

@@ -17,7 +17,7 @@ from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.model import Model
 
 SAME = 1e-6
-"""How far a scale of scores may be from the root of the heads' width, relative: configurations state decimals."""
+"""The largest relative difference of a scale of scores from 1 / sqrt(head_dim): configurations state decimals."""
 
 OUTCOMES = {"attention": "o", "feed-forward": "down", "experts": "experts_down"}
 """By kind of body, the value that it leaves where that is normed before it joins the residual stream."""

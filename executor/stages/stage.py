@@ -200,7 +200,7 @@ class _Part:
             return None
         store, weights = self.builder.store, ExpertWeights(self.builder.store, self.staging, self.device.memory.name)
         tensor, bias = store.tensor(f"{op}.weight", layer), store.find(f"{op}.bias", layer)
-        slots, coming = self.slots(layer), weights.coming(use, tensor)
+        slots, arriving = self.slots(layer), weights.coming(use, tensor)
         if slots is None:
             matrices, fmt = weights.matrices(use, tensor)
         else:
@@ -210,7 +210,7 @@ class _Part:
             "format": fmt,
             "bias": None if bias is None else weights.biases(use, bias),
             "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
-            "panels": (coming.start, coming.stop),
+            "panels": (arriving.start, arriving.stop),
         }
 
     def slots(self, layer: int) -> SlotPart | None:

@@ -26,7 +26,7 @@ problem_type return_dict return_dict_in_generate task_specific_params tf_legacy_
 unsloth_fixed unsloth_version use_bfloat16 use_cache use_mamba_kernels
 """
 _COMPILER = "attention_sink_size context_window_size max_batch_size prefill_chunk_size sliding_window_size"
-"""What MLC-LLM adds: options of its engine."""
+"""Keys that MLC-LLM adds to a config: options of its engine."""
 
 WITHOUT_EFFECT = frozenset(f"{_TRAINING} {_TEXT} {_GENERATION} {_LIBRARIES} {_COMPILER}".split())
 """Keys that change nothing which a forward pass of the text model computes."""

@@ -9,7 +9,7 @@ from benchmarks.strangers.machines import machine_of
 from benchmarks.strangers.models import format_of, model_of
 from benchmarks.strangers.pairs import pairs_of
 from benchmarks.strangers.placements import placement_of
-from benchmarks.strangers.rows import COLUMNS, OpenRow, Unanswered, read_rows
+from benchmarks.strangers.rows import COLUMNS, OpenRow, UnansweredError, read_rows
 
 ROW = {
     "source": "a thread", "model": "Qwen3-30B-A3B-Instruct-2507", "quant": "Q4_0", "gpu": "RTX 4080 (PCIe 4.0 x16)",
@@ -92,6 +92,6 @@ def test_pairs_are_of_one_machine_and_two_placements(tmp_path: Path, capsys: pyt
     assert pairs[0].right and pairs[0].measured == pytest.approx(40 / 55) and pairs[0].said < 1
     assert main([str(file)]) == 0
     assert "4 of 5 rows are answered" in capsys.readouterr().out
-    with pytest.raises(Unanswered, match="no column"):
+    with pytest.raises(UnansweredError, match="no column"):
         (tmp_path / "other.csv").write_text("source\nx\n")
         read_rows(tmp_path / "other.csv")

@@ -25,7 +25,7 @@ _CODES_AT: dict[StoredFormat, int] = {
 }
 """Bytes of scales before the codes of a panel's block."""
 _LEVELS = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-"""What codes of MXFP4 stand for, doubled."""
+"""The values of the 16 codes of MXFP4, doubled so that they are whole."""
 _LEAST_SCALE = 2
 """The smallest scale byte whose half is a normal number: smaller ones count as zero."""
 _BYTES = ("q8_0", "q8")

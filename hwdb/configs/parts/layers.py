@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from helmsman.hwdb.config_fields import Fields
 
 MLP_KINDS = ("dense", "sparse")
-"""How configs call layers with one dense network, and with experts."""
+"""The names that configs give layers with one dense network, and layers with experts."""
 
 
 def layer_kinds(
