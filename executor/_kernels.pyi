@@ -676,7 +676,8 @@ class Ragged:
 
     positions (rows,); sequences (n, 5): first row, tokens, past, first run, runs, where rows first, first + 1, ... are
     the tokens at positions past, past + 1, ...; runs (m, 3): position, count, and the row of caches where that position
-    is, the next ones following; outputs (k,): rows whose logits are wanted. Rows of no sequence are rotated, but
+    is, the next ones following; outputs (k,): rows whose logits are wanted; slots (n,): which of the states that
+    operations keep is a sequence's own, by default the first. Rows of no sequence are rotated, but
     neither cached nor attended to."""
 
     def __init__(
@@ -685,6 +686,7 @@ class Ragged:
         sequences: SupportsBuffer,
         runs: SupportsBuffer,
         outputs: SupportsBuffer,
+        slots: SupportsBuffer | None = None,
     ) -> None: ...
     @property
     def rows(self) -> int: ...
@@ -695,6 +697,10 @@ class Ragged:
     @property
     def cached(self) -> list[int]:
         """By row, the row of caches; -1 for rows of no sequence."""
+
+    @property
+    def slots(self) -> list[int]:
+        """By sequence, which of the states are its own."""
 
     @property
     def sequences(self) -> list[tuple[int, int, int, list[tuple[int, int, int]]]]:

@@ -27,6 +27,7 @@ from helmsman.executor.programs.program import Lanes
 from helmsman.executor.routing.record import RoutingRecord, check_recorded
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_tokens
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
 from helmsman.scheduler.iteration import Iteration
@@ -107,15 +108,15 @@ class Engine:
     @property
     def rewinds(self) -> bool:
         """Whether a prompt may follow any part of what is cached."""
-        return self._loaded.caches_stay
+        return self._loaded.rewinds
 
     def continues(self, past: int, tokens: int) -> bool:
-        """Whether a prompt of `tokens` may follow the first `past` tokens that are cached: windows of caches only go
-        on, and on top of keys and values that move there are only decode steps, which a token alone is."""
+        """Whether a prompt of `tokens` may follow the first `past` tokens that are cached: windows of caches and states
+        only go on, and on top of keys and values that move there are only decode steps, which a token alone is."""
         if past == 0 or self.rewinds:
             return True
-        if page_links(self.plan):
-            return past == self._cached
+        if self._loaded.goes_on or keeps_states(self.plan.model):
+            return past == self._cached and (self._loaded.goes_on or tokens == 1)
         return self._loaded.kept is not None and tokens == 1 and past <= self._cached
 
     @property

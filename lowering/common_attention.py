@@ -37,12 +37,23 @@ def common_attention(model: Model) -> Attention:
 
 
 @lru_cache(maxsize=64)
+def attending_layers(model: Model) -> tuple[int, ...]:
+    """Return the layers that have a cache of their own."""
+    return tuple(layer for layer in range(model.layers) if cache_of(model, layer) is not None)
+
+
+def _attends(model: Model, layer: int) -> bool:
+    return model.attention(layer) is not None
+
+
+@lru_cache(maxsize=64)
 def common_cache(model: Model) -> LayerCache:
-    """Return the heads that every layer caches, whatever part of a sequence it sees.
+    """Return the heads that layers cache, whatever part of a sequence they see: all that do not keep a state instead.
 
     Raises BadInputError for a model whose layers cache none, or not the same."""
-    caches = [cache_of(model, model.pattern.index(layout.letter)) for layout in model.layouts]
-    first, *others = (None if cache is None else cache._replace(reach=None) for cache in caches)
+    layers = [model.pattern.index(layout.letter) for layout in model.layouts]
+    caches = [cache for layer in layers if (cache := cache_of(model, layer)) is not None or _attends(model, layer)]
+    first, *others = (None if cache is None else cache._replace(reach=None) for cache in caches or [None])
     unequal = first is not None and first.value_dim not in (0, first.key_dim)
     if first is None or first.pools or unequal or any(other != first for other in others):
         message = f"{model.name} has {len(model.layouts)} kinds of blocks, whose caches differ"

@@ -115,6 +115,12 @@ def state_of(model: Model, layer: int) -> LayerState:
     return LayerState(numbers, inputs)
 
 
+@lru_cache(maxsize=64)
+def keeps_states(model: Model) -> bool:
+    """Whether any layer keeps a state, of the last token that it has seen."""
+    return any(state_of(model, layer).size for layer in range(model.layers))
+
+
 STATE_OPS = {"delta-rule": "delta", "state-space": "scan", "short-convolution": "conv"}
 """The operation that has the state, by kind of mixer."""
 

@@ -37,7 +37,7 @@ def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
     hidden = model.hidden
     match body.op:
         case Attention() as op:
-            within = op.q_width * (1 + op.output_gate) + op.k_width + op.v_width
+            within = op.q_width * (1 + 2 * op.output_gate) + op.k_width + op.v_width
             yield max(op.q_width, op.out_width), within, op.out_width
         case LatentAttention() as op:
             latent, given = op.heads * op.cached_width, op.heads * op.value_dim

@@ -40,11 +40,13 @@ class Counts {
 };
 
 std::shared_ptr<Ragged> ragged(const py::buffer& positions, const py::buffer& sequences, const py::buffer& runs,
-                               const py::buffer& outputs) {
+                               const py::buffer& outputs, const std::optional<py::buffer>& slots) {
   const Counts s("sequences", sequences, 5), r("runs", runs, 3);
+  const std::vector<size_t> own = slots ? Counts("slots", *slots, 1).plain() : std::vector<size_t>{};
+  if (slots && own.size() != s.size()) throw py::value_error("slots must be as many as sequences");
   return std::make_shared<Ragged>(
       Counts("positions", positions, 1).plain(), s.all<RaggedSequence>([&](size_t i) {
-        return RaggedSequence{s.at(i, 0), s.at(i, 1), s.at(i, 2), s.at(i, 3), s.at(i, 4)};
+        return RaggedSequence{s.at(i, 0), s.at(i, 1), s.at(i, 2), s.at(i, 3), s.at(i, 4), slots ? own[i] : 0};
       }),
       r.all<CacheRun>([&](size_t i) { return CacheRun{r.at(i, 0), r.at(i, 1), r.at(i, 2)}; }),
       Counts("outputs", outputs, 1).plain());
@@ -66,6 +68,13 @@ py::list sequences(const Ragged& rows) {
       runs.append(py::make_tuple(run->position, run->count, run->row));
     found.append(py::make_tuple(s.first, s.tokens, s.past, runs));
   }
+  return found;
+}
+
+// By sequence, which of the states are its own.
+std::vector<size_t> slots(const Ragged& rows) {
+  std::vector<size_t> found;
+  for (const RaggedSequence& s : rows.sequences) found.push_back(s.slot);
   return found;
 }
 
@@ -240,12 +249,14 @@ class BoundPass {
 
 void register_serving(py::module_& module) {
   py::class_<Ragged, std::shared_ptr<Ragged>>(module, "Ragged")
-      .def(py::init(&ragged), py::arg("positions"), py::arg("sequences"), py::arg("runs"), py::arg("outputs"))
+      .def(py::init(&ragged), py::arg("positions"), py::arg("sequences"), py::arg("runs"), py::arg("outputs"),
+           py::arg("slots") = py::none())
       .def_property_readonly("rows", &Ragged::rows)
       .def_readonly("positions", &Ragged::positions)
       .def_readonly("outputs", &Ragged::outputs)
       .def_property_readonly("cached", &cached)
-      .def_property_readonly("sequences", &sequences);
+      .def_property_readonly("sequences", &sequences)
+      .def_property_readonly("slots", &slots);
   py::class_<BoundCohort, std::shared_ptr<BoundCohort>>(module, "Cohort")
       .def(py::init<const py::object&, const py::object&, const Buffer&, long long, int>(), py::arg("stage"),
            py::arg("host"), py::arg("kept"), py::arg("rows"), py::arg("rise") = 0)

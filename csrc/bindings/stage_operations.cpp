@@ -9,6 +9,7 @@
 #include "stage/latent_operation.h"
 #include "stage/linear_operation.h"
 #include "stage/norm_sum_operation.h"
+#include "stage/recurrent_operation.h"
 #include "bindings/cache_fields.h"
 
 namespace helm {
@@ -40,6 +41,9 @@ class Operations {
                                           {"value-norm", &Operations::value_norm},
                                           {"latent-append", &Operations::latent_append},
                                           {"grouped", &Operations::grouped},
+                                          {"convolution", &Operations::convolution},
+                                          {"recurrence", &Operations::recurrence},
+                                          {"gated-norm", &Operations::gated_norm},
                                           {"head", &Operations::head}});
     Made made = (this->*parse)(fields);
     made->name = text_at(fields, "name");
@@ -152,8 +156,11 @@ class Operations {
     auto made = std::make_unique<AppendOperation>();
     const Attention& s = made->shape = shape(fields);
     const bool values = py::len(field(fields, "inputs")) > 2;
+    made->gated = flag_at(fields, "gated");
+    const size_t queries = product({made->gated ? size_t{2} : 1, s.q_width()});
     made->reads =
-        values ? reads(fields, {s.q_width(), s.kv_width(), s.kv_width()}) : reads(fields, {s.q_width(), s.kv_width()});
+        values ? reads(fields, {queries, s.kv_width(), s.kv_width()}) : reads(fields, {queries, s.kv_width()});
+    if (made->gated) made->leaves = leaves(fields, s.q_width());
     made->transposed = flag_at(fields, "transposed");
     made->over_projection = choice_at<bool>(fields, "over", {{"head", false}, {"projection", true}});
     const bool whole = made->over_projection;
@@ -175,8 +182,10 @@ class Operations {
   Made attention(const py::dict& fields) {
     auto made = std::make_unique<AttentionOperation>();
     made->shape = shape(fields);
-    made->reads = reads(fields, {made->shape.q_width()});
-    made->leaves = leaves(fields, made->shape.q_width());
+    const size_t width = made->shape.q_width();
+    const bool gated = py::len(field(fields, "inputs")) > 1;
+    made->reads = gated ? reads(fields, {width, product({2, width})}) : reads(fields, {width});
+    made->leaves = leaves(fields, width);
     made->caches = block_caches(keeper_, made->shape, fields);
     return made;
   }
@@ -333,6 +342,65 @@ class Operations {
     made->reads = reads(fields, {product({made->groups, count_at(fields, "taken")})});
     made->leaves = leaves(fields, product({made->groups, count_at(fields, "given")}));
     made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
+    return made;
+  }
+
+  // Of `width` numbers for every sequence; a buffer may hold those of more sequences than a pass has.
+  States states(const py::dict& fields, size_t width) {
+    if (!has(fields, "states")) return {nullptr, 0, width};
+    const Buffer& buffer = keeper_.keep(fields["states"]);
+    const size_t bytes = product({width, sizeof(float)});
+    expect_size("states", buffer, bytes);
+    return {reinterpret_cast<float*>(buffer.data), buffer.size / bytes, width};
+  }
+
+  Made convolution(const py::dict& fields) {
+    auto made = std::make_unique<ConvolutionOperation>();
+    made->channels = count_at(fields, "channels"), made->at = count_or(fields, "at", 0);
+    made->taps = count_at(fields, "taps", 2);
+    made->gates = flag_at(fields, "gates"), made->silu = flag_at(fields, "silu");
+    const size_t width = count_at(fields, "width");
+    made->reads = reads(fields, {width});
+    made->leaves = leaves(fields, made->gates ? made->channels : width);
+    made->weights = keeper_.floats(fields, "weights", product({made->taps, made->channels}));
+    made->bias = keeper_.floats(fields, "bias", made->channels);
+    made->factors = keeper_.floats(fields, "factors", width);
+    made->states = states(fields, product({made->taps - 1, made->channels}));
+    return made;
+  }
+
+  Made recurrence(const py::dict& fields) {
+    auto made = std::make_unique<RecurrenceOperation>();
+    RecurrenceShape& s = made->shape;
+    s.key_heads = count_at(fields, "key_heads"), s.value_heads = count_at(fields, "value_heads");
+    s.key_dim = count_at(fields, "key_dim"), s.value_dim = count_at(fields, "value_dim");
+    s.per_dimension = flag_at(fields, "per_dimension");
+    s.corrects = flag_at(fields, "corrects"), s.normalised = flag_at(fields, "normalised");
+    s.query_scale = number_or(fields, "query_scale", 1);
+    made->queries = count_at(fields, "queries", 0), made->keys = count_at(fields, "keys", 0);
+    made->values = count_at(fields, "values", 0), made->steps = count_or(fields, "steps", 0);
+    made->longest = number_or(fields, "longest", std::numeric_limits<float>::infinity());
+    const size_t width = count_at(fields, "width"), decays = made->decays();
+    made->reads = s.corrects ? reads(fields, {width, decays, s.value_heads}) : reads(fields, {width});
+    made->leaves = leaves(fields, product({s.value_heads, s.value_dim}));
+    if (!s.corrects) made->leaves.push_back({text_at(fields, "decays"), decays});
+    made->offsets = keeper_.floats(fields, "offsets", decays);
+    made->rates = keeper_.floats(fields, "rates", s.value_heads);
+    made->passing = keeper_.floats(fields, "passing", s.value_heads);
+    made->states = states(fields, product({s.value_heads, s.key_dim, s.value_dim}));
+    return made;
+  }
+
+  Made gated_norm(const py::dict& fields) {
+    auto made = std::make_unique<GatedNormOperation>();
+    const size_t width = count_at(fields, "width");
+    made->groups = count_at(fields, "groups"), made->at = count_or(fields, "at", 0);
+    made->reads = reads(fields, {width, count_at(fields, "gate_width")});
+    made->leaves = leaves(fields, width);
+    if (has(fields, "eps")) made->eps = fields["eps"].cast<float>();
+    made->own_weights = flag_at(fields, "own_weights"), made->gate_first = flag_at(fields, "gate_first");
+    made->weights = keeper_.floats(fields, "weights", made->own_weights ? width : width / made->groups);
+    made->gate = choice_at<GateKind>(fields, "gate", {{"sigmoid", GateKind::sigmoid}, {"silu", GateKind::silu}});
     return made;
   }
 

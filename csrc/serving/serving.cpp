@@ -75,21 +75,21 @@ class Submitter {
   // Up to what `append` leaves.
   void begin(size_t b, size_t layer, Events moved) {
     Stage& s = stage(b);
-    const size_t norm = s.find("norm1", layer), first = layer == 0 ? 0 : s.find("o", layer - 1);
+    const size_t norm = s.find("norm1", layer), first = layer == 0 ? 0 : s.within("o", layer - 1);
     const size_t before = layer > 0 ? layer - 1 : Cohort::kNone;
     const Who who = after(b, before);
     if (layer > 0) enter(b, before);
     if (layer > 0) add(b, first, norm, who, std::move(back_[b]));
     back_[b].clear();
     if (b == 0 && stored_[layer % 2] != nullptr) moved.push_back(stored_[layer % 2]);
-    add(b, layer == 0 ? 0 : norm, s.find("attention", layer), who, std::move(moved));
+    add(b, layer == 0 ? 0 : norm, s.within("attention", layer), who, std::move(moved));
     leave(b, before, layer);
   }
 
   void end(size_t b) {
     enter(b, it_.layers - 1);
     const Who who = after(b, it_.layers - 1);
-    add(b, stage(b).find("o", it_.layers - 1), stage(b).find("final_norm"), who, std::move(back_[b]));
+    add(b, stage(b).within("o", it_.layers - 1), stage(b).find("final_norm"), who, std::move(back_[b]));
   }
 
   // The final norm and the head, of both sub-batches together: the head's weights are read once.
@@ -148,7 +148,7 @@ class Submitter {
     }
     const Joining* joint = there(b, layer);
     const Who who = joint != nullptr ? Who{Whose::joint, joint} : Who{};
-    add(b, s.find("attention", layer), s.find("o", layer), who, std::move(wait));
+    add(b, s.within("attention", layer), s.within("o", layer), who, std::move(wait));
     if (b > 0 || it_.store.pieces.empty()) return;
     Events before = moved;
     before.push_back(mark());

@@ -86,7 +86,7 @@ std::vector<size_t> ServingRun::order() const {
   const size_t norm = s.find("final_norm");
   for (size_t turn = 0; turn <= it.layers; ++turn)
     for (size_t b = 0; b < it.batches.size(); ++b)
-      if (computes(b)) add(turn == 0 ? 0 : s.find("o", turn - 1), turn == it.layers ? norm : s.find("o", turn));
+      if (computes(b)) add(turn == 0 ? 0 : s.within("o", turn - 1), turn == it.layers ? norm : s.within("o", turn));
   if (yields()) add(norm, s.ops().size());
   return ops;
 }

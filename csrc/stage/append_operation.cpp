@@ -33,9 +33,11 @@ void AppendOperation::check(const StageSpec& spec) const {
   check_ring(spec, shape);
   expect(rotary_dim % 2 == 0 && rotary_dim <= shape.head_dim, "rotary_dim must be even and at most head_dim");
   expect(rotary_dim == 0 || (cos != nullptr && sin != nullptr), "rotation needs cos and sin");
-  expect(
-      reads[0].width == shape.q_width() && reads[1].width == shape.kv_width() && reads.back().width == shape.kv_width(),
-      "queries, keys and values are of other widths than their heads");
+  expect(reads[0].width == (gated ? 2 : 1) * shape.q_width() && reads[1].width == shape.kv_width() &&
+             reads.back().width == shape.kv_width(),
+         "queries, keys and values are of other widths than their heads");
+  expect(!gated || (leaves.size() == 1 && leaves[0].width == shape.q_width() && !over_projection && !transposed),
+         "gated queries are normed head by head, left in a value of their own, and attended to in one operation");
   expect(!transposed || !quantised(shape.format), "divided attention reads f32, f16 and bf16, not q8_0");
   expect(!transposed || !spec.paged, "paged attention cannot be divided");
   expect(!transposed || spec.sequences == 0,
@@ -85,8 +87,12 @@ const float* AppendOperation::value_of(StagePass& pass, size_t row, size_t kv_he
 // Of one key head and its query heads.
 void AppendOperation::heads(StagePass& pass, size_t row, size_t kv_head) const {
   const size_t position = pass.position(row), head_dim = shape.head_dim;
-  float* q = reads[0].at + row * shape.q_width() + kv_head * shape.group() * head_dim;
-  for (size_t g = 0; g < shape.group(); ++g) prepare(pass, q + g * head_dim, q_norm, position);
+  float* q = (gated ? leaves[0] : reads[0]).at + row * shape.q_width() + kv_head * shape.group() * head_dim;
+  for (size_t g = 0; g < shape.group(); ++g) {
+    const size_t head = kv_head * shape.group() + g;
+    if (gated) std::copy_n(reads[0].at + (row * shape.heads + head) * 2 * head_dim, head_dim, q + g * head_dim);
+    prepare(pass, q + g * head_dim, q_norm, position);
+  }
   float* key = reads[1].at + row * shape.kv_width() + kv_head * head_dim;
   const float* value = value_of(pass, row, kv_head, key);
   prepare(pass, key, k_norm, position);

@@ -30,7 +30,8 @@ void check_shape(const Attention& shape);
 // that pass at a time.
 void check_ring(const StageSpec& spec, const Attention& shape);
 
-// q, k, v -> q; or q, k -> q, where values are keys before their norm and rotation.
+// q, k, v -> q; or q, k -> q, where values are keys before their norm and rotation. Gated queries have their gate
+// behind every head, and are left without.
 class AppendOperation final : public Operation {
  public:
   Attention shape{};
@@ -39,8 +40,9 @@ class AppendOperation final : public Operation {
   std::optional<NormWeights> q_norm, k_norm;
   std::optional<NormWeights> value_norm;  // of every head
   bool over_projection = false;           // whether these are of all heads of a row together
-  size_t rotary_dim = 0;                  // 0: no rotation
-  const float* cos = nullptr;             // [context][rotary_dim / 2]
+  bool gated = false;
+  size_t rotary_dim = 0;       // 0: no rotation
+  const float* cos = nullptr;  // [context][rotary_dim / 2]
   const float* sin = nullptr;
 
   void check(const StageSpec& spec) const override;

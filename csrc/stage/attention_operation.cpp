@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention_divided.h"
-
+#include "kernels/mixers.h"
 #include "stage/stage_pass.h"
 
 namespace helm {
@@ -14,6 +14,9 @@ void AttentionOperation::check(const StageSpec& spec) const {
   expect(!spec.paged || shape.window == 0, "attention over a window does not go over pages in several calls");
   expect(reads[0].width == shape.q_width() && leaves[0].width == shape.q_width(),
          "queries and outputs of attention are of other widths than their heads");
+  if (reads.size() == 1) return;
+  expect(reads[1].width == 2 * shape.q_width(), "queries with gates are twice as wide as without");
+  expect(!spec.paged, "attention with gates does not go over pages in several calls");
 }
 
 void AttentionOperation::run(StagePass& pass) const {
@@ -23,7 +26,17 @@ void AttentionOperation::run(StagePass& pass) const {
   const KvSpans seen{spans, ring_spans(shape.sees_from(past), past + pass.count(), spans)};
   attention_share(pass.k(), pass.pool(), pass.thread(), shape,
                   {seen, pass.batch(), pass.count(), past, reads[0].at, leaves[0].at, {nullptr, nullptr, true, true}});
+  if (reads.size() > 1) gate(pass);
   pass.done_by_all();
+}
+
+void AttentionOperation::gate(StagePass& pass) const {
+  pass.barrier();
+  const size_t head_dim = shape.head_dim;
+  const Range share = pass.mine(pass.rows() * shape.heads);
+  for (size_t item = share.begin; item < share.end; ++item)
+    pass.k().mixers().gate(GateKind::sigmoid, leaves[0].at + item * head_dim, reads[1].at + (2 * item + 1) * head_dim,
+                           head_dim);
 }
 
 size_t AttentionOperation::ring_spans(size_t begin, size_t end, KvSpan* spans) const {
@@ -60,6 +73,7 @@ void AttentionOperation::each_sequence(StagePass& pass) const {
                              {nullptr, nullptr, true, true}};
     if (attention_share(pass.k(), pass.pool(), pass.thread(), shape, call)) pass.barrier();
   }
+  if (reads.size() > 1) gate(pass);
   pass.done_by_all();
 }
 

@@ -4,7 +4,7 @@
 
 namespace helm {
 
-// q -> attended.
+// q -> attended; or q, gated queries -> attended, multiplied by the sigmoid of what is behind each of their heads.
 class AttentionOperation final : public Operation {
  public:
   Attention shape{};
@@ -21,6 +21,7 @@ class AttentionOperation final : public Operation {
 
  private:
   void each_sequence(StagePass& pass) const;
+  void gate(StagePass& pass) const;
   // Where positions [begin, end) are, one span or two; returns how many.
   size_t ring_spans(size_t begin, size_t end, KvSpan* spans) const;
 };

@@ -99,6 +99,14 @@ size_t Stage::find(const std::string& name) const {
   return found == index_.end() ? count() : found->second;
 }
 
+size_t Stage::within(const char* name, size_t block) const {
+  const size_t own = find(name, block);
+  if (own < count()) return own;
+  const auto& ops = spec_.operations;
+  const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](const auto& each) { return each->block == block; });
+  return static_cast<size_t>(ops.rend() - last);
+}
+
 void Stage::check_ragged(const Ragged& rows, size_t count, bool ids, size_t first, size_t last) const {
   if (spec_.sequences == 0)
     throw std::invalid_argument("only a stage for ragged passes runs rows of several sequences");

@@ -64,6 +64,8 @@ class Stage {
   // The index of an operation outside blocks, or of a block; as many as there are for one that is missing.
   size_t find(const std::string& name) const;
   size_t find(const char* name, size_t block) const { return find(std::to_string(block) + "." + name); }
+  // The same, or, where the block has none, the end of it: a mixer without a cache comes before all of its attention.
+  size_t within(const char* name, size_t block) const;
   bool is(size_t index, const char* name) const { return op(index).name == name; }
   // Null without one.
   const EmbeddingOperation* embedding() const;

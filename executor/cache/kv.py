@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from helmsman.executor.cache.paged_caches import PagedCaches, allocate_paged
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
@@ -59,16 +61,28 @@ class PlacedCache:
     rows: int | None = None
 
 
+StateKey = tuple[str, str, int, int]
+"""A memory, the operation whose states are there, its block, and a batch."""
+
+
 @dataclass
 class Caches:
     """The caches of every block and batch, by memory. `transposed`: attention reads keys (head_dim, capacity).
 
-    `paged`: by memory, those that have a window there."""
+    `paged`: by memory, those that have a window there; `states`: what recurrent mixers keep of every sequence."""
 
     transposed: bool
     by_tokens: bool
     by_layer: dict[tuple[str, int, int], PlacedCache] = field(default_factory=dict)
     paged: Mapping[str, PagedCaches] = field(default_factory=dict)
+    states: dict[StateKey, Buffer] = field(default_factory=dict)
+
+    def state(self, key: StateKey, memory: DeviceMemory, rows: int, width: int) -> Buffer:
+        """Return what an operation keeps of so many sequences, f32 (rows, width), which is made once."""
+        if key not in self.states:
+            purpose = f"states of {key[1]} of block {key[2]}"
+            self.states[key] = memory.place(np.zeros((rows, width), np.float32), purpose)
+        return self.states[key]
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""

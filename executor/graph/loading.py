@@ -64,7 +64,7 @@ def load_graphs(
     for one_pass, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
         program = programs[one_pass.phase] = GraphProgram(one_pass, partial(preparing.pass_of, one_pass), tokens)
         program.prepare(count)
-    loaded = LoadedPlan(programs, caches_stay=False, tokens=(tokens,))
+    loaded = LoadedPlan(programs, rewinds=False, goes_on=False, tokens=(tokens,))
     return Engine(plan, devices, open_storage(plan, storage), loaded)
 
 

@@ -41,6 +41,9 @@ VALUES = {
     "post_norm1": "hidden",
     "post_norm2": "hidden",
     "post_norm4": "hidden",
+    "delta_out": "hidden",
+    "scan_out": "hidden",
+    "conv_out": "hidden",
     "combine": "hidden",
     "final_norm": "normed",
 }

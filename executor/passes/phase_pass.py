@@ -10,6 +10,7 @@ from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS, UP
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.dataflow import HIDDEN, TOKEN, reads_value
 from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
@@ -169,6 +170,18 @@ def caches_stay(passes: Sequence[PhasePass]) -> bool:
     plan = passes[0].plan
     rings = any(ring_rows(plan, layer) is not None for layer in range(plan.model.layers))
     return own and not rings and not any(page_links(one_pass.plan) for one_pass in passes)
+
+
+def rewinds(passes: Sequence[PhasePass]) -> bool:
+    """Whether a prompt may follow any part of what is cached: caches stay, and no layer keeps a state, which is that
+    of the last token alone."""
+    return caches_stay(passes) and not keeps_states(passes[0].plan.model)
+
+
+def goes_on(passes: Sequence[PhasePass]) -> bool:
+    """Whether a prompt may follow all that is cached: windows of caches and states only go on."""
+    plan = passes[0].plan
+    return bool(page_links(plan)) or (caches_stay(passes) and keeps_states(plan.model))
 
 
 def caches_native(passes: Sequence[PhasePass]) -> bool:

@@ -98,8 +98,10 @@ def with_context(plan: Plan, context: int) -> Plan:
 
 
 def _copy(old: Caches, new: Caches, shape: tuple[int, int, int], past: int) -> None:
-    """Rows of `past` tokens; `shape`: sequences, tokens for which there was room, and is."""
+    """Copy states, and rows of `past` tokens; `shape`: sequences, tokens for which there was room, and is."""
     batch, before, after = shape
+    for name, state in old.states.items():
+        view(new.states[name], np.uint8)[:] = view(state, np.uint8)
     for key, cache in old.by_layer.items():
         if cache.passing is None:
             for what in BOTH:

@@ -23,7 +23,7 @@ from helmsman.executor.moves.transfers import Transfers
 from helmsman.executor.passes.chains import allocate_stops
 from helmsman.executor.passes.expert_check import come_late
 from helmsman.executor.passes.halves import halves_of
-from helmsman.executor.passes.phase_pass import PhasePass, caches_stay, page_links
+from helmsman.executor.passes.phase_pass import PhasePass, goes_on, page_links, rewinds
 from helmsman.executor.passes.phase_program import PhaseProgram
 from helmsman.executor.programs.order import PIN_LANE, order
 from helmsman.executor.programs.program import Lanes, Program
@@ -42,7 +42,7 @@ from helmsman.schemas.plan import Plan
 
 @dataclass(frozen=True)
 class LoadedPlan:
-    """`caches_stay`: where they are used, all keys and values.
+    """`rewinds`: whether a prompt may follow any part of what is cached; `goes_on`: at least all of it.
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
@@ -50,7 +50,8 @@ class LoadedPlan:
     experts, by layer; `late`: whether these come to prompts later than planned."""
 
     programs: Mapping[Phase, PhaseProgram]
-    caches_stay: bool
+    rewinds: bool
+    goes_on: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: PageLocked | None = None
     kept: tuple[Caches, Lanes] | None = None
@@ -97,7 +98,9 @@ def prepare(
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
-    return LoadedPlan(programs, caches_stay(passes), tokens, pinned, (caches, lanes), slots, come_late(passes))
+    return LoadedPlan(
+        programs, rewinds(passes), goes_on(passes), tokens, pinned, (caches, lanes), slots, come_late(passes)
+    )
 
 
 def _program(moves: Transfers, lanes: Lanes, tokens: int, slots: Mapping[int, LayerSlots]) -> PhaseProgram:

@@ -12,7 +12,7 @@ from helmsman.scheduler.decision import Home
 @dataclass(eq=False, slots=True)
 class ActiveRequest:
     """`tokens`: the prompt and what has been made, of which the first `cached` are in `table`, at `home`; `hashes`: of
-    the prompt's full blocks, where these may be shared."""
+    the prompt's full blocks, where these may be shared; `slot`: of its states, where mixers keep some."""
 
     id: int
     options: RequestOptions
@@ -22,6 +22,7 @@ class ActiveRequest:
     home: Home = "gpu"
     cached: int = 0
     table: BlockTable = field(default_factory=BlockTable)
+    slot: int | None = None
 
     @classmethod
     def of(cls, request: int, options: RequestOptions, hashes: Sequence[int]) -> "ActiveRequest":

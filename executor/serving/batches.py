@@ -77,13 +77,13 @@ class Batches:
             runs = self.homes.place(running, chunk.tokens)
         end = chunk.past + chunk.tokens
         last = chunk.id if end == len(running.tokens) else None
-        self.rows[0].add(running.tokens[chunk.past : end], chunk.past, runs, last)
+        self.rows[0].add(running.tokens[chunk.past : end], chunk.past, runs, last, self.homes.slot(running))
         self.advances.append((running, chunk.tokens))
         self.prompted.append(running)
 
     def _decode(self, running: ActiveRequest) -> None:
         runs = self.homes.place(running)
-        self.rows[0].add(running.tokens[running.cached :], running.cached, runs, running.id)
+        self.rows[0].add(running.tokens[running.cached :], running.cached, runs, running.id, self.homes.slot(running))
         self.advances.append((running, 1))
 
     def _attend_apart(self, batch: int, members: list[ActiveRequest]) -> None:

@@ -87,7 +87,8 @@ class ServingEngine:
     def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
         assert request not in self._running, "requests have numbers of their own"
-        self._running[request] = ActiveRequest.of(request, options, hashes)
+        shared = () if self._seating.states else hashes  # a state is that of the last token, not of a prefix
+        self._running[request] = ActiveRequest.of(request, options, shared)
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of

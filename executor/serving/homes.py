@@ -16,7 +16,8 @@ from helmsman.schemas.errors import InfeasibleError
 
 class Homes:
     """Blocks of `block` tokens in either cache. Those of requests that cohorts work on are given back late.
-    `prefixes`: blocks of the accelerator's cache that requests share."""
+    `prefixes`: blocks of the accelerator's cache that requests share; `states`: slots for what mixers keep of a
+    request."""
 
     def __init__(self, seating: Seating, block: int, deferred: HostCohorts | None) -> None:
         self.caches: dict[Home, BlockCache] = {"gpu": seating.gpu}
@@ -24,6 +25,8 @@ class Homes:
             self.caches["cpu"] = seating.cpu
         self.pools = {home: BlockPool(cache.rows // block, block) for home, cache in self.caches.items()}
         self.prefixes = Prefixes(self.pools["gpu"])
+        self._states = list(range(seating.states))[::-1]
+        self._keeps_states = seating.states > 0
         self._passing = seating.passing
         self._passed = 0
         self._deferred = deferred
@@ -60,8 +63,23 @@ class Homes:
         self._extend(running.home, running.table, total)
         return self.pools[running.home].runs(running.table, total)
 
+    def slot(self, running: ActiveRequest) -> int:
+        """Return where the states of a request are; 0 where nothing keeps any. A state begins anew with a request's
+        first token, so that a slot needs no clearing. Raises InfeasibleError where all are taken."""
+        if not self._keeps_states:
+            return 0
+        if running.slot is None:
+            if not self._states:
+                remedy = "let the scheduler's limits be those of the engine"
+                raise InfeasibleError("more requests than states have room", field="decision", remedy=remedy)
+            running.slot = self._states.pop()
+        return running.slot
+
     def free(self, running: ActiveRequest) -> None:
         """Nothing of it is cached any more."""
+        if running.slot is not None:
+            self._states.append(running.slot)
+            running.slot = None
         working = None if self._deferred is None else self._deferred.at_work(running)
         if self._deferred is not None:
             self._deferred.drop(running)
@@ -129,6 +147,9 @@ class Homes:
             assert running.cached <= room, "what is cached has a place"
             assert running.cached < len(running.tokens) + 1, "only tokens are cached"
             assert running.home == "gpu" or not running.table.shared, "the host's cache is shared by nobody"
+            assert not self._keeps_states or (running.slot is not None) == (running.cached > 0), (
+                "states of what is cached"
+            )
         shared = self.prefixes.check_integrity(block_tables["gpu"])
         for home, pool in self.pools.items():
             pool.check_integrity(block_tables[home], shared if home == "gpu" else ())

@@ -19,7 +19,8 @@ from helmsman.executor.stages.common_operations import embedding
 from helmsman.executor.stages.dense import prepared
 from helmsman.executor.stages.dimensions import dimensions
 from helmsman.executor.stages.stage import StageBuilder
-from helmsman.lowering.common_attention import attends_to_latents, common_cache
+from helmsman.lowering.common_attention import attending_layers, attends_to_latents, common_cache
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.rules import Cached
 from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
@@ -34,7 +35,8 @@ RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
 class Seating:
     """`driver`: of passes; `stages`: of the sub-batches, on the accelerator, of which the first has the head for both;
     `hosts`: of their rows on the host; `passing`: caches of prompts that go to its memory; `shared`: of the host,
-    what bytes go to and come from. Without a host all but the first three are missing, and all stages but one."""
+    what bytes go to and come from; `states`: requests of which mixers keep states, 0 where they keep none. Without a
+    host all but the first three and `states` are missing, and all stages but one."""
 
     driver: Driver
     stages: tuple[Stage, ...]
@@ -44,6 +46,7 @@ class Seating:
     passing: BlockCache | None = None
     cohorts: tuple[Cohort, ...] = ()
     shared: tuple[Buffer, ...] = ()
+    states: int = 0
 
 
 def seat(
@@ -58,12 +61,17 @@ def seat(
     """Weights, caches and workspaces in their places; the host attends to cohorts in that order.
 
     Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
-    fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
+    attending = attending_layers(plan.model)
+    fmt, layers = kv_format(plan, attending), len(attending)
+    states = limits.sequences if keeps_states(plan.model) else 0
     host = host if limits.cpu_tokens else None
     if host is not None and attends_to_latents(plan.model):
         remedy = "serve with the policy gpu-only"
         message = "latent attention beside the host, which attends to keys and values alone"
         raise UsageError(message, field="policy", value=plan.model.name, remedy=remedy)
+    if host is not None and states:
+        message = "mixers that keep states beside the host, which attends for layers that all attend"
+        raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with the policy gpu-only")
     gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
     if host is not None:
@@ -77,7 +85,7 @@ def seat(
     first = _stage(accelerator, spec, "activations")
     driver = accelerator.driver(streamed_weights(plan, phase_pass, staging, store, first, table))
     if host is None:
-        return Seating(driver, (first,), gpu)
+        return Seating(driver, (first,), gpu, states=states)
     headless = _headless(spec, None if table is None else table.linear(1))
     stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
@@ -116,7 +124,7 @@ def _spec(
 ) -> RaggedSpec:
     """All operations, for rows of several requests."""
     lookup = None if table is None else table.linear(0)
-    builder = StageBuilder(plan, store, _caches(plan, device, gpu), False, lookup)
+    builder = StageBuilder(plan, store, _caches(plan, device, gpu), False, lookup, sequences=limits.sequences)
     most = rows_of_a_pass(limits, host=passing is not None)
     uniform = builder.spec(phase_pass, staging, device, 0, most)
     if passing is not None:
@@ -132,8 +140,8 @@ def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     shape, caches = common_cache(plan.model), Caches(False, plan.schedule.reshape)
     heads = range(shape.heads)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
-    for layer in range(plan.model.layers):
-        fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
+    for number, layer in enumerate(attending_layers(plan.model)):
+        fmt, parts = kv_format(plan, [layer]), cache.parts(number)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads, shape.key_dim),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
         caches.by_layer[device.memory.name, layer, 0] = PlacedCache(device.memory.name, read, nothing, nothing)

@@ -11,13 +11,18 @@ from helmsman.executor.stages.common_operations import norm_operation, norm_sum
 from helmsman.executor.stages.expert_operations import expert_operations
 from helmsman.executor.stages.latent_operations import latent_attention
 from helmsman.executor.stages.network_operations import feed_forward
+from helmsman.executor.stages.recurrent_operations import delta_rule, short_convolution, state_space
 from helmsman.lowering.residuals import NamedNorm, NormedBody, NormedResidual, normed_residuals
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
+from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.model import Model
 
 SAME = 1e-6
 """The largest relative difference of a scale of scores from 1 / sqrt(head_dim): configurations state decimals."""
+
+GATED = "q_gated"
+"""The value in which queries are whose gates multiply what attention gives."""
 
 OUTCOMES = {"attention": "o", "feed-forward": "down", "experts": "experts_down"}
 """By kind of body, the value that it leaves where that is normed before it joins the residual stream."""
@@ -70,6 +75,12 @@ def _body(hidden: int, body: NormedBody, block: BlockPart, target: str) -> Itera
             yield from _attention(hidden, op, block, target)
         case LatentAttention() as op:
             yield from latent_attention(hidden, op, block)
+        case DeltaRule() as op:
+            yield from delta_rule(hidden, op, block)
+        case StateSpace() as op:
+            yield from state_space(hidden, op, block)
+        case ShortConvolution() as op:
+            yield from short_convolution(hidden, op, block)
         case FeedForward() as op:
             yield from feed_forward(hidden, op, block, target=target)
         case Experts() as op:
@@ -80,7 +91,8 @@ def _body(hidden: int, body: NormedBody, block: BlockPart, target: str) -> Itera
 
 def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> Iterator[AnyOperation]:
     q, kv = body.heads * body.head_dim, body.kv_heads * body.head_dim
-    yield block.product("q", ["normed"], "q", (q, hidden))
+    projected = GATED if body.output_gate else "q"
+    yield block.product("q", ["normed"], projected, (q * (1 + body.output_gate), hidden))
     yield block.product("k", ["normed"], "k", (kv, hidden))
     if body.values == "own":
         yield block.product("v", ["normed"], "v", (kv, hidden))
@@ -95,7 +107,7 @@ def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> I
         made = _attended(body, block, cache, "wv", ["scores"], "attended")
         yield {**made, "kind": "weighted", "computes": weighted}
     else:
-        made = _attended(body, block, cache, "attention", ["q"], "attended")
+        made = _attended(body, block, cache, "attention", ["q", GATED] if body.output_gate else ["q"], "attended")
         sinks = part.vector("attention", "sinks", block.layer) if body.sinks else None
         yield {**made, "kind": "attention", "sinks": sinks}
     yield block.product("o", ["attended"], target, (hidden, q))
@@ -105,10 +117,11 @@ def _append(body: Attention, block: BlockPart, cache: StageCache) -> AnyOperatio
     norms = body.qk_norm
     turns = body.rope is not None and block.part.has("append", block.layer)
     cos, sin = block.part.rotation(body.rope) if body.rope is not None and turns else (None, None)
-    inputs = ["q", "k", "v"] if body.values == "own" else ["q", "k"]
+    inputs = [GATED if body.output_gate else "q", "k", *(["v"] if body.values == "own" else [])]
     return {
         **_attended(body, block, cache, "append", inputs, "q"),
         "kind": "append",
+        "gated": body.output_gate,
         "norm": "rms" if norms is None else norms.norm.kind,
         "eps": 0.0 if norms is None else norms.norm.eps,
         "over": "head" if norms is None else norms.over,

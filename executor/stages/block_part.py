@@ -70,6 +70,9 @@ class DevicePart(Protocol):
     def vector(self, op: str, name: str, layer: int) -> Buffer | None:
         """Return what an operation stores beside its matrix, f32; None where there is no such tensor."""
 
+    def states(self, op: str, layer: int, width: int) -> Buffer | None:
+        """Return f32 (sequences, width): what an operation keeps of every sequence; None where it is not computed."""
+
     def rotation(self, rope: Rope) -> Rotation:
         """Return the tables of a rotation."""
 

@@ -211,6 +211,7 @@ def _attention(spec: DenseSpec, block: DenseBlock, number: int) -> Iterator[AnyO
         "rotary_dim": spec["rotary_dim"],
         "cos": spec["cos"],
         "sin": spec["sin"],
+        "gated": False,
         "transposed": divided,
         "kept_keys": block.get("kept_keys", []),
         "kept_values": block.get("kept_values", []),

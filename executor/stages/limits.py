@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from helmsman.executor.stages.latent_limits import latent_limits
+from helmsman.executor.stages.recurrent_limits import recurrent_limits
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Block, Body, Residual
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.norms import Norm
+from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
@@ -80,6 +82,8 @@ def _in_body(body: Body) -> Iterator[str]:
             yield from _in_attention(op)
         case LatentAttention() as op:
             yield from latent_limits(op)
+        case DeltaRule() | StateSpace() | ShortConvolution() as op:
+            yield from recurrent_limits(op)
         case FeedForward() as op:
             yield from _in_network(op)
         case Experts() as op:
@@ -89,8 +93,10 @@ def _in_body(body: Body) -> Iterator[str]:
 
 
 def _in_attention(op: Attention) -> Iterator[str]:
-    if op.chunk is not None or op.cache_of is not None or op.output_gate:
-        yield "attention in chunks, over another layer's cache, or with a gate"
+    if op.chunk is not None or op.cache_of is not None:
+        yield "attention in chunks, or over another layer's cache"
+    if op.output_gate and (op.sinks or op.softcap is not None or op.values != "own" or _over_projection(op)):
+        yield "a gate beside sinks, caps, values from keys or norms of whole projections"
     if op.query_temperature is not None or op.key_scale != 1.0 or op.clip is not None:
         yield "queries or keys that are scaled or cut"
     if op.value_dim != op.head_dim:
@@ -101,6 +107,10 @@ def _in_attention(op: Attention) -> Iterator[str]:
         yield "norms after rotation"
     if op.rope is not None and (op.rope.at != "leading" or op.rope.pairs != "half"):
         yield "a rotation of trailing or interleaved dimensions"
+
+
+def _over_projection(op: Attention) -> bool:
+    return op.qk_norm is not None and op.qk_norm.over == "projection"
 
 
 def _in_network(op: FeedForward) -> Iterator[str]:

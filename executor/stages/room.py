@@ -4,6 +4,7 @@ from helmsman.executor.devices.specs import RowRoom
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Body, Residual
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
+from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.model import Model
 
 LINE = 16
@@ -42,11 +43,21 @@ def _widths(hidden: int, body: Body) -> tuple[int, int]:
     """Return the values of a row that a body leaves one after the other, and its widest input beside hidden states."""
     match body.op:
         case Attention() as op:
-            return op.heads * op.head_dim + 2 * op.kv_heads * op.head_dim, op.heads * op.head_dim
+            queries = op.heads * op.head_dim * (1 + 2 * op.output_gate)
+            return queries + 2 * op.kv_heads * op.head_dim, op.heads * op.head_dim
         case LatentAttention() as op:
             rank, given = op.query_rank or 0, op.heads * op.value_dim
             wide = op.heads * (op.compared + op.cached_width) + op.cached_width
             return 2 * rank + wide + given, max(rank, given)
+        case DeltaRule() as op:
+            inner, decays = op.value_heads * op.value_dim, op.value_heads
+            if op.rank is not None:
+                decays = 2 * op.rank + op.key_heads * op.key_dim
+            return op.channels + 2 * inner + decays + op.value_heads, max(inner, op.rank or 0)
+        case StateSpace() as op:
+            return op.channels + 2 * (op.inner + op.heads), op.inner
+        case ShortConvolution():
+            return 4 * hidden, hidden
         case FeedForward() as op:
             return 2 * op.width, op.width
         case Experts() as op:

@@ -35,7 +35,8 @@ from helmsman.schemas.plan import Plan
 class StageBuilder:
     """The values that all stages of a plan share. `divided`: whether attention is three operations, and keys are
     transposed; `lookup`: rows of the token table that are looked up for a pass, where they have no slot; `routing`:
-    where routers record what they choose; `slots`: for experts."""
+    where routers record what they choose; `slots`: for experts; `sequences`: of which mixers keep states, by default a
+    batch's."""
 
     plan: Plan
     store: WeightLoader
@@ -44,6 +45,7 @@ class StageBuilder:
     lookup: Linear | None = None
     routing: RoutingRecord | None = None
     slots: SlotRooms | None = None
+    sequences: int | None = None
     _tables: dict[tuple[str, Rope], Rotation] = field(default_factory=dict)
     _ones: dict[tuple[str, int], Buffer] = field(default_factory=dict)
 
@@ -128,6 +130,13 @@ class _Part:
 
     def rotation(self, rope: Rope) -> Rotation:
         return self.builder.rotation(self.device, rope)
+
+    def states(self, op: str, layer: int, width: int) -> Buffer | None:
+        if not self.has(op, layer):
+            return None
+        memory = self.device.memory
+        rows = self.builder.sequences or self.builder.plan.workload.batch
+        return self.builder.caches.state((memory.name, op, layer, self.batch), memory, rows, width)
 
     def ones(self, width: int) -> Buffer:
         return self.builder.ones(self.device, width)

@@ -9,6 +9,7 @@ from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.system.machine import Machine
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.planner.serving.native_room import fitted, native_device
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
@@ -44,10 +45,11 @@ def _order(setup: Setup) -> HostOrder:
 
 
 def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Generator:
-    block = setup.limits.block if prefix_cache else 0
+    shares = prefix_cache and not keeps_states(engine.plan.model)  # a state is that of the last token, not of a prefix
+    block = setup.limits.block if shares else 0
     policy = policy_maker(setup.policy, setup.options)
     scheduler = Scheduler(setup.believed, setup.limits, policy, setup.options, block)
-    loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
+    loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if shares else None)
     capacity = capacity_of(setup.limits, setup.policy)
     return LoopGenerator(loop, capacity, lambda: share_of(engine.occupancy, capacity.homes), engine.close)
 

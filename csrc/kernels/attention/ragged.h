@@ -16,9 +16,10 @@ struct CacheRun {
 };
 
 // Rows [first, first + tokens) of the pass are the sequence's tokens at positions past, past + 1, ...; `runs`, of all
-// runs those from `begin` on, hold its positions up to the last of these, in order and without gaps.
+// runs those from `begin` on, hold its positions up to the last of these, in order and without gaps. `slot`: which of
+// the states that operations keep is its own.
 struct RaggedSequence {
-  size_t first, tokens, past, begin, runs;
+  size_t first, tokens, past, begin, runs, slot;
 };
 
 // Rows that belong to no sequence are rotated, but neither cached nor attended to: another device does that.

@@ -71,9 +71,14 @@ void recur_share(const MixerKernels& k, size_t thread, size_t threads, const Rec
   });
 }
 
+Range channels_of(size_t channels, size_t thread, size_t threads) {
+  const Range share = share_of((channels + kPanel - 1) / kPanel, thread, threads);
+  return {share.begin * kPanel, std::min(channels, share.end * kPanel)};
+}
+
 void convolve_share(const MixerKernels& k, size_t thread, size_t threads, ConvolveArgs args) {
-  const Range share = share_of((args.channels + kPanel - 1) / kPanel, thread, threads);
-  args.first = share.begin * kPanel, args.last = std::min(args.channels, share.end * kPanel);
+  const Range own = channels_of(args.channels, thread, threads);
+  args.first = own.begin, args.last = own.end;
   if (args.first < args.last) k.convolve(args);
 }
 

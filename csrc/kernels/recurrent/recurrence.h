@@ -29,6 +29,9 @@ void check(const RecurrenceShape& shape);
 void recur_share(const MixerKernels& k, size_t thread, size_t threads, const RecurrenceShape& shape,
                  const RecurrenceRun* runs, size_t count, float* scratch);
 
+// This thread's channels of so many.
+Range channels_of(size_t channels, size_t thread, size_t threads);
+
 // This thread's channels of a convolution; first and last are those of all.
 void convolve_share(const MixerKernels& k, size_t thread, size_t threads, ConvolveArgs args);
 

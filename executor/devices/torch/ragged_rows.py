@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Ragged
+from helmsman.executor.devices.torch.recurrent import Run
 from helmsman.lowering.buffers import CHUNK_ROWS
 
 Key = tuple[bool, int, int]
@@ -40,7 +41,8 @@ class RaggedRows:
     """int64 `positions` (count,) of all rows, `ids` of those that are embedded, which are all or of no interest,
     `outputs` (n,): rows whose logits are wanted.
 
-    Rows of caches beyond the `capacity` of `own` are of those that keys and values only pass through."""
+    `runs`: whose they are, sequences with as many tokens together. Rows of caches beyond the `capacity` of `own` are of
+    those that keys and values only pass through."""
 
     count: int
     ids: torch.Tensor
@@ -49,6 +51,7 @@ class RaggedRows:
     own: Cached
     passing: Cached
     groups: tuple[Group, ...]
+    runs: tuple[Run, ...]
 
     @classmethod
     def of(cls, rows: Ragged, ids: NDArray[np.int32], capacity: int, device: torch.device) -> "RaggedRows":
@@ -67,6 +70,10 @@ class RaggedRows:
             Cached(there(own), there(cached[own])),
             Cached(there(passing), there(cached[passing] - capacity)),
             tuple(Group(there(group), there(places), late) for group, places, late in _groups(rows, capacity)),
+            tuple(
+                Run(len(slots), own.shape[1], there(past) == 0, there(slots), there(own))
+                for own, past, slots in _runs(rows)
+            ),
         )
 
 
@@ -84,6 +91,16 @@ def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], ND
     for (passing, tokens, _), members in groups.items():
         own = np.array([first for first, _ in members])[:, None] + np.arange(tokens)
         yield own, _padded(places for _, places in members), passing
+
+
+def _runs(rows: Ragged) -> Iterator[tuple[NDArray[np.int64], list[int], list[int]]]:
+    """Yield rows (n, tokens), what comes before them and the slots of sequences with as many tokens."""
+    alike: dict[int, list[tuple[int, int, int]]] = {}
+    for (first, tokens, past, _), slot in zip(rows.sequences, rows.slots, strict=True):
+        alike.setdefault(tokens, []).append((first, past, slot))
+    for tokens, members in alike.items():
+        firsts, pasts, slots = (list(column) for column in zip(*members, strict=True))
+        yield np.array(firsts)[:, None] + np.arange(tokens), pasts, slots
 
 
 def _padded(lines: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
 from helmsman.executor.devices.torch.latent import place_latent
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.ragged_rows import Cached, Group, RaggedRows
+from helmsman.executor.devices.torch.recurrent import Run
 from helmsman.executor.devices.torch.row_steps import values_of
 from helmsman.executor.devices.torch.stage import TorchStage
 from helmsman.executor.devices.torch.steps import AppendStep, CacheStep, LatentAppendStep, LinearStep, NormStep
@@ -56,6 +57,10 @@ class RaggedStage(TorchStage):
         """Return the operation that follows one."""
         return self.ops[self._index[name] + 1]
 
+    def attends(self, layer: int) -> bool:
+        """Return whether a block has a cache."""
+        return f"{layer}.attention" in self._index
+
     def last_of(self, layer: int) -> str:
         """Return the last operation of a block."""
         return next(name for name in reversed(self.ops) if name.startswith(f"{layer}."))
@@ -98,6 +103,9 @@ class RaggedStage(TorchStage):
         """Write rows of keys and values, (1, count, kv_heads, head_dim) each."""
         for cache, rows in zip(caches, made, strict=True):
             cache.write(rows[:, kept.rows].transpose(1, 2), kept.at)
+
+    def _runs(self, tokens: int, past: int) -> list[Run]:
+        return list(self._rows.runs)
 
     def _attend(self, step: CacheStep, tokens: int, past: int) -> None:
         for group in self._rows.groups:

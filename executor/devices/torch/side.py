@@ -38,8 +38,9 @@ class Side:
         spans.end("ends")
 
     def append(self, layer: int, spans: Spans) -> Mark:
-        """Up to what `append` leaves; then a cohort's rows are gone."""
-        self.stage.run(self._rows, f"{layer}.norm1", f"{layer}.append")
+        """Up to what `append` leaves, or all of a layer without a cache; then a cohort's rows are gone."""
+        attends = self.stage.attends(layer)
+        self.stage.run(self._rows, f"{layer}.norm1", f"{layer}.append" if attends else self.stage.last_of(layer))
         if self._here is not None and not self._here.stays:
             self._here.leave(self._lanes, self.stage, layer)
             self._rows, self._here = self._own, None
@@ -60,7 +61,8 @@ class Side:
 
     def attend(self, layer: int, spans: Spans) -> Mark:
         """The accelerator's share of a layer's attention."""
-        self.stage.run(self._rows, self.stage.after(f"{layer}.append"), f"{layer}.attention")
+        if self.stage.attends(layer):
+            self.stage.run(self._rows, self.stage.after(f"{layer}.append"), f"{layer}.attention")
         return spans.end("gpu_attention")
 
     def last(self, layer: int, spans: Spans) -> None:
@@ -72,7 +74,8 @@ class Side:
             self._back.wait()
             self._back = None
         spans.end(None)
-        self.stage.run(self._rows, self.stage.after(f"{layer}.attention"), self.stage.last_of(layer))
+        if self.stage.attends(layer):
+            self.stage.run(self._rows, self.stage.after(f"{layer}.attention"), self.stage.last_of(layer))
         spans.end(f"linear.{self.number}")
 
     def outputs(self) -> torch.Tensor:

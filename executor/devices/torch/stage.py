@@ -18,6 +18,13 @@ from helmsman.executor.devices.torch.experts import choose_experts, compute_expe
 from helmsman.executor.devices.torch.gates import ACTIVATIONS, gated
 from helmsman.executor.devices.torch.latent import place_latent
 from helmsman.executor.devices.torch.positions import Positions
+from helmsman.executor.devices.torch.recurrent import (
+    ConvolutionStep,
+    GatedNormStep,
+    RecurrenceStep,
+    Run,
+    compute_mixer,
+)
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.rotation import Angles, angles_at, rotate
 from helmsman.executor.devices.torch.row_steps import compute_rows, values_of
@@ -183,6 +190,8 @@ class TorchStage:
                 compute_experts(step, self._activations, tokens)
             case RowGateStep() | ValueNormStep() | NormSumStep() | GroupedStep():
                 compute_rows(step, self._activations, tokens)
+            case ConvolutionStep() | RecurrenceStep() | GatedNormStep():
+                compute_mixer(step, self._activations, tokens, self._runs(tokens, past))
             case MemberStep():
                 pass
             case CombineStep():
@@ -195,6 +204,7 @@ class TorchStage:
         match step.spec["kind"]:
             case "attention":
                 self._attend(step, tokens, past)
+                self._gate(step, tokens)
             case "scores":
                 self._attending.scores(step, tokens, past)
             case "softmax":
@@ -204,6 +214,19 @@ class TorchStage:
 
     def _attend(self, step: CacheStep, tokens: int, past: int) -> None:
         self._attending.whole(step, tokens, past)
+
+    def _gate(self, step: CacheStep, tokens: int) -> None:
+        """Multiply what attention gave by the gates behind its queries, where they have some."""
+        op = step.spec
+        if len(op["inputs"]) > 1:
+            queries = self._activations.heads(op["inputs"][1], tokens, 2 * op["head_dim"])
+            attended = self._activations.heads(op["output"], tokens, op["head_dim"])
+            attended.mul_(torch.sigmoid(queries[..., op["head_dim"] :]))
+
+    def _runs(self, tokens: int, past: int) -> list[Run]:
+        """Return which rows are which sequence's: all have as many tokens, at the same positions."""
+        begins = self._positions.of(tokens, past)[:1] == 0
+        return [Run(self._spec["batch"], tokens, begins.expand(self._spec["batch"]))]
 
     def _linear(self, step: LinearStep, tokens: int) -> None:
         op, layer = step.spec, step.matrix
@@ -275,6 +298,10 @@ class TorchStage:
                 rows.copy_(norm.of(rows, op["norm"], op["eps"]))
                 norm = None
             heads = self._activations.heads(name, tokens, op["head_dim"])
+            if op.get("gated") and name == op["inputs"][0]:
+                gated = self._activations.heads(name, tokens, 2 * op["head_dim"])
+                heads = self._activations.heads(op["output"], tokens, op["head_dim"])
+                heads.copy_(gated[..., : op["head_dim"]])
             normed = heads if norm is None else norm.of(heads, op["norm"], op["eps"])
             if step.cos is not None and step.sin is not None:
                 rotate(normed, self._angles_of(step.cos, step.sin, at), heads)

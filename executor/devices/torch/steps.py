@@ -31,6 +31,7 @@ from helmsman.executor.devices.tensors import Vector
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
 from helmsman.executor.devices.torch.grouped import GroupedWeights, grouped_of
+from helmsman.executor.devices.torch.recurrent import ConvolutionStep, GatedNormStep, RecurrenceStep, mixer_step
 from helmsman.executor.devices.torch.weights import (
     Lookup,
     TorchLinear,
@@ -192,6 +193,9 @@ Step = (
     | ValueNormStep
     | LatentAppendStep
     | GroupedStep
+    | ConvolutionStep
+    | RecurrenceStep
+    | GatedNormStep
 )
 
 
@@ -233,6 +237,8 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
         return LatentAppendStep(op, rows, weights, _table(spec, op["cos"], half), _table(spec, op["sin"], half))
     if op["kind"] == "grouped":
         return GroupedStep(op, grouped_of(op["matrix"], op["groups"], space))
+    if op["kind"] == "convolution" or op["kind"] == "recurrence" or op["kind"] == "gated-norm":
+        return mixer_step(op)
     stated = op["computes"] if op["kind"] != "attention" else None
     computes = range(op["kv_heads"]) if stated is None else range(*stated)
     sinks = _vector(op.get("sinks"), op["heads"])

@@ -32,8 +32,10 @@ def values_of(spec: StageSpec, op: AnyOperation) -> Iterator[tuple[str, int]]:
     """Yield name and width of what an operation reads, in order, then of what it leaves."""
     *reads, left = _widths(spec, op)
     yield from zip(op["inputs"], reads, strict=True)
-    if op["kind"] not in ("append", "member"):
+    if op["kind"] not in ("append", "member") or op.get("gated"):
         yield op["output"], left
+    if op["kind"] == "recurrence" and op["decays"] is not None:
+        yield op["decays"], op["value_heads"]
     if op["kind"] == "router":
         yield op["choice"], op["chosen"]
         yield op["shares"], op["chosen"]
@@ -57,7 +59,7 @@ def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
             return [spec["hidden"], spec["vocab"]]
         case "append":
             q, kv = _projections(op)
-            return [q, *[kv] * (len(op["inputs"]) - 1), q]
+            return [q * (1 + op.get("gated", False)), *[kv] * (len(op["inputs"]) - 1), q]
         case "router":
             return [spec["hidden"], op["experts"]]
         case "experts":
@@ -76,8 +78,17 @@ def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
             return [op["heads"] * (op["plain"] + op["rotated"]), op["head_dim"], _projections(op)[0]]
         case "grouped":
             return [op["groups"] * op["taken"], op["groups"] * op["given"]]
+        case "convolution":
+            return [op["width"], op["channels"] if op["gates"] else op["width"]]
+        case "recurrence":
+            decays = op["value_heads"] * (op["key_dim"] if op["per_dimension"] else 1)
+            own = [decays, op["value_heads"]] if op["corrects"] else []
+            return [op["width"], *own, op["value_heads"] * op["value_dim"]]
+        case "gated-norm":
+            return [op["width"], op["gate_width"], op["width"]]
         case "attention":
-            return [_projections(op)[0]] * 2
+            q = _projections(op)[0]
+            return [q, *[2 * q] * (len(op["inputs"]) - 1), q]
         case _:
             q, line = _projections(op)[0], op["heads"] * round_up(spec["capacity"])
             return [q if op["kind"] == "scores" else line, q if op["kind"] == "weighted" else line]

@@ -57,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.measuring.bench import check_tests, longest_prompt, run_tests, tests_of
     from helmsman.executor.measuring.bench_report import bench_document, table
     from helmsman.executor.measuring.host_facts import facts_here
-    from helmsman.executor.passes.phase_pass import caches_native, caches_stay, passes_of
+    from helmsman.executor.passes.phase_pass import caches_native, passes_of, rewinds
     from helmsman.executor.system.machine import Machine
 
     select_from_environment()
@@ -65,9 +65,9 @@ def execute(args: argparse.Namespace) -> int:
     _check(args, tests)
     plan = _plan(args, tests)
     passes = passes_of(plan)
-    rewinds = caches_stay(passes)
-    check_tests(tests, plan, rewinds)
-    longest = longest_prompt(tests, fills=not rewinds and not caches_native(passes))
+    rewinding = rewinds(passes)
+    check_tests(tests, plan, rewinding)
+    longest = longest_prompt(tests, fills=not rewinding and not caches_native(passes))
     here = Machine.this()
     facts = facts_here(here)
     with (

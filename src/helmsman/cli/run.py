@@ -103,12 +103,12 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
     """Hold a conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
     from helmsman.cli.chat import check_chat, converse, speaking, template_of
     from helmsman.executor.chat import Chat
-    from helmsman.executor.passes.phase_pass import caches_stay, passes_of
+    from helmsman.executor.passes.phase_pass import passes_of, rewinds
 
     check_chat(args, plan)
     how = speaking(args, plan)
     work = plan.workload
-    longest = work.prompt_tokens if caches_stay(passes_of(plan)) else work.context
+    longest = work.prompt_tokens if rewinds(passes_of(plan)) else work.context
     with template_of(args, text) as template, _loaded(args, plan, machine, longest) as engine:
         _warn(engine.warnings)
         assert text is not None, "a template without a tokenizer was refused"

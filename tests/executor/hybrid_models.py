@@ -1,0 +1,169 @@
+"""Tiny models whose layers keep states: transformers' own, written as a checkpoint, and the same as a stage."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from expert_models import OnTorch, Told
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Arena
+from helmsman.executor.devices.parts import Buffer
+from helmsman.executor.devices.tensors import NormVectors
+from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.model import Model
+
+COMMON: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+_DELTA: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+}
+_EXPERTS: dict[str, Any] = {
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3_next": {**_DELTA, **_EXPERTS, "norm_topk_prob": True},
+    "qwen3_5_text": {**_DELTA, "intermediate_size": 96},
+    "qwen3_5_moe_text": {**_DELTA, **_EXPERTS},
+    "lfm2": {
+        "num_hidden_layers": 4,
+        "intermediate_size": 96,
+        "block_auto_adjust_ff_dim": False,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+    },
+    "lfm2_moe": {
+        "num_hidden_layers": 4,
+        "intermediate_size": 96,
+        "num_dense_layers": 1,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+    },
+    "nemotron_h": {
+        "layers_block_type": ["mamba", "moe", "attention", "mamba", "mlp"],
+        "num_hidden_layers": 5,
+        "head_dim": 16,
+        "intermediate_size": 96,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 12,
+        "ssm_state_size": 16,
+        "n_groups": 2,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 32,
+        "moe_shared_expert_intermediate_size": 48,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "mlp_hidden_act": "relu2",
+    },
+}
+"""By family, what its config says beside `COMMON`."""
+
+_AROUND_ZERO = ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+"""Families whose norms of hidden states and heads store 1 less than their weights."""
+
+
+def written_hybrid(family: str, directory: Path, spread: float = 0.2, **changes: Any) -> Any:
+    """Write a random model of a family, whose states last for tens of tokens; return transformers' own.
+
+    `spread`: the standard deviation of matrices' values."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(family, **{**COMMON, **FAMILIES[family], **changes}, dtype="float32")
+    torch.manual_seed(6)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
+    for module in model.modules():
+        if family == "nemotron_h" and hasattr(module, "time_step_limit"):
+            # The library cuts time steps from below in prompts, and not in later steps.
+            module.time_step_limit = (0.0, float("inf"))
+    with torch.no_grad():
+        for name, value in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
+                value.normal_(0, 0.2)
+            elif name.endswith("A_log"):
+                value.normal_(-1.5, 0.7)
+            elif name.endswith("dt_bias"):
+                value.normal_(-1.0, 0.5)
+            elif value.dtype.is_floating_point and "inv_freq" not in name:
+                plain = value.dim() == 1 and not name.endswith("bias")
+                zero = family in _AROUND_ZERO and "linear_attn.norm" not in name
+                value.normal_(0, spread if value.dim() > 1 else 0.1).add_(float(plain and not zero))
+                if name.endswith(("gate.weight", "router.weight")):
+                    value.mul_(2.0)
+                if name.endswith(("q_norm.weight", "k_norm.weight", "layernorm.weight")) and "self_attn" in name:
+                    value.add_(1.0)  # scores that differ
+    model.save_pretrained(directory)
+    return model
+
+
+class HybridTold(Told):
+    """A part of a plan with all operations of a model, which has states for one sequence."""
+
+    def values(self, name: str, layer: int | None) -> NDArray[np.float32] | None:
+        """f32 of the checkpoint, as operations read them."""
+        values = super().values(name, layer)
+        tensor = self._tensors.get((name, layer))
+        return None if values is None or tensor is None else self.checkpoint.computed(tensor, values)
+
+    def norm(self, op: str, layer: int | None) -> NormVectors | None:
+        """Return scale and shift, or taps and bias."""
+        weight = self.vector(op, op, layer)
+        bias = self.values(f"{op}.bias", layer)
+        return None if weight is None else {"weight": weight, "bias": None if bias is None else self.kept(bias)}
+
+    def states(self, op: str, layer: int, width: int) -> Buffer:
+        """Return memory for the states of an operation, with what something else has left there."""
+        return self.kept_states(np.full(width, 3.0, np.float32))
+
+    def kept_states(self, values: NDArray[np.float32]) -> Buffer:
+        """Return writable memory with these values."""
+        buffer = self.arena.alloc(values.nbytes, "states")
+        np.frombuffer(memoryview(buffer), np.float32)[: values.size] = values
+        return buffer
+
+
+class HybridOnTorch(OnTorch, HybridTold):
+    """The same in memory of a PyTorch device."""
+
+    def kept_states(self, values: NDArray[np.float32]) -> Buffer:
+        """Return writable memory with these values."""
+        kept: Buffer = self.kept(values)
+        return kept
+
+
+def opened_hybrid(
+    directory: Path,
+    fmt: StoredFormat = "f32",
+    kind: type[HybridTold] = HybridTold,
+    model: Model | None = None,
+    room: int = 64 << 20,
+) -> HybridTold:
+    """Return the model of a checkpoint, or another that is computed with its weights, in `room` bytes."""
+    stored = load_model(str(directory / "config.json"))
+    loaded = kind(stored, Checkpoint.open(directory, stored), fmt, Arena(room))
+    loaded.model = model or stored
+    return loaded
