@@ -3,6 +3,7 @@
 from typing import Any
 
 from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_fields
+from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES, hybrid_fields
 from helmsman.executor.checkpoint.latent_config import latent_fields
 from helmsman.executor.checkpoint.window_config import WINDOW_FAMILIES, window_fields
 from helmsman.lowering.common_attention import common_attention, latent_attention
@@ -20,15 +21,21 @@ _CLASSES = {
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
+    "lfm2_moe": "Lfm2MoeForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "nemotron_h": "NemotronHForCausalLM",
     "olmoe": "OlmoeForCausalLM",
     "opt": "OPTForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
 }
 _DTYPES: dict[Format, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
@@ -62,17 +69,17 @@ def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
         return {**common, **expert_fields(model)}
     if model.family in WINDOW_FAMILIES:
         return {**common, **window_fields(model)}
+    if model.family in HYBRID_FAMILIES:
+        return {**common, **hybrid_fields(model)}
     shape = model.dense
     return {**common, **(_opt(shape) if shape.family == "opt" else _llama_like(shape))}
 
 
 def _heads(model: Model) -> int:
-    """Return query heads of a layer, as many as every other has."""
-    if model.family not in WINDOW_FAMILIES:
+    """Return query heads of a layer, as many as every other that attends has."""
+    if model.family not in (*WINDOW_FAMILIES, *HYBRID_FAMILIES):
         return common_attention(model).heads
-    attention = model.attention(0)
-    assert attention is not None, "families whose layers all attend"
-    return attention.heads
+    return next(layout.attention.heads for layout in model.layouts if layout.attention is not None)
 
 
 def token_ids(model: Model) -> dict[str, Any]:

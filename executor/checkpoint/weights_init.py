@@ -16,7 +16,7 @@ from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.weights.computed_values import norm_of
 from helmsman.lowering.common_attention import latent_attention
-from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensor import CONVOLUTIONS, Tensor
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.model import Model
@@ -32,11 +32,17 @@ ACTIVATED = {
     "gelu": 0.65,
     "gelu_tanh": 0.65,
     "relu": 0.7,
+    "relu2": 1.2,
     "swiglu_oai": 1.0,
 }  # of f(x), x of one; gated: times one
+GATED = {"delta_out": 0.6, "scan_out": 1.0, "conv_out": 1.0}
+"""The outcomes of mixers with states, behind their gates, for values of one."""
 CHOICE = 2.0  # standard deviation of a router's logits: choices are spread over experts, and decided
 CHOSEN = 0.6  # the weighted sum of the chosen experts, over one of them
-ENTRANCES = ("v", "gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale")
+ENTRANCES = (
+    *("v", "delta_in", "delta_gate", "delta_decay", "delta_beta", "scan_in", "conv_in"),
+    *("gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale"),
+)
 """Matrices that read norms, beside queries, keys and routers."""
 LATENT_NORMS = ("q_norm", "kv_norm")
 """Norms of latent attention, which are of no hidden states."""
@@ -52,6 +58,13 @@ BESIDE = {
     "block_scale": Recipe(0.1, mean=0.9),
     "router_scale": Recipe(0.2, mean=1.0),
     "expert_scale": Recipe(0.2, mean=1.0),
+    "delta_rate": Recipe(0.7, mean=-1.5),
+    "delta_offset": Recipe(0.5, mean=-1.0),
+    "delta_norm": Recipe(0.2, mean=1.0),
+    "scan_rate": Recipe(0.7, mean=-1.5),
+    "scan_offset": Recipe(0.5, mean=-1.0),
+    "scan_pass": Recipe(0.2, mean=0.5),
+    "scan_norm": Recipe(0.2, mean=1.0),
 }
 """The distributions of vectors that operations store beside matrices: their means change nothing, and their deviations
 are large enough to show in logits."""
@@ -70,6 +83,8 @@ def recipe(model: Model, tensor: Tensor) -> Recipe:
         return replace(made, shift=-1.0) if norm is not None and norm.offset else made
     if part == "bias":
         return _bias(model, op)
+    if op in CONVOLUTIONS:
+        return Recipe(tensor.shape[-1] ** -0.5)
     if tensor.layer is None:
         return _table(model, op)
     return _linear(model, tensor, op)
@@ -97,7 +112,9 @@ def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
     if op in ENTRANCES:
         return Recipe(1.0 / sqrt(model.hidden))
     source, gated = MIXED, True
-    if op == "o":
+    if op in GATED:
+        columns, source = tensor.shape[-1], GATED[op]
+    elif op == "o":
         columns = latent.heads * latent.value_dim if latent is not None else _attention(model, tensor).q_width
     else:
         network = _network(model, op)
@@ -106,7 +123,7 @@ def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
     # Of experts that are drawn together rows have other numbers.
     outliers = () if tensor.stacked and _joint(model) else tuple((row, OUTLIER_ROWS) for row in _outliers(model))
     # Ungated activations have a mean, which would add the same vector at every position and drown the rest.
-    balanced = op == "down" and not gated
+    balanced = op in ("down", "experts_down", "shared_down") and not gated
     return Recipe(_branch(model) / source / sqrt(columns), balanced=balanced, row_factors=outliers)
 
 
@@ -169,7 +186,7 @@ def _attention(model: Model, tensor: Tensor) -> Attention:
 
 def _joint(model: Model) -> bool:
     """Whether files have the experts of a layer in one tensor."""
-    return model.family in ("gpt_oss", "gemma4_text")
+    return model.family in ("gpt_oss", "gemma4_text", "qwen3_5_moe_text")
 
 
 def _unit(model: Model) -> float:

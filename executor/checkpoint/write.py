@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from helmsman.executor.checkpoint.config import hf_config, token_ids
+from helmsman.executor.checkpoint.hybrid_config import HYBRID_TEXT
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
@@ -51,7 +52,8 @@ def write_checkpoint(
     Raises UsageError for a family without kernels and when `directory` is not empty or not writable, BadInputError for
     a model that kernels do not compute, HardwareUnavailableError on a full disk."""
     check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
-    model = model.model_copy(update={"family": TEXT_FAMILIES.get(model.family, model.family)})
+    alone = {**TEXT_FAMILIES, **HYBRID_TEXT}
+    model = model.model_copy(update={"family": alone.get(model.family, model.family)})
     fmt = fmt or model.native_format
     shards = divide(stored_tensors(model), fmt, shard_size)
     weight_bytes = sum(shard.size for shard in shards)

@@ -12,6 +12,7 @@ from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.group_rows import GroupRows, expert_rows, latent_rows
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
@@ -40,7 +41,12 @@ class GgufCheckpoint:
     def open(cls, path: Path, model: Model) -> "GgufCheckpoint":
         """The weights of `model` in the GGUF file (or the directory of its parts) at `path`.
 
-        Raises BadInputError naming file and field: damaged files, another model's, types that are not covered."""
+        Raises BadInputError naming file and field: damaged files, another model's, types and models that are not
+        covered."""
+        if keeps_states(model):
+            message = "a GGUF file of a model that keeps states, whose rates and heads lie otherwise there"
+            remedy = "run the model's checkpoint directory; files of this kind are planned and simulated"
+            raise BadInputError(message, file=str(path), field="model.family", value=model.family, remedy=remedy)
         files = [GgufTensors(part) for part in gguf_files(path)]
         check_agreement(model_of(files), model, str(path))
         return cls(model, files)
