@@ -17,7 +17,7 @@ from helmsman.executor.serving.streams import TokenTable, streamed_weights, tabl
 from helmsman.executor.stages.attention_block import attending_block
 from helmsman.executor.stages.common_operations import embedding
 from helmsman.executor.stages.dense import prepared
-from helmsman.executor.stages.dimensions import dimensions
+from helmsman.executor.stages.dimensions import attending_dimensions
 from helmsman.executor.stages.stage import StageBuilder
 from helmsman.lowering.common_attention import attending_layers, attends_to_latents, common_cache
 from helmsman.lowering.layer_cache import keeps_states
@@ -152,7 +152,7 @@ def _host_spec(plan: Plan, spec: RaggedSpec, limits: Limits, cpu: BlockCache) ->
     """`append` and `attention` only: rows come normed and rotated."""
     made = prepared(
         {
-            **dimensions(plan.model),
+            **attending_dimensions(plan.model),
             "batch": 1,
             "capacity": cpu.rows,
             "context": spec["context"],

@@ -9,13 +9,14 @@ from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.serving.knots import NOTHING, KnotTable, straight
 from helmsman.planner.serving.kv_budget import LEAST_TOKENS, limits_of
+from helmsman.planner.serving.layer_facts import layer_bytes, query_width
 from helmsman.planner.serving.pipeline_parallel import Hops, in_rounds
 from helmsman.planner.serving.replica import Replica, ReplicaOptions, replica_of
 from helmsman.planner.serving.stages import Stages, decode_attention, rows, stages_of
 from helmsman.planner.serving.tensor_parallel import DividedStages, Exchange, transfer
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
-from helmsman.schemas.formats import rows_size, size_of
+from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Link
 
 _LONGEST = 2**15
@@ -140,16 +141,15 @@ class _Moves:
     def queries_keys_values(self, requests: int) -> int:
         """Bytes to the host for decodes there: keys and values as they are cached."""
         plan = self.replica.plan
-        return size_of(requests * plan.model.dense.q_width, plan.activations) + self.cached(requests)
+        return size_of(requests * query_width(plan.model), plan.activations) + self.cached(requests)
 
     def attended(self, requests: int) -> int:
         """Bytes of attention's outputs."""
-        return size_of(requests * self.replica.plan.model.dense.q_width, self.replica.plan.activations)
+        return size_of(requests * query_width(self.replica.plan.model), self.replica.plan.activations)
 
     def cached(self, tokens: int) -> int:
         """Bytes of keys and values."""
-        shape, fmt = self.replica.plan.model.dense, kv_rule(self.replica.plan, 0).used
-        return rows_size(2 * tokens * shape.kv_heads, shape.head_dim, fmt)
+        return layer_bytes(self.replica.plan.model, tokens, kv_rule(self.replica.plan, 0).used)
 
     def out(self, size: Callable[[int], int]) -> Line:
         """`size` of so many things over the link to the host."""

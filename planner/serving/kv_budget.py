@@ -9,12 +9,14 @@ that computes has room for a request of any length, in half of what there is at 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.serving.layer_facts import host_attends, state_bytes, token_bytes, widest_body
 from helmsman.planner.serving.native_room import (
     host_beside,
     host_bytes,
@@ -28,7 +30,7 @@ from helmsman.planner.serving.pipeline_parallel import elsewhere_bytes
 from helmsman.planner.serving.replica import Replica, ReplicaOptions
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.formats import Format, rows_size, size_of
+from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
@@ -52,31 +54,36 @@ _ONE = Workload(prompt_tokens=1, output_tokens=1, context=2)
 def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> int:
     """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20).
 
-    Hidden states and normed ones, beside the larger of q, k, v and attention's output and of both sides of the FFN and
-    their product; logits in f32."""
-    shape = model.dense
-    attention = 2 * shape.q_width + 2 * shape.kv_width
-    width = 2 * shape.hidden + max(attention, (2 + shape.gated) * shape.ffn)
-    return size_of(tokens * width, fmt) + 4 * sequences * model.vocab
+    Hidden states and normed ones, beside what the widest body holds; logits in f32."""
+    return size_of(tokens * (2 * model.hidden + widest_body(model)), fmt) + 4 * sequences * model.vocab
+
+
+def sequences_of(model: Model, options: ReplicaOptions) -> int:
+    """Return how many requests run at a time on GPUs: fewer where mixers keep states of each, megabytes that are held
+    for it whatever its length."""
+    return options.sequences or (NATIVE_SEQUENCES if keeps_states(model) else SEQUENCES)
 
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
-    """Return what the replica holds. Raises InfeasibleError where no block of a cache has room."""
+    """Return what the replica holds; nothing on a host that would attend for layers without keys and values. Raises
+    InfeasibleError where no block of a cache has room, BadInputError for a model whose layers cache different heads."""
     device = native_device(replica.plan) if replica.whole else None
+    if not host_attends(replica.model):
+        options = replace(options, cpu_tokens=0)
     limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
     return replace(limits, context=replica.model.max_context)
 
 
 def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:
     """Where native devices serve, what their engine allocates."""
-    plan, token_bytes = replica.plan, cached_token_bytes(replica)
+    plan, size = replica.plan, cached_token_bytes(replica)
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
     limits = Limits(0, 0, batch, sequences, options.block, options.chunk, options.cohorts)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
     needed = sequences * limits.blocks(plan.workload.context) * limits.block
-    cpu = _tokens(left // token_bytes, needed if options.cpu_tokens is None else options.cpu_tokens, options)
+    cpu = _tokens(left // size, needed if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)
     within = min(
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
@@ -84,8 +91,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     room = within - staying_bytes(plan, device)
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
-        most = max(needed, min(replica.model.max_context, room // token_bytes // 2))
-    gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: token_bytes}, most, options)
+        most = max(needed, min(replica.model.max_context, room // size // 2))
+    gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: size}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -97,7 +104,9 @@ def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
         home = replica.host.memory
         left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
         cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
-    return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk, options.cohorts)
+    return Limits(
+        gpu, cpu, passing, sequences_of(replica.model, options), options.block, options.chunk, options.cohorts
+    )
 
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
@@ -126,8 +135,7 @@ def _gpu_tokens(
 
 def cached_token_bytes(replica: Replica) -> int:
     """Keys and values of one token in the host's cache, all layers and heads of them."""
-    shape = replica.model.dense
-    return shape.layers * rows_size(2 * shape.kv_heads, shape.head_dim, kv_rule(replica.plan, 0).used)
+    return token_bytes(replica.model, kv_rule(replica.plan, 0).used)
 
 
 def _rooms(replica: Replica, options: ReplicaOptions, stage: int) -> dict[str, int]:
@@ -176,9 +184,10 @@ def _working(replica: Replica) -> set[str]:
 
 
 def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
-    model, sequences, fmt = replica.plan.model, options.sequences or SEQUENCES, replica.plan.activations
+    model, fmt = replica.plan.model, replica.plan.activations
+    sequences = sequences_of(replica.model, options)
     kept = size_of((options.cohorts - 1) * kept_values(model, sequences), fmt)  # a pass has room for rows of the first
-    return activation_bytes(model, tokens, sequences, fmt) + kept
+    return activation_bytes(model, tokens, sequences, fmt) + kept + state_bytes(model, sequences)
 
 
 def _token_bytes(replica: Replica, stage: int) -> dict[str, float]:

@@ -12,9 +12,16 @@ from helmsman.planner.memory.buffers import staging_bytes
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.serving.layer_facts import (
+    cached_values,
+    layer_bytes,
+    query_width,
+    state_bytes,
+    token_bytes,
+)
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.formats import is_plain, rows_size, size_of
+from helmsman.schemas.formats import is_plain, size_of
 from helmsman.schemas.hardware import NATIVE_KINDS, Device, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
@@ -83,8 +90,7 @@ def _weights(placed: Placed, memory: str) -> int:
 
 def kept_values(model: Model, rows: int) -> int:
     """Values kept of a cohort between passes: hidden states, queries, keys, values, and what attention gives."""
-    shape = model.dense
-    return rows * (shape.hidden + 2 * shape.q_width + 2 * shape.kv_width)
+    return rows * (model.hidden + 2 * query_width(model) + cached_values(model))
 
 
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
@@ -93,11 +99,11 @@ def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
     model, rows, sequences = placed.model, rows_of_a_pass(limits, host=host), limits.sequences
     looked_up = rows * _looked_up_bytes(placed)
     if not host:
-        return looked_up + ragged_workspace_bytes(model, rows, sequences)
+        return looked_up + ragged_workspace_bytes(model, rows, sequences) + state_bytes(model, sequences)
     work = 2 * looked_up + ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
     kept = 4 * limits.cohorts * kept_values(model, sequences)
-    layer = rows_size(2 * model.dense.kv_heads, model.dense.head_dim, kv_rule(placed, 0).used)
-    return work + kept + PASSING_LAYERS * layer * passing_rows(placed, limits)
+    layer = layer_bytes(model, passing_rows(placed, limits), kv_rule(placed, 0).used)
+    return work + kept + PASSING_LAYERS * layer
 
 
 def _looked_up_bytes(placed: Placed) -> int:
@@ -131,9 +137,8 @@ def fitted(placed: Placed, limits: Limits) -> Limits:
 
 def _blocks_of(placed: Placed, limits: Limits, room: int, most: int) -> int:
     """Tokens in whole blocks that have room, at most so many."""
-    shape = placed.model.dense
-    token_bytes = shape.layers * rows_size(2 * shape.kv_heads, shape.head_dim, kv_rule(placed, 0).used)
-    return min(max(0, room) // token_bytes, most) // limits.block * limits.block
+    size = token_bytes(placed.model, kv_rule(placed, 0).used)
+    return min(max(0, room) // size, most) // limits.block * limits.block
 
 
 def _gathered(placed: Placed, limits: Limits, both: bool) -> int:

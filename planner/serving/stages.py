@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.common_attention import attending_layers
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.operation import Formats
@@ -53,11 +54,13 @@ def rows(tokens: int) -> Iteration:
 
 
 def attention(model: Model, fmt: KvFormat, device: Device, iteration: Iteration) -> Task:
-    """One layer's attention of a pass on `device`: bytes are those of KV heads, FLOPs of all heads (E-NEO-09)."""
-    op = next(op for op in block_ops(model, 0, iteration, Formats(kv=fmt)) if op.kind == "attention")
+    """The attention of a pass on `device`, of the first layer that attends: bytes are those of KV heads,
+    FLOPs of all heads (E-NEO-09)."""
+    layer = attending_layers(model)[0]
+    op = next(op for op in block_ops(model, layer, iteration, Formats(kv=fmt)) if op.kind == "attention")
     work = op.tokens, op.kv_read, op.activation_bytes, op.flops
     place = op.name, iteration.phase, device.name
-    return Task("attention", *place, *work, fmt, (device.memory,), layer=0, operation=op.name)
+    return Task("attention", *place, *work, fmt, (device.memory,), layer=layer, operation=op.name)
 
 
 def decode_attention(model: Model, fmt: KvFormat, device: Device, kv: int) -> Task:

@@ -1,0 +1,72 @@
+"""Costs and limits of replicas of models with experts, windows, latent vectors and states."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from plans import make_hardware, make_plan
+from small_configs import read_small
+
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.layer_cache import state_of
+from helmsman.lowering.lower import lower
+from helmsman.planner.cost.model import CostModel
+from helmsman.planner.prediction.predict import pass_seconds
+from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, widest_body
+from helmsman.planner.serving.replica import ReplicaOptions
+from helmsman.planner.serving.stages import rows
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
+
+FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next", "lfm2_moe", "nemotron_h")
+ASKED = ReplicaOptions(batch_tokens=64, sequences=8, utilisation=1.0)
+
+
+def plan_of(family: str) -> Plan:
+    model = read_small(family)
+    return make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
+    """As near as lines between knots are to a union of experts."""
+    plan = plan_of(family)
+    cost, model = replica_cost(plan, ASKED).cost, plan.model
+    for tokens in (1, 8):
+        linear, ends = (np.interp(tokens, line.x, line.y) for line in (cost.linear, cost.ends))
+        made = model.layers * linear + ends
+        assert made == pytest.approx(pass_seconds(lower(plan, rows(tokens)), CostModel(plan.hardware)), rel=1e-2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_requests_keep_is_room_that_caches_have_not(family: str) -> None:
+    """Half as many requests leave room for as many tokens more as their states and rows take."""
+    model, memory = read_small(family), 40_000_000
+    hardware = make_hardware(vram=memory)
+    plan = make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64), hardware=hardware)
+    few, many = (
+        replica_cost(plan, replace(ASKED, sequences=count, gpu_tokens=10**9, cpu_tokens=0)).limits for count in (4, 8)
+    )
+    size = token_bytes(model, "f32")
+    freed = state_bytes(model, 4) + 4 * 4 * model.vocab
+    assert few.gpu_tokens - many.gpu_tokens == pytest.approx(freed / size, abs=2 * few.block)
+    kept = [state_of(model, layer) for layer in range(model.layers)]
+    assert state_bytes(model, 3) == 12 * sum(state.numbers + state.inputs for state in kept)
+
+
+def test_a_host_attends_only_where_all_layers_attend_plainly() -> None:
+    attending = {family: replica_cost(plan_of(family), ASKED).limits.cpu_tokens > 0 for family in FAMILIES}
+    assert attending == {family: family in ("qwen3_moe", "mixtral") for family in FAMILIES}
+
+
+def test_caches_of_different_heads_are_refused() -> None:
+    with pytest.raises(BadInputError, match="whose caches differ"):
+        replica_cost(make_plan(load_model("gemma-4-31B-it-NVFP4"), 0, hardware=make_hardware(vram=2**40)), ASKED)
+
+
+def test_experts_that_are_chosen_count_as_the_width_of_a_body() -> None:
+    model = read_small("mixtral")
+    experts = model.layouts[0].bodies[1].op
+    assert widest_body(model) >= experts.chosen * 3 * experts.width  # type: ignore[union-attr]
