@@ -1,8 +1,9 @@
 """The element types of GGUF files: how many values a block holds and how many bytes it takes."""
 
 from dataclasses import dataclass
+from typing import get_args
 
-from helmsman.schemas.formats import BLOCKS, FORMATS
+from helmsman.schemas.formats import BLOCKS, FORMATS, Micro
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,5 +79,5 @@ BLOCK_TYPES: dict[int, BlockType] = {
 """By the number that files use (ggml's `ggml_type`); numbers that are missing were withdrawn; from 133 on
 they are those of ik_llama.cpp."""
 
-READ = (*FORMATS, *BLOCKS)
+READ = (*FORMATS, *BLOCKS, *get_args(Micro))
 """Types whose matrices can be used."""

@@ -53,8 +53,12 @@ Precision = Literal["f32", "bf16", "int16", "int8"]
 numbers of so many bits under a scale per 32 of a row."""
 PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "int16", "int8")
 
-FileFormat = Literal[Format, Blocks, "q4_k_m"]
-"""The formats that checkpoints are written in. `q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and
+Micro = Literal["mxfp4"]
+"""Blocks of 32 4-bit numbers under a power of two, of experts alone (OCP Microscaling Formats)."""
+
+FileFormat = Literal[Format, Blocks, Micro, "q4_k_m"]
+"""The formats that checkpoints are written in. `mxfp4`: experts in it, other matrices in q8_0 (llama.cpp's MXFP4_MOE);
+`q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and
 q8_0 for rows that are whole blocks of neither."""
 FILE_FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 

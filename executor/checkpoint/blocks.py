@@ -7,7 +7,7 @@ from helmsman.executor._kernels import quantise as quantise_rows
 from helmsman.lowering.named_mixes import q4_k_m
 from helmsman.lowering.stored_names import StoredTensor
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Blocks, FileFormat, Format, block_of, size_of
+from helmsman.schemas.formats import Blocks, FileFormat, Format, Micro, block_of, size_of
 from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
+def quantise(values: "NDArray[np.float32]", fmt: Blocks | Micro) -> "NDArray[np.uint8]":
     """f32 (rows, columns), columns whole blocks, to uint8 (rows, bytes per row)."""
     import numpy as np
 
@@ -25,17 +25,19 @@ def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
     return result
 
 
-def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) -> dict[str, Format | Blocks]:
+def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) -> dict[str, Format | Blocks | Micro]:
     """By name in the file, the format of every tensor: vectors and routers are f32.
 
     Raises UsageError for a matrix of which no whole blocks can be made."""
     return {
-        item.name: _format_of(model, item, fmt) if len(item.shape) > 1 and not item.parts[0].exact else "f32"
+        item.name: _format_of(model, item, fmt) if item.parts[0].packed and not item.parts[0].exact else "f32"
         for item in stored
     }
 
 
-def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Blocks:
+def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Blocks | Micro:
+    if fmt == "mxfp4" and not item.parts[0].stacked:
+        fmt = "q8_0"
     if fmt != "q4_k_m":
         _check_blocks(item, fmt)
         return fmt
@@ -44,7 +46,7 @@ def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Bl
     return chosen
 
 
-def _check_blocks(item: StoredTensor, fmt: Format | Blocks) -> None:
+def _check_blocks(item: StoredTensor, fmt: Format | Blocks | Micro) -> None:
     if item.shape[-1] % block_of(fmt):
         message = f"{item.name} has rows of {item.shape[-1]} values, and blocks have {block_of(fmt)}"
         raise UsageError(message, field="format", value=fmt, remedy="use `format` f16")

@@ -4,6 +4,7 @@ from typing import Any
 
 from helmsman.executor.checkpoint.gguf_expert_facts import expert_facts
 from helmsman.executor.checkpoint.gguf_latent_facts import latent_facts
+from helmsman.executor.checkpoint.gguf_window_facts import INTERVALS, window_facts
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
 from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
 from helmsman.lowering.common_attention import common_attention, latent_attention
@@ -16,7 +17,10 @@ from helmsman.schemas.model import Model
 ARCHITECTURES: dict[str, str] = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
     "glm4_moe_lite": "deepseek2",
+    "gpt_oss": "gpt-oss",
     "llama": "llama",
     "mistral": "llama",
     "mixtral": "llama",
@@ -55,11 +59,15 @@ def _own_facts(model: Model) -> dict[str, Any]:
     latent = latent_attention(model)
     if latent is not None:
         return latent_facts(model, latent)
+    if model.family in INTERVALS:
+        return window_facts(model)
     return expert_facts(model) if model.routed else {**_dimensions(model.dense), **_rope(model.dense)}
 
 
 def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
     """The factors per frequency that files keep as f32 tensors, by name."""
+    if model.family in INTERVALS:
+        return {}
     rope = (latent_attention(model) or common_attention(model)).rope
     assert rope is not None, "families with rotary positions"
     if isinstance(rope.scaling, Llama3Scaling):

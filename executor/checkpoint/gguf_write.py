@@ -12,6 +12,7 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import WrittenCheckpoint, stream_name
 from helmsman.executor.passes.model_check import check_native
+from helmsman.executor.weights.computed_values import around_one
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
@@ -20,7 +21,7 @@ from helmsman.lowering.common_attention import common_attention, latent_attentio
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
-from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain
+from helmsman.schemas.formats import Blocks, FileFormat, Format, Micro, is_plain
 from helmsman.schemas.model import Model
 from helmsman.schemas.write import whole_file
 
@@ -122,7 +123,7 @@ def _text(text: str) -> bytes:
 
 
 def _stored_bytes(
-    model: Model, item: StoredTensor, fmt: Format | Blocks, seed: int
+    model: Model, item: StoredTensor, fmt: Format | Blocks | Micro, seed: int
 ) -> "Iterator[np.ndarray[Any, Any]]":
     for part in item.parts:
         chunks = _part_rows(model, part, fmt, seed)
@@ -131,12 +132,12 @@ def _stored_bytes(
         yield from chunks
 
 
-def _part_rows(model: Model, part: Tensor, fmt: Format | Blocks, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
-    rows, columns = part.shape[1:] if part.stacked else (*part.shape, 1)[:2]
+def _part_rows(model: Model, part: Tensor, fmt: Format | Blocks | Micro, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+    rows, columns = (*(part.shape[1:] if part.stacked else part.shape), 1)[:2]
     drawn = fmt if is_plain(fmt) else "f32"
     for expert in range(part.shape[0]) if part.stacked else (None,):
         for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part, expert)):
-            yield chunk if is_plain(fmt) else quantise(chunk, fmt)
+            yield around_one(model, part, chunk) if is_plain(fmt) else quantise(chunk, fmt)
 
 
 def _interleaved(chunks: "list[np.ndarray[Any, Any]]", head_dim: int) -> "np.ndarray[Any, Any]":

@@ -118,21 +118,27 @@ def whole_weights(fmt: StoredFormat, rows: int, columns: int) -> Buffer:
     """Random weights under scales of one."""
     if fmt in BLOCKS:
         return packed(random_blocks(fmt, rows, columns, 11, 1.0), fmt, fmt, rows, columns)
+    if fmt == "mxfp4":
+        levels = np.array([0, 1, 2, 3, 4, 6, 8, 12])
+        signs = np.random.default_rng(13).choice([-1, 1], (rows, columns))
+        values = np.random.default_rng(11).choice(levels, (rows, columns)) * signs
+        values[:, ::32], values[0] = 12, 12  # every run has the largest, and sums of the first row are as large as any
+        return quantised(values.astype(np.float32), fmt)
     top = 255 if fmt == "q8" else 15
     values = np.random.default_rng(11).integers(0, top, (rows, columns), endpoint=True)
     values[:, ::32], values[:, 1::32] = 0, top  # every group has the least and the largest
     return quantised(values.astype(np.float32), fmt)
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@pytest.mark.parametrize("fmt", (*QUANTISED, "mxfp4"))
 def test_sums_of_bytes_are_exact(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
     """Whole numbers of 8 bits under scales of one give the same whole number whatever multiplies them."""
-    rows, columns = 37, 256 if fmt in BLOCKS else 200
+    rows, columns = 37, 256 if fmt in (*BLOCKS, "mxfp4") else 200
     weights, rng = whole_weights(fmt, rows, columns), np.random.default_rng(12)
     exact_w = restored(weights, fmt, rows, columns).astype(np.float64)
     for tokens in (17, 19, 23, 25, 40):
         x = rng.integers(-127, 127, (tokens, columns), endpoint=True)
-        x[:, ::32] = 127  # of every run, so that its scale is one
+        x[:, ::32], x[0] = 127, 127  # of every run, so that its scale is one
         found = product(pools[tokens % len(pools)], weights, fmt, rows, x.astype(np.float32), "int8")
         np.testing.assert_array_equal(found, x @ exact_w.T)
 

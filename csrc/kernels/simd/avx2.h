@@ -127,8 +127,9 @@ struct Simd {
   }
 #endif
 #else
-  // Sums are two numbers of 16 bits, which hold those of 32 columns.
-  static constexpr int byte_most = 15;
+  // Sums are two numbers of 16 bits, which hold those of 32 columns once codes are what they stand for: up to 15 times
+  // 127 in 16 columns, and levels of mxfp4, up to 12. On the way they may wrap around.
+  static constexpr int byte_most = 24;
   static I start_bytes(int factor, I counts) {
     return _mm256_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
   }

@@ -41,7 +41,7 @@ def _parser() -> Parser:
         "--format",
         type=format_named,
         choices=FILE_FORMATS,
-        help="of the weights (default: the model's own); q4_k_m mixes",
+        help="of the weights (default: the model's own); q4_k_m mixes, mxfp4 is of experts",
     )
     parser.add_argument("--gguf", action="store_true", help="write one GGUF file; quantised formats need it")
     parser.add_argument("--shard-size", default="2GB", metavar="SIZE", help="largest file (default 2GB)")
