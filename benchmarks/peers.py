@@ -70,7 +70,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     steps = tests_of((), (args.steps,), args.depths) if args.steps else ()
     tests = (*tests_of(args.prompts, (), (0,)), *steps)
     context = max(test.context for test in tests)
-    plan = _with(read_document(Plan, args.plan), threads, context)
+    plan = plan_at(read_document(Plan, args.plan), threads, context)
     piece = longest_prompt(tests, fills=False)
     with Engine.load(plan, args.place, Machine.this(), prompt_tokens=piece) as engine:
         runner = BenchRunner(engine, piece)
@@ -105,19 +105,20 @@ def _against_reads(runner: BenchRunner, plan: Plan, tests: Sequence[Test], threa
     """Decode steps beside reads, in GB/s."""
     bench = open_bench(pairs)
     for test in tests:
-        gigabytes = _streamed(plan, test) / 1e9
+        gigabytes = streamed(plan, test) / 1e9
         ours = Side(f"helm {test.name}", gigabytes, partial(runner.seconds, test))
         ours.seconds()
         yield bench.against_read(ours, threads)
 
 
-def _streamed(plan: Plan, test: Test) -> int:
+def streamed(plan: Plan, test: Test) -> int:
     """Bytes of weights and KV that the test's steps read: as many a step as in its middle."""
     middle = decode(plan.workload, max(test.depth, 1) + test.steps // 2)
     return test.steps * sum(task.bytes for task in lower(plan, middle).tasks)
 
 
-def _with(plan: Plan, threads: int, context: int) -> Plan:
+def plan_at(plan: Plan, threads: int, context: int) -> Plan:
+    """Return the plan with so many threads and room for `context` tokens."""
     workload = plan.workload.model_copy(update={"context": context, "prompt_tokens": 1, "output_tokens": 1})
     schedule = plan.schedule.model_copy(update={"threads": threads})
     return plan.model_copy(update={"workload": workload, "schedule": schedule})
