@@ -8,24 +8,44 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 TICK = os.sysconf("SC_CLK_TCK")
+
+
+class ServerProcess(Protocol):
+    """What is needed of a process, in the words of subprocess."""
+
+    pid: int
+
+    @property
+    def stdout(self) -> IO[str] | None:
+        """Return the stream of what it prints."""
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its status once it has ended. Raises TimeoutExpired."""
 
 
 class WebServer:
     """helm-web with a store; `port` 0: any that is free."""
 
     def __init__(self, store: Path, *arguments: str, port: int = 0, log: Path | None = None) -> None:
-        command = [sys.executable, "-c", "from helmsman.cli.web import main; raise SystemExit(main())"]
-        command += ["--store", str(store), "--port", str(port), "--json", *(arguments or ("-q",))]
+        words = ["--store", str(store), "--port", str(port), "--json", *(arguments or ("-q",))]
         with (Path(os.devnull) if log is None else log).open("ab") as stderr:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+            self.process = self._started(words, stderr)
         self.url, self.port = "", 0
         self.recovered = 0
+
+    def _started(self, arguments: Sequence[str], stderr: IO[bytes]) -> ServerProcess:
+        """Return the command, started."""
+        command = [sys.executable, "-c", "from helmsman.cli.web import main; raise SystemExit(main())", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
     def wait(self) -> "WebServer":
         """Return when it listens. Raises SystemExit where it ends instead."""
@@ -51,7 +71,7 @@ class WebServer:
 
     def kill(self) -> None:
         """End it at once."""
-        self.process.kill()
+        self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self._close()
 

@@ -1,9 +1,13 @@
-"""`kill -9` at random moments under a load of jobs: none may be lost or completed twice, and no file torn."""
+"""`kill -9` at random moments under a load of jobs: none may be lost or completed twice, and no file torn.
+
+Most servers are copies of a process that has the service loaded, which are there at once; the others are new processes,
+so that moments of their longer start are among those of the kills."""
 
 import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import random
 import sqlite3
 import tempfile
@@ -14,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.planner_clients import Client, WebServer
+from benchmarks.planner_copies import CopiedServer, load
 
 _QUESTION = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}
 _CLIENTS = 6
+_NEW = 0.05
+"""The share of servers that are new processes."""
 
 
 @dataclass
@@ -64,9 +71,8 @@ async def _look(client: Client, place: str, ledger: Ledger) -> None:
         assert place not in ledger.done, f"{place} was done, and is not any more: {reply}"
 
 
-def _killed(store: Path, ledger: Ledger, chance: random.Random, longest_s: float) -> tuple[str, list[int]]:
-    """Let a server live for a random time; returns when it was killed, and its processes."""
-    server, after = WebServer(store, "-q", "--client-jobs", "200"), chance.random() * longest_s
+def _killed(server: WebServer, ledger: Ledger, chance: random.Random, after: float) -> tuple[str, list[int]]:
+    """Let a server live for some seconds; returns when it was killed, and its processes."""
 
     async def live() -> str:
         begin = time.monotonic()
@@ -113,16 +119,27 @@ def _runs(pid: int) -> bool:
     return False
 
 
+def _server(store: Path, chance: random.Random, longest_s: float) -> tuple[str, WebServer, float]:
+    """Start a server; returns what kind it is, and the seconds that it is to live: a new process up to `longest_s`, a
+    copy, which starts sooner, up to a quarter of that."""
+    new, life = chance.random() < _NEW, chance.random() * longest_s
+    words = ("-q", "--client-jobs", "200")
+    return ("new", WebServer(store, *words), life) if new else ("copied", CopiedServer(store, *words), life / 4)
+
+
 def kill(kills: int, seed: int, longest_s: float) -> None:
     """Kill servers that live for up to `longest_s` seconds, their start included, then see what is left. Raises
     SystemExit where something is wrong."""
+    load()
     chance, ledger, whens = random.Random(seed), Ledger(), Counter[str]()
     faults: list[str] = []
     with tempfile.TemporaryDirectory(prefix="helm-kills-") as folder:
         store = Path(folder) / "store"
+        os.environ["TMPDIR"] = tempfile.tempdir = folder  # killed servers leave their sockets there
         for number in range(kills):
-            when, tree = _killed(store, ledger, chance, longest_s)
-            whens[when] += 1
+            kind, server, life = _server(store, chance, longest_s)
+            when, tree = _killed(server, ledger, chance, life)
+            whens[f"{kind}, {when}"] += 1
             if left := _outlived(tree):
                 faults.append(f"kill {number}: processes {left} outlive the server")
             if number % 50 == 49:
