@@ -1,7 +1,7 @@
 """`kill -9` at random moments under a load of jobs: none may be lost or completed twice, and no file torn.
 
 Most servers are copies of a process that has the service loaded, which are there at once; the others are new processes,
-so that moments of their longer start are among those of the kills."""
+so that moments of their longer start are among those of the kills. The life of most counts from when they listen."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,8 @@ from benchmarks.planner_copies import CopiedServer, load
 
 _QUESTION = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}
 _CLIENTS = 6
-_NEW = 0.05
-"""The share of servers that are new processes."""
+_NEW, _EARLY = 0.05, 0.25
+"""The shares of servers that are new processes, and of those whose life counts from their start on."""
 
 
 @dataclass
@@ -72,13 +72,14 @@ async def _look(client: Client, place: str, ledger: Ledger) -> None:
 
 
 def _killed(server: WebServer, ledger: Ledger, chance: random.Random, after: float) -> tuple[str, list[int]]:
-    """Let a server live for some seconds; returns when it was killed, and its processes."""
+    """Let a server live for some seconds more; returns when it was killed, and its processes."""
 
     async def live() -> str:
         begin = time.monotonic()
         try:
             async with asyncio.timeout(after):
-                await asyncio.to_thread(_waited, server, begin + after)
+                if not server.port:
+                    await asyncio.to_thread(_waited, server, begin + after)
                 if server.port:
                     await asyncio.gather(*(_load(server.port, ledger, chance) for _ in range(_CLIENTS)))
         except TimeoutError:
@@ -121,10 +122,13 @@ def _runs(pid: int) -> bool:
 
 def _server(store: Path, chance: random.Random, longest_s: float) -> tuple[str, WebServer, float]:
     """Start a server; returns what kind it is, and the seconds that it is to live: a new process up to `longest_s`, a
-    copy, which starts sooner, up to a quarter of that."""
+    copy, which starts sooner, up to an eighth of that."""
     new, life = chance.random() < _NEW, chance.random() * longest_s
     words = ("-q", "--client-jobs", "200")
-    return ("new", WebServer(store, *words), life) if new else ("copied", CopiedServer(store, *words), life / 4)
+    if new:
+        return "new", WebServer(store, *words), life
+    server = CopiedServer(store, *words)
+    return "copied", server if chance.random() < _EARLY else server.wait(), life / 8
 
 
 def kill(kills: int, seed: int, longest_s: float) -> None:
