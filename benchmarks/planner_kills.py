@@ -22,6 +22,8 @@ from benchmarks.planner_copies import CopiedServer, load
 
 _QUESTION = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}
 _CLIENTS = 6
+_STUDIES = 0.9
+"""The share of studies among jobs: each takes a tenth of a second, a simulation one, more than most servers live."""
 _NEW, _EARLY = 0.05, 0.25
 """The shares of servers that are new processes, and of those whose life counts from their start on."""
 
@@ -38,7 +40,7 @@ class Ledger:
 
 def _job(number: int, chance: random.Random) -> tuple[str, dict[str, Any]]:
     """Return a job that no other number has, of a random kind."""
-    if chance.random() < 0.3:
+    if chance.random() < _STUDIES:
         study = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"]}
         return "/v1/studies", {**study, "sensitivity": 0, "prompt_tokens": [16 + number, 17 + number], "name": "study"}
     serving = {"requests": f"synthetic:n={chance.choice((20, 500))},input=64,output=16,rate=2", "seed": number}
@@ -121,19 +123,18 @@ def _runs(pid: int) -> bool:
 
 
 def _server(store: Path, chance: random.Random, longest_s: float) -> tuple[str, WebServer, float]:
-    """Start a server; returns what kind it is, and the seconds that it is to live: a new process up to `longest_s`, a
-    copy, which starts sooner, up to an eighth of that."""
-    new, life = chance.random() < _NEW, chance.random() * longest_s
+    """Start a server; returns what kind it is, and the seconds that it is to live: a copy mostly few of `longest_s`, a
+    new process, which takes seconds to start, up to twice as many."""
     words = ("-q", "--client-jobs", "200")
-    if new:
-        return "new", WebServer(store, *words), life
+    if chance.random() < _NEW:
+        return "new", WebServer(store, *words), 2 * longest_s * chance.random()
     server = CopiedServer(store, *words)
-    return "copied", server if chance.random() < _EARLY else server.wait(), life / 8
+    return "copied", server if chance.random() < _EARLY else server.wait(), longest_s * chance.random() ** 3
 
 
 def kill(kills: int, seed: int, longest_s: float) -> None:
-    """Kill servers that live for up to `longest_s` seconds, their start included, then see what is left. Raises
-    SystemExit where something is wrong."""
+    """Kill servers that live for up to `longest_s` seconds, then see what is left. Raises SystemExit where something is
+    wrong."""
     load()
     chance, ledger, whens = random.Random(seed), Ledger(), Counter[str]()
     faults: list[str] = []

@@ -38,7 +38,7 @@ def _arguments() -> argparse.Namespace:
     kills = commands.add_parser("kills")
     kills.add_argument("--kills", type=int, default=1000)
     kills.add_argument("--seed", type=int, default=1)
-    kills.add_argument("--longest", type=float, default=4.0, help="seconds that a server lives, its start included")
+    kills.add_argument("--longest", type=float, default=4.0, help="seconds that a server lives")
     return parser.parse_args()
 
 
