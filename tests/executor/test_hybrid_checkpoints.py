@@ -19,7 +19,10 @@ from helmsman.schemas.workload import Workload
 pytestmark = TWO_CPUS
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+NIGHTLY = ("qwen3_5_text", "qwen3_5_moe_text", "lfm2")
+
+
+@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.nightly] * (f in NIGHTLY)) for f in FAMILIES])
 def test_a_written_checkpoint_is_that_of_transformers(tmp_path: Path, family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -26,7 +26,9 @@ pytestmark = TWO_CPUS
 FAMILIES = ("qwen3_5_moe_text", "lfm2", "nemotron_h")
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module", params=[FAMILIES[0], *(pytest.param(f, marks=pytest.mark.nightly) for f in FAMILIES[1:])]
+)
 def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     directory = tmp_path_factory.mktemp(request.param)
     written_hybrid(request.param, directory, vocab_size=512)

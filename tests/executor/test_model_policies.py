@@ -32,8 +32,15 @@ MODELS: dict[str, Callable[[Path], Any]] = {
 PROMPTS = [[(7 * place + number) % 523 for place in range(length)] for number, length in enumerate((5, 33, 17, 48, 1))]
 
 
-@pytest.mark.parametrize("policy", ["gpu-only", "neo", "adaptive"])
-@pytest.mark.parametrize("name", MODELS)
+OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only")]
+SELDOM = [
+    (name, policy) for name in MODELS for policy in ("gpu-only", "neo", "adaptive") if (name, policy) not in OFTEN
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"), [*OFTEN, *(pytest.param(*case, marks=pytest.mark.nightly) for case in SELDOM)]
+)
 def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy: str) -> None:
     """A host attends for the model that attends in every layer; of the other it has no cache."""
     MODELS[name](tmp_path)
