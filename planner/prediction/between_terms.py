@@ -3,6 +3,7 @@
 Lanes overlap, so that these terms add to others of their lane and not to the pass; each is the sum of what was added
 somewhere."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from helmsman.hwdb.percentiles import ENDS, duration_at
@@ -20,12 +21,13 @@ SUBMISSION = "submission"
 def between_terms(works: Works, costs: CostModel) -> Iterator[Term]:
     """A term for everything of the kind that the record knows and that happens in this pass."""
     hardware = costs.between().hardware
+    waits, joins = _waits(works), _joins(works)
     for link in hardware.links:
-        if link.handover is not None and (count := _waits(works, link.name)):
-            yield _term(HANDOVER, link.name, count, link.handover, costs)
+        if link.handover is not None and waits[link.name]:
+            yield _term(HANDOVER, link.name, waits[link.name], link.handover, costs)
     for device in hardware.devices:
-        if device.join is not None and (count := _joins(works, device.name)):
-            yield _term(JOIN, device.name, count, device.join, costs)
+        if device.join is not None and joins[device.name]:
+            yield _term(JOIN, device.name, joins[device.name], device.join, costs)
     if hardware.between_passes is not None:
         pieces, between = works.submissions, hardware.between_passes
         last = works.ends_on
@@ -35,18 +37,19 @@ def between_terms(works: Works, costs: CostModel) -> Iterator[Term]:
         yield _made(SUBMISSION, last, pieces, Interval(**ends), costs.source(begin))
 
 
-def _waits(works: Works, link: str) -> int:
-    """Return the number of operations that wait for a transfer of a link."""
-    return sum(
-        any(lane_owner(lane) == link for lane in lanes)
-        for task, lanes in works.order.awaited_lanes.items()
-        if not works.order.moves[works.order.kind[task]]
-    )
+def _waits(works: Works) -> Counter[str]:
+    """Return by link the number of operations that wait for a transfer of it."""
+    order = works.order
+    waited = Counter(lanes for task, lanes in order.awaited_lanes.items() if not order.moves[order.kind[task]])
+    result = Counter[str]()
+    for lanes, count in waited.items():
+        result.update(dict.fromkeys(set(map(lane_owner, lanes)), count))
+    return result
 
 
-def _joins(works: Works, device: str) -> int:
-    """Return the number of tasks of a device that wait for other lanes."""
-    return sum(works.order.lanes[task] == device for task in works.order.awaited_lanes)
+def _joins(works: Works) -> Counter[str]:
+    """Return by device the number of its tasks that wait for other lanes."""
+    return Counter(works.order.lanes[task] for task in works.order.awaited_lanes)
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:

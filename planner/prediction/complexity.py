@@ -1,10 +1,12 @@
 """How much a plan asks of whoever runs it: one device, whole layers apart, operations apart, shared matrices."""
 
+from collections.abc import Iterable
 from enum import IntEnum
+from itertools import chain
 
-from helmsman.lowering.graph import CACHED, Task
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed, batches_together, known
+from helmsman.lowering.graph import CACHED, RepeatingGraph, Task
+from helmsman.lowering.pass_shape import SizedPass, pass_of
+from helmsman.lowering.placement import Placed, batches_together, shaped
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.scheduler.iteration import prefill
 
@@ -37,13 +39,19 @@ def complexity(placed: Placed) -> Complexity:
     One device: it computes everything and nothing moves. Layers: a layer's operations are all on one device, which
     has their weights and caches. Operations: a layer's operations are on several devices, or weights or caches move to
     where they are used. Matrices: an operation is divided between devices."""
-    placed = known(placed)
-    together = batches_together(placed)
-    passes = prefill(placed.workload, together), mean_step(placed.workload, together)
-    return max(_of_pass(lower(placed, one_pass).tasks) for one_pass in passes)
+    plan = shaped(placed)
+    together = batches_together(plan)
+    passes = prefill(plan.workload, together), mean_step(plan.workload, together)
+    return max(_of_pass(_different_tasks(pass_of(plan, one_pass))) for one_pass in passes)
 
 
-def _of_pass(tasks: tuple[Task, ...]) -> Complexity:
+def _different_tasks(lowered: SizedPass | RepeatingGraph) -> Iterable[Task]:
+    """Return the tasks of a pass, those that repeat each other in later blocks once."""
+    graph = lowered.shape.graph if isinstance(lowered, SizedPass) else lowered
+    return chain.from_iterable(run.tasks for run in graph.runs)
+
+
+def _of_pass(tasks: Iterable[Task]) -> Complexity:
     operations: dict[tuple[int | None, str], set[str]] = {}
     layers: dict[int, set[str]] = {}
     moves = streams = False

@@ -71,8 +71,9 @@ class Vllm:
         return {}
 
     def settled(self, frame: Frame) -> Self:
-        """Return the same rules."""
-        return self
+        """Return the same rules, with what is offloaded as it fits."""
+        check_separate(frame.roles, self.name)
+        return replace(self, offload=self.offloads(frame))
 
     def placement(self, frame: Frame) -> Placement:
         """The rules, on a machine of which vLLM uses its share. Raises UsageError without a separate accelerator.

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
@@ -35,12 +35,14 @@ _Span = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class SlotSplit:
     """The last slots of a model on accelerators, `counts` of them on each in turn, but for what `overrides` put
-    elsewhere; `op_offload`: products of many tokens are computed on the first of them even so."""
+    elsewhere; `op_offload`: products of many tokens are computed on the first of them even so. `known`: where tensors
+    are, by name, as far as it was asked for."""
 
     frame: Frame
     counts: tuple[int, ...]
     overrides: tuple[Override, ...] = ()
     op_offload: bool = True
+    known: dict[str, tuple[Side | None, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def slots(self) -> int:
@@ -77,12 +79,15 @@ class SlotSplit:
 
     def placed(self, name: str) -> tuple[Side | None, ...]:
         """Return where the tensor called so is in every block; None: nowhere, as the block has no such tensor."""
-        bases = self.bases()
-        members = [_decisive(self.frame.model, layer, name) for layer in range(len(bases))]
-        return tuple(
-            None if tensor is None else side_of(self.overrides, tensor, layer) or bases[layer]
-            for layer, tensor in enumerate(members)
-        )
+        if name not in self.known:
+            bases, model = self.bases(), self.frame.model
+            of_letter = {letter: _decisive(model, letter, name) for letter in dict.fromkeys(model.pattern)}
+            members = [of_letter[letter] for letter in model.pattern]
+            self.known[name] = tuple(
+                None if tensor is None else side_of(self.overrides, tensor, layer) or bases[layer]
+                for layer, tensor in enumerate(members)
+            )
+        return self.known[name]
 
     def spans(self) -> Iterator[tuple[Side, LayerRange]]:
         """The blocks of each side, without overrides."""
@@ -175,6 +180,8 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, _Span | None, Side]]:
     bases = split.bases()
     for tensor in _different(split.frame.model):
         placed = split.placed(tensor.name)
+        if all(chosen is None or chosen == base for chosen, base in zip(placed, bases, strict=True)):
+            continue
         for side in split.sides:
             elsewhere = (
                 None if chosen is None else chosen == side != base for chosen, base in zip(placed, bases, strict=True)
@@ -237,10 +244,10 @@ def _is_matrix(tensor: Tensor) -> bool:
     return tensor.name == f"{tensor.op}.weight" and len(tensor.shape) > 1
 
 
-def _decisive(model: Model, layer: int, name: str) -> Tensor | None:
+def _decisive(model: Model, letter: str, name: str) -> Tensor | None:
     """Return the tensor that decides where the one called so is: itself, or of a vector beside a matrix of a block that
     is not dense this matrix, as one operation reads both; None where the block has no such tensor."""
-    members = _members(model, model.pattern[layer])
+    members = _members(model, letter)
     tensor = members.get(name)
     if tensor is None or model.is_dense or len(tensor.shape) > 1:
         return tensor

@@ -11,7 +11,8 @@ from itertools import accumulate
 from typing import Literal
 
 from helmsman.lowering.expert_parts import fetched_experts
-from helmsman.lowering.lower import lower
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import shaped
 from helmsman.lowering.routing import Hits, distinct_experts, experts_of, hits, part_shares
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
@@ -181,7 +182,7 @@ class BlockPrices:
             "accelerator": ExpertLayout(0, 0),
             "entry": ExpertLayout(0, 0, entry=True),
         }[where]
-        return pass_seconds(lower(place(frame, layout), self.iteration(phase)), self.costs)
+        return pass_seconds(pass_of(shaped(place(frame, layout)), self.iteration(phase)), self.costs)
 
     def _ends(self, phase: Phase, layout: ExpertLayout) -> float:
         """Return what a pass takes beside its blocks, where they are on the accelerator, or where the last ones are."""
