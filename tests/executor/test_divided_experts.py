@@ -41,6 +41,8 @@ LAYOUTS = {
     "seven kept, one layer on the host": ExpertLayout(1, 1, 7),
     "streamed to prompts": ExpertLayout(0, 2, 0, True),
     "the rest streamed to prompts": ExpertLayout(0, 2, 3, True),
+    "caches on the host": ExpertLayout(0, 2, 3, attended=2),
+    "a cache on the host, streamed to prompts": ExpertLayout(0, 2, 3, True, attended=1),
 }
 
 

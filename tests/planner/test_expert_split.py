@@ -64,6 +64,8 @@ def test_room_is_what_memory_use_leaves() -> None:
         ExpertLayout(0, 0),
         ExpertLayout(0, 0, entry=True),
         ExpertLayout(8, 0),
+        ExpertLayout(0, 8, 16, attended=8),
+        ExpertLayout(2, 3, 16, True, attended=4),
     )
     for layout in layouts:
         used = {use.memory: use for use in memory_use(place(ask.frame, layout))}
@@ -84,6 +86,19 @@ def test_experts_are_divided_where_some_are_kept() -> None:
     crossing = {task.resource: (task.op, task.bytes) for task in of_block if task.kind == "transfer"}
     assert crossing == {"d2h": ("router", 2 * 2048 + 8 * 8), "h2d": ("experts_down", 2 * 2048)}
     assert sum(task.kind == "transfer" for task in of_block) == 2, "one message each way"
+
+
+def test_caches_that_leave_no_room_for_weights_are_on_the_host() -> None:
+    ask = question("Qwen3-30B-A3B", 8, 1_000 * MIB)
+    work = ask.frame.workload.model_copy(update={"context": 40_000})
+    ask = replace(ask, frame=replace(ask.frame, workload=work))
+    best = ExpertSearch(ask).splits()[0]
+    assert best.layout.attended
+    assert {rule.memory for rule in best.placement.kv} == {"dram", "vram"}
+    for phase, devices in (("decode", {"cpu"}), ("prefill", {"cuda"})):
+        tasks = lower(best.placement, BlockPrices(ask.frame, ask.costs(best.placement)).iteration(phase)).tasks
+        assert {task.resource for task in tasks if task.kind == "attention" and task.layer == 7} == devices
+    assert label(ask.frame, best.layout).endswith(f"caches cpu({best.layout.attended})")
 
 
 def test_labels_say_where_experts_are() -> None:

@@ -1,12 +1,20 @@
 """The candidates of `expert-split`, ranked by the closed form: layouts without slots first, then those with slots where
 the first ones are fastest."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from helmsman.planner.prediction.objective import weighted_seconds
-from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
+from helmsman.planner.strategies.expert_split.layout import (
+    ExpertLayout,
+    SlotRule,
+    cached_layers,
+    expert_count,
+    expert_layers,
+    place,
+)
 from helmsman.planner.strategies.expert_split.prices import BlockPrices
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.slot_allocation import allocate
@@ -17,6 +25,12 @@ from helmsman.schemas.routing import LayerRouting, Routing
 MAX_HOSTS = 6
 """Numbers of whole layers on the host for which slots, and half as many experts as fit, are looked at: those that are
 fastest without."""
+
+MAX_ATTENDING = 3
+"""The same where caches are on the host by themselves; no whole layers are always among them."""
+
+QUARTERS = 4
+"""Steps in which caches are on the host."""
 
 SHARES = 16
 """Steps in which experts of a layer are kept on the accelerator, of all that a layer has."""
@@ -75,6 +89,7 @@ class ExpertCandidates:
         hosts = dict.fromkeys(layout.host for _, layout in sorted(first, key=lambda pair: pair[0]))
         second = list(self._priced(self._holding_on(tuple(hosts)[:MAX_HOSTS])))
         yield from second
+        yield from self._priced(self._attending(tuple(dict.fromkeys((0, *hosts)))[:MAX_ATTENDING]))
         if self.question.frame.workload.routing is not None:
             yield from self._priced(self._uneven(second))
 
@@ -129,6 +144,33 @@ class ExpertCandidates:
                 yield replace(layout, kept=half)
             if most:
                 yield from (replace(layout, rule=rule, slots=most) for rule in self._rules(layout, most))
+
+    def _attending(self, hosts: Iterable[int]) -> Iterator[ExpertLayout]:
+        """Yield the layouts with a quarter, a half, ... of the caches on the host and as many experts on the
+        accelerator as fit, kept or in slots: where they leave room for a layer's experts, or for the other weights."""
+        cached = cached_layers(self.question.frame.model)
+        if "decode" not in self.weights:
+            return
+        for host in hosts:
+            many, bare = sum(layer >= host for layer in cached), ExpertLayout(host, self.beyond(host))
+            if self.rooms.cached() < self.rooms.most_bytes and self.rooms.on_accelerator(bare) >= 0:
+                continue
+            for attended in dict.fromkeys(-(-many * part // QUARTERS) for part in range(1, QUARTERS + 1)):
+                yield from self._attending_on(host, attended) if attended else ()
+
+    def _attending_on(self, host: int, attended: int) -> Iterator[ExpertLayout]:
+        """Yield the layouts with so many caches on the host: as few layers with experts there as fit, or all."""
+        yield ExpertLayout(host, 0, attended=attended)
+        for streamed in (False, True) if "prefill" in self.weights else (False,):
+            counts = range(1, self.beyond(host) + 1)
+            layouts = [ExpertLayout(host, away, streamed=streamed, attended=attended) for away in counts]
+            fewest = bisect_left(layouts, True, key=lambda layout: self.rooms.on_accelerator(layout) >= 0)
+            for layout in dict.fromkeys((*layouts[fewest : fewest + 1], *layouts[-1:])):
+                yield layout
+                most = self._most(layout)
+                if most:
+                    yield replace(layout, kept=most)
+                    yield from (replace(layout, rule=rule, slots=most) for rule in self._rules(layout, most))
 
     def _away(self, host: int) -> Iterator[ExpertLayout]:
         """Yield the layouts with the first layers on the host, and the experts of any number of those after them."""

@@ -3,13 +3,18 @@
 The first layers may live and compute on the host whole, as in a layer split. Of the others the dense part (attention,
 router, shared networks, caches) is on the accelerator; so are the experts of the last ones. Of those between, some
 experts are there and the rest on the host, which computes what tokens choose of them at the same time; or all are on
-the host and some are cached in slots there, and those that are not are computed on the host or fetched."""
+the host and some are cached in slots there, and those that are not are computed on the host or fetched. Keys and values
+of some blocks may be on the host, where decode steps attend to them; prompts attend on the accelerator all the same."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from helmsman.lowering.bodies.experts import EXPERTS
+from helmsman.lowering.layer_cache import cache_of, owner
+from helmsman.lowering.operation import Formats
+from helmsman.lowering.ops import ONE_TOKEN, block_ops
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.stages import beginnings
 from helmsman.planner.strategies.streaming.place import Frame
@@ -35,7 +40,8 @@ class ExpertLayout:
     """A candidate. `host`: the first layers, on the host whole; `away`: the next layers with experts, of which only the
     first `kept` experts are on the accelerator; `streamed`: whether prompts compute the others there as well, their
     weights coming over the link. `rule`: how `slots` of each of these layers are cached instead, `by_layer`: of every
-    one where they differ. `entry`: whether the accelerator has what is before the blocks as well, and so everything."""
+    one where they differ. `entry`: whether the accelerator has what is before the blocks as well, and so everything.
+    `attended`: of the blocks after the first `host` that have caches, how many have them on the host."""
 
     host: int
     away: int
@@ -45,6 +51,7 @@ class ExpertLayout:
     slots: int = 0
     by_layer: tuple[int, ...] = ()
     entry: bool = False
+    attended: int = 0
 
     def slots_of(self, place: int) -> int:
         """Return the slots of a layer by its place among those whose experts are away."""
@@ -72,10 +79,32 @@ def away_layers(model: Model, layout: ExpertLayout) -> tuple[int, ...]:
     return tuple(layer for layer in expert_layers(model) if layer >= layout.host)[: layout.away]
 
 
+@lru_cache(maxsize=64)
+def cached_layers(model: Model) -> tuple[int, ...]:
+    """Return the layers whose caches may be elsewhere than their weights: plain ones, none where layers share them."""
+    if any(owner(model, layer) != layer for layer in range(model.layers)):
+        return ()
+    plain = {letter for letter in model.pattern if _attends_plainly(model, model.pattern.index(letter))}
+    return tuple(layer for layer, letter in enumerate(model.pattern) if letter in plain)
+
+
+def _attends_plainly(model: Model, layer: int) -> bool:
+    """Whether nothing but attention reads what a layer keeps of past tokens."""
+    cache = cache_of(model, layer)
+    kinds = {op.kind for op in block_ops(model, layer, ONE_TOKEN, Formats())}
+    return cache is not None and not cache.pools and not kinds & {"index", "recurrence", "convolution"}
+
+
+def attending_layers(model: Model, layout: ExpertLayout) -> tuple[int, ...]:
+    """Return the layers that attend on the host, those on the host whole apart."""
+    return tuple(layer for layer in cached_layers(model) if layer >= layout.host)[: layout.attended]
+
+
 def place(frame: Frame, layout: ExpertLayout) -> Placement:
     """Return the rules of a candidate."""
     model, host, accelerator = frame.model, frame.roles.host, frame.accelerator
     whole, elsewhere = _whole(layout), _elsewhere(model, layout)
+    attending = attending_layers(model, layout)
     ends = [Select(names=names) for names in beginnings(model)] if not layout.entry else []
     if layout.host == model.layers:
         ends.append(Select(names="*"))
@@ -86,6 +115,7 @@ def place(frame: Frame, layout: ExpertLayout) -> Placement:
     compute = [
         *_prompt_rules(frame, layout, elsewhere),
         *_fetched(frame, layout),
+        *_attending(frame, attending),
         *(ComputeRule(select=select, device=host.name) for select in (*whole, *ends, *elsewhere)),
         ComputeRule(select=Select(), device=accelerator.name),
     ]
@@ -96,7 +126,10 @@ def place(frame: Frame, layout: ExpertLayout) -> Placement:
         workload=frame.workload,
         residence=tuple(residence),
         kv=(
-            *(KvRule(select=select, memory=host.memory, format=frame.kv) for select in whole),
+            *(
+                KvRule(select=select, memory=host.memory, format=frame.kv)
+                for select in (*whole, *([_layers("*", attending)] if attending else []))
+            ),
             KvRule(select=Select(), memory=accelerator.memory, format=frame.kv),
         ),
         compute=tuple(compute),
@@ -126,6 +159,12 @@ def _prompt_rules(frame: Frame, layout: ExpertLayout, elsewhere: list[Select]) -
     device = frame.accelerator if layout.streamed else frame.roles.host
     if layout.streamed or (layout.rule is not None and layout.rule.misses == "fetched"):
         yield from (ComputeRule(select=select, device=device.name, phase="prefill") for select in elsewhere)
+
+
+def _attending(frame: Frame, layers: tuple[int, ...]) -> Iterator[ComputeRule]:
+    """Yield where decode steps of layers whose caches are on the host write to them and attend."""
+    for name in ("append", "attention") if layers else ():
+        yield ComputeRule(select=_layers(name, layers), device=frame.roles.host.name, phase="decode")
 
 
 def _fetched(frame: Frame, layout: ExpertLayout) -> Iterator[ComputeRule]:
@@ -160,8 +199,12 @@ def _slots(frame: Frame, layout: ExpertLayout) -> Iterator[ExpertSlots]:
 
 def _experts(layers: tuple[int, ...], part: Part | None = None) -> Select:
     """Return the selector of routed experts of these layers."""
+    return _layers(EXPERTS, layers, part)
+
+
+def _layers(names: str, layers: tuple[int, ...], part: Part | None = None) -> Select:
     ranges = tuple(LayerRange(start=start, stop=stop) for start, stop in _runs(layers))
-    return Select(names=EXPERTS, layers=ranges if len(ranges) > 1 else ranges[0], part=part)
+    return Select(names=names, layers=ranges if len(ranges) > 1 else ranges[0], part=part)
 
 
 def _runs(layers: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -182,11 +225,12 @@ def label(frame: Frame, layout: ExpertLayout) -> str:
     split = f"cpu({layout.host + 1})->{frame.accelerator.kind}({units - layout.host - 1})"
     if layout.entry:
         return f"{frame.accelerator.kind}({units})"
+    caches = f", caches cpu({layout.attended})" if layout.attended else ""
     if not away:
-        return split
+        return f"{split}{caches}"
     many = "" if not layout.kept else f"x{expert_count(frame.model) - layout.kept}"
     streamed = ", streamed to prompts" if layout.streamed else ""
-    return f"{split} experts cpu({away}{many}){_slots_label(layout)}{streamed}"
+    return f"{split} experts cpu({away}{many}){_slots_label(layout)}{streamed}{caches}"
 
 
 def _slots_label(layout: ExpertLayout) -> str:

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout
 
-SHARE_FACTOR = 1.25
-"""How many times as large the share of divided misses that is fetched becomes at a time, or the share that is not."""
 
-
-def neighbours(layout: ExpertLayout, beyond: Callable[[int], int]) -> Iterator[ExpertLayout]:
+def neighbours(layout: ExpertLayout, beyond: Callable[[int], int], factor: float) -> Iterator[ExpertLayout]:
     """Yield a layout with the experts of all layers away, or of one more or less, with one whole layer more or less on
     the host, and with other shares of misses fetched; how many experts are held is left to who asks. None of layouts
-    without slots, whose form is exact. `beyond`: how many layers with experts follow so many layers."""
+    without slots, whose form is exact. `beyond`: how many layers with experts follow so many layers; `factor`: how many
+    times as large the share becomes, or that of the others."""
     rule = layout.rule
     if rule is None or layout.by_layer:
         return
@@ -23,6 +21,6 @@ def neighbours(layout: ExpertLayout, beyond: Callable[[int], int]) -> Iterator[E
         if beyond(host):
             yield replace(layout, host=host, away=beyond(host))
     if rule.share is not None:
-        larger = max(1.0 - (1.0 - rule.share) / SHARE_FACTOR, rule.share * SHARE_FACTOR)
-        for share in (rule.share / SHARE_FACTOR, min(larger, (1.0 + rule.share) / 2)):
+        larger = max(1.0 - (1.0 - rule.share) / factor, rule.share * factor)
+        for share in (rule.share / factor, min(larger, (1.0 + rule.share) / 2)):
             yield replace(layout, rule=rule._replace(share=share))

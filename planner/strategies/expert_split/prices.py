@@ -4,6 +4,7 @@ A block's seconds are by how much a pass over a few more such blocks takes longe
 counts once, and what passes only at the ends of a model not at all. Of these its experts are a part that depends on how
 many of them are where (`expert_seconds`), and the rest is the same for all of that."""
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,13 @@ from helmsman.lowering.routing import Hits, distinct_experts, experts_of, hits, 
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.expert_split.expert_seconds import ExpertSeconds, ExpertShare
-from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_layers, place
+from helmsman.planner.strategies.expert_split.layout import (
+    ExpertLayout,
+    SlotRule,
+    attending_layers,
+    expert_layers,
+    place,
+)
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.tensor_formats import of_pattern
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
@@ -27,9 +34,9 @@ from helmsman.schemas.routing import LayerRouting
 _FEW, _MORE = 2, 4
 """Blocks of the models whose difference gives the seconds of one: two follow each other in both, as in a long model."""
 
-Configuration = Literal["host", "away", "streamed", "accelerator", "entry"]
+Configuration = Literal["host", "away", "streamed", "accelerator", "entry", "attending"]
 """Where a block is: wholly on the host, but for experts on the accelerator, the same with experts streamed there, or
-wholly there; with what is before the blocks, too."""
+wholly there; with what is before the blocks, too; but for the cache, to which the host attends."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class BlockPrices:
         host, rest = self._added_up("host", phase), self._added_up("accelerator", phase)
         first = self._experts_before[layout.host]
         total = self._ends(phase, layout) + host[layout.host] + rest[-1] - rest[layout.host]
+        total += self._attending(layout, phase)
         if layout.by_layer:
             many = min(layout.away, self._experts_before[-1] - first)
             places = range(first, first + many)
@@ -54,6 +62,15 @@ class BlockPrices:
         moved = self._moved(layout, phase)
         last = min(first + layout.away, len(moved) - 1)
         return total + moved[last] - moved[first]
+
+    def _attending(self, layout: ExpertLayout, phase: Phase) -> float:
+        """Return by how much blocks that attend on the host take longer."""
+        pattern = self.frame.model.pattern
+        letters = Counter(pattern[layer] for layer in attending_layers(self.frame.model, layout))
+        return sum(
+            count * (self._block(letter, "attending", phase) - self._block(letter, "accelerator", phase))
+            for letter, count in letters.items()
+        )
 
     def moved(self, place: int, phase: Phase, layout: ExpertLayout) -> float:
         """Return by how much a layer, by its place among those with experts, takes longer with experts on the host."""
@@ -181,6 +198,7 @@ class BlockPrices:
             "streamed": ExpertLayout(0, blocks, streamed=True),
             "accelerator": ExpertLayout(0, 0),
             "entry": ExpertLayout(0, 0, entry=True),
+            "attending": ExpertLayout(0, 0, attended=blocks),
         }[where]
         return pass_seconds(pass_of(shaped(place(frame, layout)), self.iteration(phase)), self.costs)
 

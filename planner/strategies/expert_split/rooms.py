@@ -9,7 +9,13 @@ from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
 from helmsman.planner.memory.usage import memory_use
-from helmsman.planner.strategies.expert_split.layout import ExpertLayout, expert_count, expert_layers, place
+from helmsman.planner.strategies.expert_split.layout import (
+    ExpertLayout,
+    cached_layers,
+    expert_count,
+    expert_layers,
+    place,
+)
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.tensor_formats import size_in
 
@@ -33,7 +39,8 @@ class Rooms:
         if layout.host == self.frame.model.layers:
             return available
         experts = self._experts_from[layout.host] - self._away_bytes(layout) + self._held(layout)
-        used = self._buffers[self.frame.accelerator.memory] + self._dense_from[layout.host] + experts
+        used = self._buffers(layout)[self.frame.accelerator.memory] + self._dense_from[layout.host] + experts
+        used -= self._cached_away(layout)
         return available - used - self._arriving(layout) - (self._entry if layout.entry else 0)
 
     def on_host(self, layout: ExpertLayout) -> int:
@@ -42,7 +49,7 @@ class Rooms:
         whole += self._experts_from[0] - self._experts_from[layout.host]
         away = self._away_bytes(layout) - (0 if layout.rule is not None else self._held(layout))
         ends = self._ends - self._tied if layout.host == self.frame.model.layers else 0
-        used = self._buffers[self.frame.roles.host.memory] + whole + away + ends
+        used = self._buffers(layout)[self.frame.roles.host.memory] + whole + away + ends + self._cached_away(layout)
         return self._available(self.frame.roles.host.memory) - used
 
     def most_held(self, layout: ExpertLayout) -> int:
@@ -52,12 +59,24 @@ class Rooms:
             return 0
         per_expert = away // self.experts
         if layout.streamed:
-            per_expert -= _STAGES * self._most_bytes // self.experts
+            per_expert -= _STAGES * self.most_bytes // self.experts
         return min(self.experts - 1, left // per_expert) if per_expert > 0 else self.experts - 1
+
+    def cached(self) -> int:
+        """Return bytes of the caches that may be on the host by themselves."""
+        return self._cached_sums[-1]
+
+    def _cached_away(self, layout: ExpertLayout) -> int:
+        """Return bytes of the caches that are on the host while their blocks are not."""
+        if not layout.attended:
+            return 0
+        first = self._cached_before[layout.host]
+        last = min(first + layout.attended, len(self._cached_sums) - 1)
+        return self._cached_sums[last] - self._cached_sums[first]
 
     def slots_in_all(self, layout: ExpertLayout) -> int:
         """Return how many slots of all layers together fit the accelerator's memory beside a layout without any."""
-        return max(0, self.on_accelerator(layout)) * self.experts // self._most_bytes
+        return max(0, self.on_accelerator(layout)) * self.experts // self.most_bytes
 
     def _away(self, layout: ExpertLayout) -> tuple[int, ...]:
         """Return the layers that have experts on the host, but are not there whole."""
@@ -85,7 +104,7 @@ class Rooms:
         least = layout.kept
         if layout.rule is not None:
             least = min(map(layout.slots_of, range(len(self._away(layout)))))
-        return _STAGES * round(self._most_bytes * (1 - least / self.experts))
+        return _STAGES * round(self.most_bytes * (1 - least / self.experts))
 
     def _available(self, memory: str) -> int:
         return self.frame.roles.hardware.memory(memory).available
@@ -110,7 +129,7 @@ class Rooms:
         return tuple(accumulate((layer in experts for layer in range(self.frame.model.layers)), initial=0))
 
     @cached_property
-    def _most_bytes(self) -> int:
+    def most_bytes(self) -> int:
         """Return bytes of all experts of the layer that has most."""
         return max(self._experts_from[layer] - self._experts_from[layer + 1] for layer in self._layers)
 
@@ -160,13 +179,38 @@ class Rooms:
         backwards = accumulate(reversed(sizes), initial=0)
         return tuple(backwards)[::-1]
 
+    def _buffers(self, layout: ExpertLayout) -> Mapping[str, int]:
+        """Return by memory bytes beside blocks and caches."""
+        return self._buffers_attending if layout.attended else self._buffers_alone
+
     @cached_property
-    def _buffers(self) -> Mapping[str, int]:
-        """Return by memory bytes beside blocks, where all experts are on the host."""
-        layout = ExpertLayout(0, len(expert_layers(self.frame.model)))
+    def _buffers_alone(self) -> Mapping[str, int]:
+        """Return the same where all experts, and no caches, are on the host."""
+        return self._beside(ExpertLayout(0, len(self._layers)))
+
+    @cached_property
+    def _buffers_attending(self) -> Mapping[str, int]:
+        """Return the same where all caches are on the host as well."""
+        return self._beside(ExpertLayout(0, len(self._layers), attended=len(cached_layers(self.frame.model))))
+
+    def _beside(self, layout: ExpertLayout) -> Mapping[str, int]:
         used = {use.memory: use.used for use in memory_use(place(self.frame, layout))}
         accelerator, host = self.frame.accelerator.memory, self.frame.roles.host.memory
+        cached = self._cached_away(layout)
         return {
-            accelerator: used[accelerator] - self._dense_from[0],
-            host: used[host] - self._experts_from[0],
+            accelerator: used[accelerator] - self._dense_from[0] + cached,
+            host: used[host] - self._experts_from[0] - cached,
         }
+
+    @cached_property
+    def _cached_before(self) -> tuple[int, ...]:
+        """Return by layer how many layers before it have caches of their own."""
+        cached = set(cached_layers(self.frame.model))
+        return tuple(accumulate((layer in cached for layer in range(self.frame.model.layers)), initial=0))
+
+    @cached_property
+    def _cached_sums(self) -> tuple[int, ...]:
+        """Return bytes of the caches of the first 0, 1, ... layers that have some."""
+        model, work = self.frame.model, self.frame.workload
+        sizes = (kv_block_bytes(model, work, self.frame.kv, layer) for layer in cached_layers(model))
+        return tuple(accumulate(sizes, initial=0))

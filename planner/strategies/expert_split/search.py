@@ -1,10 +1,10 @@
 """Searches the layouts of `expert-split`: the closed form ranks all of them, the prediction decides among the best."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.strategies.expert_split.candidates import ExpertCandidates
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, expert_layers, label, place
 from helmsman.planner.strategies.expert_split.neighbours import neighbours
@@ -20,6 +20,19 @@ see."""
 
 MAX_ROUNDS = 6
 """Rounds in which neighbours of the fastest split with slots are predicted."""
+
+MAX_AROUND = 3
+"""Neighbours that are predicted in a round: those that are fastest by the closed form."""
+
+MOST_GAINED = 1.05
+"""How many times the seconds of the fastest split one with slots may take for its neighbours to be predicted: all
+rounds together saved 3 % at most."""
+
+LEAST_GAIN = 0.001
+"""The part of the seconds that a neighbour has to save for a further round."""
+
+SHARE_FACTORS = (1.25, 1.06)
+"""How many times as large neighbours' shares of divided misses are, of those that are fetched or of the others."""
 
 FITS_TRIED = 3
 """Layouts that are placed to know whether any fits: those that leave most of the host's memory."""
@@ -46,25 +59,36 @@ class ExpertSearch:
         """Return the predicted candidates that fit, fastest first; empty where none does."""
         kinds: dict[tuple[object, ...], list[tuple[float, ExpertLayout]]] = {}
         for seconds, layout in sorted(self.candidates.ranked(), key=lambda pair: pair[0]):
-            kinds.setdefault((layout.streamed, layout.rule and layout.rule[:2]), []).append((seconds, layout))
+            kind = layout.streamed, layout.rule and layout.rule[:2], layout.attended > 0
+            kinds.setdefault(kind, []).append((seconds, layout))
         result = list[FoundSplit]()
         for ranked in sorted(kinds.values(), key=lambda ranked: ranked[0][0]):
             result += self._predicted(ranked, min((split.seconds for split in result), default=float("inf")))
         result += self._improved(result)
         return sorted(result, key=lambda split: split.seconds)
 
-    def _improved(self, predicted: Iterable[FoundSplit]) -> Iterator[FoundSplit]:
-        """Yield ever faster neighbours of the fastest split with slots, as long as there are any."""
+    def _improved(self, predicted: Sequence[FoundSplit]) -> Iterator[FoundSplit]:
+        """Yield ever faster neighbours of the fastest split with slots, as long as there are any: near ones where of
+        those further away none is."""
         cached = [split for split in predicted if split.layout.rule is not None]
         best = min(cached, key=lambda split: split.seconds, default=None)
-        for _ in range(MAX_ROUNDS if best is not None else 0):
+        factors, seen = iter(SHARE_FACTORS), {split.layout for split in cached}
+        factor = next(factors)
+        least = min((split.seconds for split in predicted), default=0.0)
+        near = best is not None and best.seconds <= least * MOST_GAINED
+        for _ in range(MAX_ROUNDS if near else 0):
             assert best is not None
-            around = [self._with_most(layout) for layout in neighbours(best.layout, self.candidates.beyond)]
-            faster = [split for split in map(self._split, around) if split is not None and split.seconds < best.seconds]
-            if not faster:
+            around = map(self._with_most, neighbours(best.layout, self.candidates.beyond, factor))
+            fitting = [one for one in dict.fromkeys(around) if one not in seen and self.candidates.rooms.fit(one)]
+            seen.update(fitting)
+            fastest = sorted(fitting, key=self.candidates.priced)[:MAX_AROUND]
+            splits = filter(None, map(self._split, fastest))
+            nearest = min(splits, key=lambda split: split.seconds, default=best)
+            if nearest.seconds < best.seconds * (1.0 - LEAST_GAIN):
+                best = nearest
+                yield best
+            elif (factor := next(factors, 0.0)) == 0.0:
                 return
-            best = min(faster, key=lambda split: split.seconds)
-            yield best
 
     def _with_most(self, layout: ExpertLayout) -> ExpertLayout:
         """Return a layout with as many slots as fit."""
@@ -73,9 +97,8 @@ class ExpertSearch:
     def _split(self, layout: ExpertLayout) -> FoundSplit | None:
         """Return a layout with its prediction; None where it does not fit."""
         placement = place(self.question.frame, layout)
-        if not self.question.fits(placement):
-            return None
-        return FoundSplit(layout, placement, self.question.seconds(placement))
+        plan = shaped(placement)
+        return FoundSplit(layout, placement, self.question.seconds(plan)) if self.question.fits(plan) else None
 
     def fits(self) -> bool:
         """Whether any layout fits all memories."""

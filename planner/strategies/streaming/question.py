@@ -51,7 +51,7 @@ class Question:
         """How often the phases count in the objective."""
         return phase_weights(self.objective, placed.workload, batches_together(placed))
 
-    def seconds(self, placed: Placement) -> float:
+    def seconds(self, placed: Placed) -> float:
         """The expected seconds of a candidate's objective."""
         costs, read = self.costs(placed), known(placed)
         return weighted_seconds(self.weights(placed), lambda phase: phase_seconds(read, costs, phase))
