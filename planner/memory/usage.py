@@ -1,16 +1,18 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.placement import KnownPlan, Placed, known
-from helmsman.lowering.rules import homes, residence, slots_of
+from helmsman.lowering.routing import experts_of
+from helmsman.lowering.rules import homes, places, residence, slots_of
 from helmsman.lowering.tensor import Tensor
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import buffers_by_memory
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.page_locking import pinned_by_memory
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.plan import MemoryUse, Residence
+from helmsman.schemas.plan import ExpertSlots, MemoryUse, Residence
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
@@ -54,6 +56,8 @@ def _weights(placed: KnownPlan) -> dict[str, int]:
                 total[memory] = total.get(memory, 0) + (0 if memory in tied else count * size)
         for memory, size in _in_slots(placed, tensor):
             total[memory] = total.get(memory, 0) + count * size
+    for memory, size in _spare_slots(placed).items():
+        total[memory] = total.get(memory, 0) + size
     return total
 
 
@@ -63,6 +67,31 @@ def _in_slots(placed: KnownPlan, tensor: Tensor) -> Iterator[tuple[str, int]]:
     if rule is not None:
         columns, fmt = tensor.elements // tensor.shape[0], homes(placed, tensor)[0].rule.format
         yield rule.memory, size_of(min(rule.slots, tensor.shape[0]) * columns, fmt)
+
+
+def _spare_slots(placed: KnownPlan) -> dict[str, int]:
+    """Return by memory the bytes of slots for experts that come beside those that stay: as many as a token chooses, for
+    each matrix of one size; layers share them."""
+    sizes: dict[tuple[str, str, int], int] = {}
+    for tensor, _ in counted_tensors(placed) if placed.expert_slots else ():
+        rule = slots_of(placed.expert_slots, tensor.layer or 0) if tensor.stacked else None
+        experts = experts_of(placed.model, tensor.layer or 0)
+        if rule is not None and experts is not None and _comes_beside(placed, rule, tensor):
+            size = size_of(tensor.elements // tensor.shape[0], homes(placed, tensor)[0].rule.format)
+            sizes[rule.memory, tensor.op, size] = experts.chosen * size
+    result = Counter[str]()
+    for (memory, _, _), size in sizes.items():
+        result[memory] += size
+    return result
+
+
+def _comes_beside(placed: KnownPlan, rule: ExpertSlots, tensor: Tensor) -> bool:
+    """Whether missing experts come to where others stay, in any phase."""
+    if rule.eviction != "popularity":
+        return False
+    here = {device.name for device in placed.hardware.devices if device.memory == rule.memory}
+    used = places(placed, tensor.op, tensor.layer, "prefill", tensor.shape[0], "experts")
+    return rule.misses == "fetched" or all(piece.rule.device in here for piece in used)
 
 
 def _copies(rule: Residence) -> tuple[str, ...]:

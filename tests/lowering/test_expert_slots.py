@@ -17,13 +17,13 @@ HOST, FETCHED = SlotRule("least-recent", "host"), SlotRule("least-recent", "fetc
 DIVIDED, PINNED = SlotRule("least-recent", "divided", 0.25), SlotRule("popularity", "host")
 
 
-def placed(rule: SlotRule, streamed: bool = False, skew: float | None = None) -> Placement:
+def placed(rule: SlotRule, streamed: bool = False, skew: float | None = None, slots: int = SLOTS) -> Placement:
     ask = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB)
     if skew is not None:
         model = ask.frame.model
         layers = [LayerRouting(layer=layer, popularity=skewed(128, 8, skew)) for layer in range(LAYERS)]
         ask = question("Qwen3-30B-A3B", LAYERS, 9_000 * MIB, routing=routing_of(model, *layers))
-    return place(ask.frame, ExpertLayout(0, LAYERS, 0, streamed, rule, SLOTS))
+    return place(ask.frame, ExpertLayout(0, LAYERS, 0, streamed, rule, slots))
 
 
 def downs(placement: Placement) -> dict[tuple[str, tuple[int, int] | None], int]:
@@ -110,3 +110,14 @@ def test_another_routing_is_another_shape() -> None:
     first, second = (pass_of(shaped(one), step) for one in (plain, skew))
     assert isinstance(first, SizedPass) and isinstance(second, SizedPass)
     assert sum(task.bytes for task in first.kinds) != sum(task.bytes for task in second.kinds)
+
+
+@pytest.mark.parametrize(("rule", "streamed", "spare"), [(PINNED, False, 0), (PINNED, True, 8), (DIVIDED, True, 0)])
+def test_experts_that_come_beside_pinned_ones_have_slots(rule: SlotRule, streamed: bool, spare: int) -> None:
+    """As many as a token chooses, which layers share."""
+
+    def weights(rule: SlotRule, slots: int = SLOTS) -> int:
+        return {use.memory: use.weights for use in memory_use(placed(rule, streamed, slots=slots))}["vram"]
+
+    a_slot = (weights(HOST, SLOTS + 1) - weights(HOST)) // LAYERS
+    assert weights(rule) - weights(HOST) == spare * a_slot

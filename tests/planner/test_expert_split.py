@@ -13,6 +13,7 @@ from helmsman.planner.strategies.expert_split.prices import BlockPrices
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.search import ExpertSearch
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import UsageError
 
 
@@ -61,6 +62,7 @@ def test_room_is_what_memory_use_leaves() -> None:
         ExpertLayout(0, 8, 16),
         ExpertLayout(0, 8, 16, True),
         ExpertLayout(0, 8, 0, True, fetched, 16),
+        ExpertLayout(0, 8, 0, True, SlotRule("popularity", "host"), 16),
         ExpertLayout(0, 0),
         ExpertLayout(0, 0, entry=True),
         ExpertLayout(8, 0),
@@ -95,9 +97,11 @@ def test_caches_that_leave_no_room_for_weights_are_on_the_host() -> None:
     best = ExpertSearch(ask).splits()[0]
     assert best.layout.attended
     assert {rule.memory for rule in best.placement.kv} == {"dram", "vram"}
-    for phase, devices in (("decode", {"cpu"}), ("prefill", {"cuda"})):
-        tasks = lower(best.placement, BlockPrices(ask.frame, ask.costs(best.placement)).iteration(phase)).tasks
-        assert {task.resource for task in tasks if task.kind == "attention" and task.layer == 7} == devices
+    prices = BlockPrices(ask.frame, ask.costs(best.placement))
+    for phase in PHASES:
+        tasks = lower(best.placement, prices.iteration(phase)).tasks
+        attending = {task.resource for task in tasks if task.kind == "attention" and task.layer == best.layout.host}
+        assert attending == {"cpu" if phase == "decode" else "cuda"}
     assert label(ask.frame, best.layout).endswith(f"caches cpu({best.layout.attended})")
 
 

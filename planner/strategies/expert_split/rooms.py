@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from helmsman.lowering.routing import experts_of
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
@@ -40,7 +41,7 @@ class Rooms:
             return available
         experts = self._experts_from[layout.host] - self._away_bytes(layout) + self._held(layout)
         used = self._buffers(layout)[self.frame.accelerator.memory] + self._dense_from[layout.host] + experts
-        used -= self._cached_away(layout)
+        used += self._spare(layout) - self._cached_away(layout)
         return available - used - self._arriving(layout) - (self._entry if layout.entry else 0)
 
     def on_host(self, layout: ExpertLayout) -> int:
@@ -96,6 +97,14 @@ class Rooms:
             return round(self._away_bytes(layout) * held / self.experts)
         sizes = (self._experts_from[layer] - self._experts_from[layer + 1] for layer in self._away(layout))
         return round(sum(size * slots for size, slots in zip(sizes, layout.by_layer, strict=False)) / self.experts)
+
+    def _spare(self, layout: ExpertLayout) -> int:
+        """Return bytes of slots for experts that come to prompts beside pinned ones: as many as a token chooses."""
+        rule = layout.rule
+        if rule is None or rule.eviction != "popularity" or not layout.streamed:
+            return 0
+        experts = experts_of(self.frame.model, self._layers[0])
+        return 0 if experts is None else experts.chosen * self.most_bytes // self.experts
 
     def _arriving(self, layout: ExpertLayout) -> int:
         """Return bytes in which streamed experts arrive: those of a layer that are not there, twice."""
