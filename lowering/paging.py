@@ -33,10 +33,13 @@ def home_tokens(cache: PageCache | None, context: int) -> int:
 
 
 def most_tokens(placed: Placed) -> int | None:
-    """Return tokens of each sequence that one pass over a prompt may take; None: all, as nothing has to leave
-    meanwhile."""
+    """Return tokens of each sequence that one pass over a prompt may take; None: all, as nothing has to leave meanwhile
+    and the plan takes them together."""
+    stated = placed.schedule.pass_tokens
+    limits = [] if stated is None or stated >= placed.workload.new_tokens else [stated]
     rooms = [paging_of(cache).most_new for cache in windows(placed)]
-    return min(chunk_tokens(placed.workload.batch), *rooms) if rooms else None
+    limits += [chunk_tokens(placed.workload.batch), *rooms] if rooms else []
+    return min(limits, default=None)
 
 
 @dataclass(frozen=True)

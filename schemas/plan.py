@@ -206,7 +206,9 @@ class Schedule(Frozen):
     as soon as they arrive, on a lane of their own where the device has one (PARK-35), or just before their use.
     `stage`: what comes ahead together and what barriers stand between, a block or its halves: attention and FFN
     (FlexGen's layers, GUPTA-13). `cache`: what decode steps read of past tokens (PARK-66, 70). `threads` of the host,
-    where fewer than its cores were measured to be faster (PARK-48)."""
+    where fewer than its cores were measured to be faster (PARK-48). `pass_tokens`: the tokens of each sequence that one
+    pass over a prompt takes at most; a longer prompt takes several, each on top of those before (llama.cpp's
+    micro-batches)."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
@@ -218,6 +220,7 @@ class Schedule(Frozen):
     stage: Literal["block", "half"] = "block"
     cache: CacheUse = PLAIN
     threads: Count | None = None
+    pass_tokens: Count | None = None
 
     @model_validator(mode="after")
     def _undivided(self) -> Self:

@@ -46,7 +46,7 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
         if matched:
             flags = read(matched, model)
             if flags is not None:
-                return StatedPlacement(_offloads(row, flags), "weight spill" in stated)
+                return StatedPlacement({**_offloads(row, flags), **_micro(row)}, "weight spill" in stated)
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
 
@@ -81,6 +81,12 @@ def _offloads(row: OpenRow, flags: Flags) -> Flags:
     """Return the flags with what the engine does with large products."""
     stays = _WITHOUT_OFFLOAD.search(f"{row.settings} {row.quant}")
     return {**flags, "no_op_offload": True} if stays else flags
+
+
+def _micro(row: OpenRow) -> Flags:
+    """Return the flag for the micro-batch of a row that states one."""
+    stated = re.search(r"-ub (\d+)", row.settings)
+    return {"ubatch": int(stated[1])} if stated else {}
 
 
 def _numbers(blocks: range) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes.block_check import check_blocks
-from helmsman.executor.passes.phase_pass import PhasePass, carry_alike
-from helmsman.lowering.graph import Task
+from helmsman.executor.passes.phase_pass import MOVES, PhasePass, carry_alike
+from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.operation import DIVIDED, PANEL
 from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import homes, places
@@ -82,11 +82,21 @@ def check_no_slots(plan: Plan) -> None:
         raise UsageError("slots for experts are not looked up here", field="expert_slots", remedy=remedy)
 
 
+def _check_prompt(passes: Sequence[PhasePass]) -> None:
+    """Raise UsageError where prompts take several passes on top of keys and values that move."""
+    stated = passes[0].plan.schedule.pass_tokens
+    moves = (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES)
+    if stated is not None and any(move.payload in CACHED for move in moves):
+        message, remedy = "prompts take one pass here", "leave it out, or keep keys and values where they are used"
+        raise UsageError(message, field="schedule.pass_tokens", value=stated, remedy=remedy)
+
+
 def check_passes(passes: Sequence[PhasePass]) -> None:
     """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
     a PyTorch device, which keeps them as its own products read them, where what is computed reaches another device
     through a third memory, or where blocks are divided otherwise than devices compute them."""
     check_blocks(passes)
+    _check_prompt(passes)
     for one_pass in passes:
         _check_whole_blocks(one_pass)
         _check_undivided(one_pass)

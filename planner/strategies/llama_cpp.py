@@ -3,7 +3,8 @@
 `-ngl N` counts the last N of layers + 1 slots, the output being the last one (as llama.cpp counts now; older versions
 move the output only with N = layers + 1). The input layer stays with the CPU. Keys and values live with their layer.
 Products of 32 tokens and more are computed on the first accelerator even so, their weights copied each time, of experts
-those that tokens choose (op offload)."""
+those that tokens choose (op offload): of models with experts in micro-batches, so that a long prompt brings experts
+several times. Our executor, where it stands for llama.cpp (`same_software`), takes a prompt in one pass."""
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
@@ -26,6 +27,10 @@ from helmsman.planner.strategies.engines.software import GGML, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import Schedule
+
+UBATCH = 512
+"""llama.cpp's default micro-batch: a longer prompt takes several passes, and brings experts in each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class LlamaCpp:
     experts: str = ""
     shares: tuple[float, ...] = ()
     margin: int | None = None
+    micro: int | None = None
 
     @property
     def name(self) -> str:
@@ -132,7 +138,10 @@ class LlamaCpp:
         return any(device.memory in missing for device in frame.roles.accelerators)
 
     def _at(self, frame: Frame, slots: int) -> Placement:
-        return place(SlotSplit(frame, self._counts(slots), self.overrides, self.op_offload))
+        placed = place(SlotSplit(frame, self._counts(slots), self.overrides, self.op_offload))
+        if self.micro is None or self.micro >= frame.workload.batch * frame.workload.new_tokens:
+            return placed
+        return replace(placed, schedule=Schedule(pass_tokens=max(1, self.micro // frame.workload.batch)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +178,10 @@ class LlamaCppOptions:
     tensor_split: str | None = option(
         None, "llama-cpp: shares of the layers by accelerator, as in 3,1 (default: by free memory)", metavar="N,N,.."
     )
+    ubatch: int = option(
+        UBATCH, f"llama-cpp: tokens of prompts that a pass takes of models with experts (default {UBATCH})",
+        metavar="N", parse=int,
+    )  # fmt: skip
     no_op_offload: bool = option(
         False, "llama-cpp: products of 32 tokens and more stay with the CPU that has their weights"
     )
@@ -182,6 +195,8 @@ def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     if options.ngl is not None and options.ngl < 0:
         remedy = "use 0 or more, or leave it out for as many as fit"
         raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)
+    if options.ubatch < 1:
+        raise UsageError("not a number of tokens", field="ubatch", value=options.ubatch, remedy="use 1 or more")
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
     decision = decide_as_engine(request, frame, _engine(options, frame), options.table, options.same_software)
@@ -196,7 +211,8 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     text, experts = options.override_tensor, expert_rules(options, frame.model)
     rules = () if text is None else overrides_of(text, frame.model, frame.roles)
     offload = not options.no_op_offload
-    return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin)
+    micro = options.ubatch if frame.model.routed and not options.same_software else None
+    return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
 
 
 STRATEGY = Method(

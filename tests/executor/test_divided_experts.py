@@ -83,6 +83,15 @@ def test_experts_are_computed_where_the_plan_says(case: Case, layout: ExpertLayo
     case.check(divided_plan(case.model, layout, SHAPE))
 
 
+def test_prompts_in_micro_batches_make_the_same_tokens(case: Case) -> None:
+    """Of 64 tokens each, on top of what is cached; not where caches move."""
+    changes = {"schedule": Schedule(pass_tokens=64)}
+    case.check(divided_plan(case.model, ExpertLayout(0, 2, 3), SHAPE).model_copy(update=changes))
+    moving = divided_plan(case.model, ExpertLayout(0, 2, 3, attended=2), SHAPE).model_copy(update=changes)
+    with pytest.raises(UsageError, match="schedule.pass_tokens"):
+        case.run(moving)
+
+
 @pytest.mark.parametrize("schedule", [Schedule(), Schedule(overlap="next-layer", prefetch=1)], ids=["none", "ahead"])
 def test_experts_come_in_every_pass(case: Case, schedule: Schedule) -> None:
     """The accelerator computes what lives on the host; each stage multiplies by all three matrices at once, so none may

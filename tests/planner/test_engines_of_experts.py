@@ -118,3 +118,18 @@ def test_two_accelerators_work_on_a_model_of_several_kinds_of_blocks() -> None:
     decision = plan(question)
     assert decision.plan.strategy.name == "llama-cpp" and "-sm layer" in decision.plan.label
     assert {rule.device for rule in decision.plan.compute} >= {"cuda", "cuda1"} and not decision.unused
+
+
+def test_micro_batches_of_llama_cpp_bring_experts_again() -> None:
+    """Of a prompt of 2,048 tokens by default four times; our executor in its place takes one pass."""
+
+    def prompt(**options: object) -> float:
+        common = {"model": "Qwen3-30B-A3B", "hardware": MACHINE, "format": "q4_0", "strategy": "llama-cpp"}
+        work = {"prompt_tokens": 2048, "output_tokens": 16, "options": {"cpu_moe": True, **options}}
+        return decide(request_from({**common, **work})).plan.predicted.prefill.seconds.mid
+
+    once = prompt(ubatch=2048)
+    assert 3.0 < prompt() / once < 4.0
+    assert prompt(same_software=True) == pytest.approx(prompt(same_software=True, ubatch=2048))
+    with pytest.raises(UsageError, match="ubatch"):
+        prompt(ubatch=0)
