@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 
 _REPORTED = re.compile(r"\((?:r|tm)\)|@.*$|\d+-core processor|\d+th gen ")
-_VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core", "processor", "cpu", "gpu", "quadro"})
+_VENDORS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel"})
+_EVERYWHERE = frozenset({"core", "processor", "cpu", "gpu", "generation", "workstation", "edition"})
 
 
 def close_names(name: str, known: Iterable[str]) -> list[str]:
@@ -28,4 +29,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def plain(name: str) -> str:
     """`name` without case, spaces, punctuation, vendor words and what /proc/cpuinfo adds, for comparison."""
     words = re.findall(r"[a-z0-9+]+", _REPORTED.sub(" ", name.lower()))
-    return "".join(word for word in words if word not in _VENDOR_WORDS)
+    return "".join(word for word in words if word not in _VENDORS | _EVERYWHERE)

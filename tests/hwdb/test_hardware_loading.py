@@ -149,6 +149,20 @@ def test_the_size_of_a_card_may_be_left_out_when_it_is_the_only_one() -> None:
         find_gpu("A100 PCIe")
 
 
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Quadro RTX 6000", "Quadro RTX 6000 24GB"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada 48GB"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell 96GB"),
+    ],
+)
+def test_cards_of_one_number_are_told_apart(name: str, found: str) -> None:
+    assert find_gpu(name)[0].name == found
+    with pytest.raises(UsageError, match="more than one GPU"):
+        find_gpu("RTX 6000")
+
+
 def test_every_catalogue_name_finds_itself() -> None:
     assert [find_gpu(name.lower())[0].name for name in GPUS] == GPUS
     assert [find_cpu(name.lower().replace(" ", "-"))[0].name for name in CPUS] == CPUS
