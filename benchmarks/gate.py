@@ -1,7 +1,8 @@
 """Does the gate say what happened? `python -m benchmarks.gate`.
 
-A loopback case of this machine is accepted, and measured again unchanged, then with a link that makes real runs 15 %
-slower, then with a wrong constant in the machine's record.
+Loopback cases of this machine are accepted, and measured again unchanged: a dense model whose weights come over the
+link, a mixture of experts, a model that keeps states. Then the first is measured with a link that makes real runs 15 %
+slower, and with a wrong constant in the machine's record.
 
 Every step is the command that a user would type. The slow link is throttled in the runs and unknown to the record that
 prices them, as a card in a worse slot is. Exit code 4 when a verdict is not the one that was planted, 6 when the
@@ -23,7 +24,6 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, read_document
 
 FOLDER = Path("demo/gate")
-MODEL = "opt-125m"
 LOOPBACK = "cores=1,vram=512MiB,link=2GB/s,latency=20us"
 SLOWDOWN = 1.15
 LINK = "h2d"
@@ -31,6 +31,24 @@ WRONG = 0.6
 """The share of the link's rate that a wrong record says."""
 MISSED, DISTURBED = 4, 6
 """Exit codes of helm-check."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case of the suite: a model of the catalogue, with so many of its layers, and the options of its plan."""
+
+    name: str
+    model: str
+    layers: int
+    plan: tuple[str, ...]
+
+
+STREAMED = Subject("a-streamed", "opt-125m", 12, ("--format", "f16", "--strategy", "weights-on-host"))
+"""First of the suite by its name: the case in which changes are planted."""
+OTHERS = (
+    Subject("b-experts", "OLMoE-1B-7B-0924", 2, ("--format", "q8_0", "--strategy", "expert-split")),
+    Subject("c-states", "LFM2-1.2B", 4, ("--format", "q8_0", "--strategy", "layer-split")),
+)
 
 
 @dataclass(frozen=True)
@@ -52,18 +70,23 @@ def main() -> int:
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     print_machine()
-    case = make_case(args.hw, args.runs)
+    record = record_of(args.hw)
+    case, *_ = (make_case(subject, record, args.runs) for subject in (STREAMED, *OTHERS))
     suite = case.parent
     run("helm-check", "suite", suite, "-q", allowed=(6,))
     run("helm-check", "accept", suite)
+    unchanged = measured(suite)
+    for other in unchanged.cases[1:]:
+        print(f"{other.case}, nothing planted: {other.verdict}: {other.reason}")
     said = [
-        (Planted("nothing", "ok"), measured(suite)),
+        (Planted("nothing", "ok"), unchanged),
         (Planted(f"a link that makes runs {SLOWDOWN - 1:.0%} slower", "slower"), with_slow_link(case)),
         (Planted(f"{WRONG:g} of the link's rate in the record", "drift"), with_wrong_record(case)),
         (Planted("nothing, after all that", "ok"), measured(suite)),
     ]
     print("\n".join(line(planted, report) for planted, report in said))
-    return exit_code([(planted.expected, report.cases[0].verdict) for planted, report in said])
+    verdicts = [(planted.expected, report.cases[0].verdict) for planted, report in said]
+    return exit_code([*verdicts, *(("ok", other.verdict) for other in unchanged.cases[1:])])
 
 
 def exit_code(verdicts: list[tuple[str, str]]) -> int:
@@ -73,17 +96,23 @@ def exit_code(verdicts: list[tuple[str, str]]) -> int:
     return DISTURBED if any(given == "undecided" for _, given in verdicts) else 0
 
 
-def make_case(record: Path | None, runs: int) -> Path:
-    """Make a checkpoint, a plan that streams its weights over the link, and the case."""
-    case = FOLDER / "suite" / "streamed"
+def record_of(given: Path | None) -> Path:
+    """Return a record of this machine with a loopback accelerator."""
+    if given is not None:
+        return given
+    record = FOLDER / "record.json"
+    run("helm-profile", "--loopback", LOOPBACK, "-o", record, "-q")
+    return record
+
+
+def make_case(subject: Subject, record: Path, runs: int) -> Path:
+    """Make a checkpoint, a plan and the case."""
+    case = FOLDER / "suite" / subject.name
     case.mkdir(parents=True)
-    if record is None:
-        run("helm-profile", "--loopback", LOOPBACK, "-o", case / "record.json", "-q")
-    else:
-        shutil.copy(record, case / "record.json")
-    checkpoint = (FOLDER / "checkpoint").absolute()
-    run("helm-make-checkpoint", "--model", MODEL, "--seed", 1, "-o", checkpoint)
-    shape = ("--prompt-tokens", 16, "--output-tokens", 8, "--format", "f16", "--strategy", "weights-on-host")
+    shutil.copy(record, case / "record.json")
+    checkpoint = (FOLDER / f"checkpoint-{subject.name}").absolute()
+    run("helm-make-checkpoint", "--model", subject.model, "--layers", subject.layers, "--seed", 1, "-o", checkpoint)
+    shape = ("--prompt-tokens", 16, "--output-tokens", 8, *subject.plan)
     run("helm-plan", "--model", checkpoint, "--hw", case / "record.json", *shape, "-o", case / "plan.json", "-q")
     measure = {"by": "run", "checkpoint": str(checkpoint), "repeats": 2}
     content = {"schema": "helm.gate-case/1", "plan": "plan.json", "hardware": "record.json", "measure": measure}
