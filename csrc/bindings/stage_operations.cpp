@@ -1,4 +1,5 @@
 // Operations of a stage from Python, a function for each kind.
+#include <cmath>
 #include <limits>
 
 #include "formats/shape.h"
@@ -128,7 +129,15 @@ class Operations {
     made->adds = made->leaves[0].area() == Area::hidden;
     if (const py::object activation = field(fields, "activation"); !activation.is_none())
       made->activation = activation_at(fields);
+    made->factor = factor(fields);
     made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
+    return made;
+  }
+
+  // By what a product is multiplied; what it adds to is divided by it meanwhile.
+  static float factor(const py::dict& fields) {
+    const float made = number_or(fields, "factor", 1);
+    expect(std::isnormal(made), text_at(fields, "name") + " needs a factor other than 0");
     return made;
   }
 
@@ -137,7 +146,7 @@ class Operations {
     made->reads = reads(fields, {spec().hidden});
     made->leaves = leaves(fields, spec().vocab);
     made->matrix = keeper_.matrix("head", field(fields, "matrix").cast<py::dict>());
-    made->softcap = number_or(fields, "softcap", 0);
+    made->factor = factor(fields), made->softcap = number_or(fields, "softcap", 0);
     return made;
   }
 

@@ -23,9 +23,20 @@ Range LinearOperation::hidden_read(size_t) const {
 Range LinearOperation::hidden_left(size_t hidden) const { return adds ? hidden_read(hidden) : Range{0, hidden}; }
 
 void LinearOperation::run(StagePass& pass) const {
+  if (factor != 1 && adds) scale(pass, 1 / factor);
   pass.linear(*matrix, reads[0], leaves[0].at, leaves[0].width, pass.rows(), adds);
+  if (factor != 1) scale(pass, factor);
   if (activation) activate(pass);
   shares ? pass.done_by_all() : pass.done();
+}
+
+// Of the rows of the matrix that this thread multiplies, and nobody else reads meanwhile.
+void LinearOperation::scale(StagePass& pass, float by) const {
+  const Range own = pass.rows_of_matrix(*matrix);
+  for (size_t row = 0; row < pass.rows(); ++row) {
+    float* values = leaves[0].at + row * leaves[0].width + matrix->first;
+    for (size_t i = own.begin; i < own.end; ++i) values[i] *= by;
+  }
 }
 
 // Of the rows of the matrix that this thread has multiplied.
@@ -47,18 +58,19 @@ size_t HeadOperation::scratch(const StageSpec& spec) const { return linear_scrat
 
 void HeadOperation::run(StagePass& pass) const {
   pass.linear(matrix, reads[0], leaves[0].at, leaves[0].width, pass.outputs(), false);
-  if (softcap > 0) cap(pass);
+  if (factor != 1 || softcap > 0) bound(pass);
   pass.choose(matrix, leaves[0].at);
   pass.done();
 }
 
 // Of the rows of the matrix that this thread has multiplied.
-void HeadOperation::cap(StagePass& pass) const {
+void HeadOperation::bound(StagePass& pass) const {
   const Range own = pass.rows_of_matrix(matrix);
   for (size_t row = 0; row < pass.outputs(); ++row)
     for (size_t i = own.begin; i < own.end; ++i) {
       float& logit = leaves[0].at[row * leaves[0].width + i];
-      logit = softcap * std::tanh(logit / softcap);
+      logit *= factor;
+      if (softcap > 0) logit = softcap * std::tanh(logit / softcap);
     }
 }
 

@@ -5,11 +5,12 @@
 namespace helm {
 
 // Left in a value of its own; or added to the residual stream (`adds`); or what an activation makes of it, with the
-// same columns of a gate where there is one: reads[1].
+// same columns of a gate where there is one: reads[1]. `factor` multiplies the product, with its bias, before all that.
 class LinearOperation final : public Operation {
  public:
   std::optional<Matrix> matrix;
   bool adds = false;
+  float factor = 1;
   std::optional<Activation> activation;
 
   void check(const StageSpec& spec) const override;
@@ -21,6 +22,7 @@ class LinearOperation final : public Operation {
   Range hidden_left(size_t hidden) const override;
 
  private:
+  void scale(StagePass& pass, float by) const;
   void activate(StagePass& pass) const;
 };
 
@@ -28,7 +30,8 @@ class LinearOperation final : public Operation {
 class HeadOperation final : public Operation {
  public:
   Matrix matrix;
-  float softcap = 0;  // logits become softcap * tanh(logit / softcap); 0: they stay
+  float factor = 1;   // multiplies logits
+  float softcap = 0;  // after that, logits become softcap * tanh(logit / softcap); 0: they stay
 
   void check(const StageSpec& spec) const override;
   void run(StagePass& pass) const override;
@@ -38,7 +41,7 @@ class HeadOperation final : public Operation {
   bool of_outputs() const override { return true; }
 
  private:
-  void cap(StagePass& pass) const;
+  void bound(StagePass& pass) const;
 };
 
 }  // namespace helm

@@ -5,6 +5,7 @@
 
 #include "stage/linear_operation.h"
 #include "stage/norm_operation.h"
+#include "stage/recurrent_operation.h"
 
 namespace helm {
 namespace {
@@ -20,13 +21,16 @@ bool alike(const LinearOperation& gate, const LinearOperation& up) {
          up.matrix->first == gate.matrix->first && up.matrix->rows == gate.matrix->rows;
 }
 
-// Whether one of the operations after a norm, up to the next, reads it other than as the input of a product.
+// Whether one of the operations after a norm, up to the next, reads it other than as the input of a product, or after a
+// recurrence, which leaves nothing in the scratch of threads.
 bool read_whole(const StageSpec& spec, size_t norm) {
+  bool forgotten = false;
   for (size_t i = norm + 1; i < spec.operations.size(); ++i) {
     const Operation& op = *spec.operations[i];
     if (dynamic_cast<const NormOperation*>(&op) != nullptr) return false;
     const bool reads = std::any_of(op.reads.begin(), op.reads.end(), [](const Value& v) { return v.normed(); });
-    if (reads && op.columns() == 0) return true;
+    if (reads && (forgotten || op.columns() == 0)) return true;
+    forgotten = forgotten || dynamic_cast<const RecurrenceOperation*>(&op) != nullptr;
   }
   return false;
 }

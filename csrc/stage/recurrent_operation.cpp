@@ -82,7 +82,9 @@ void RecurrenceOperation::check(const StageSpec& spec) const {
   check_states(name, states, shape.value_heads * shape.key_dim * shape.value_dim, spec);
 }
 
+// Its scratch may be where the only row of a norm is: whoever comes later reads that in the workspace.
 void RecurrenceOperation::run(StagePass& pass) const {
+  pass.forget_input();
   const Range share = pass.mine(pass.rows());
   for (size_t row = share.begin; row < share.end; ++row) prepare(pass, row);
   std::vector<RecurrenceRun> runs;

@@ -76,6 +76,8 @@ class LinearOperation(Named):
     columns: int
     matrix: Linear | None
     activation: Activation | None
+    factor: NotRequired[float]
+    """By what the product, with its bias, is multiplied before all that, not 0. Default 1."""
 
 
 class HeadOperation(Named):
@@ -83,8 +85,10 @@ class HeadOperation(Named):
 
     kind: Literal["head"]
     matrix: Linear
+    factor: NotRequired[float]
+    """By what logits are multiplied, not 0. Default 1."""
     softcap: NotRequired[float | None]
-    """Logits become softcap * tanh(logit / softcap)."""
+    """After that, logits become softcap * tanh(logit / softcap)."""
 
 
 class HeadShape(Named):

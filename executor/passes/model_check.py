@@ -6,6 +6,7 @@ from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 
 NATIVE = (
+    "falcon_h1",
     "gemma2",
     "gemma3",
     "gemma3_text",
@@ -13,6 +14,7 @@ NATIVE = (
     "gemma4_text",
     "glm4_moe",
     "gpt_oss",
+    "granitemoehybrid",
     "lfm2",
     "lfm2_moe",
     "llama",

@@ -38,10 +38,25 @@ def block_operations(model: Model, block: BlockPart) -> Iterator[AnyOperation]:
         if residual.pre is not None:
             yield _norm(residual.pre, block)
         if residual.post is None:
-            yield from _body(model.hidden, residual.bodies[0], block, "hidden")
+            for body in residual.bodies:
+                factor = residual.residual.scale * body.body.out_scale
+                yield from _scaled(_body(model.hidden, body, block, "hidden"), body.body.in_scale, factor)
             continue
         scaled = residual is residuals[-1]
         yield from _normed(model.hidden, residual, block, block.part.block_scale(block.layer) if scaled else None)
+
+
+def _scaled(operations: Iterator[AnyOperation], into: float, out: float) -> Iterator[AnyOperation]:
+    """Yield the operations of a body whose input and outcome are multiplied: products with what is normed, what they
+    add to hidden states, and the weights of experts."""
+    for op in operations:
+        if op["kind"] == "linear" and op["inputs"][0] == "normed":
+            op["factor"] = op.get("factor", 1.0) * into
+        if op["kind"] == "linear" and op["output"] == "hidden":
+            op["factor"] = op.get("factor", 1.0) * out
+        if op["kind"] == "router":
+            op["scaling"] *= out
+        yield op
 
 
 def _norm(named: NamedNorm, block: BlockPart) -> NormOperation:
@@ -93,7 +108,7 @@ def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> I
     q, kv = body.heads * body.head_dim, body.kv_heads * body.head_dim
     projected = GATED if body.output_gate else "q"
     yield block.product("q", ["normed"], projected, (q * (1 + body.output_gate), hidden))
-    yield block.product("k", ["normed"], "k", (kv, hidden))
+    yield block.product("k", ["normed"], "k", (kv, hidden), factor=body.key_scale)
     if body.values == "own":
         yield block.product("v", ["normed"], "v", (kv, hidden))
     cache, part = block.part.cache(block.layer), block.part
@@ -141,7 +156,7 @@ def _value_norm(body: Attention, block: BlockPart) -> NormParts | None:
     norm = body.value_norm
     if norm is None:
         return None
-    return {"norm": norm.kind, "eps": norm.eps, "weight": block.part.ones(body.head_dim), "bias": None}
+    return {"norm": norm.kind, "eps": norm.eps, "weight": block.part.constants(((body.head_dim, 1.0),)), "bias": None}
 
 
 def _window(body: Attention, block: BlockPart) -> int | None:

@@ -15,6 +15,10 @@ Rotation = tuple[Buffer, Buffer]
 """Tables of cosines and sines."""
 
 
+Runs = tuple[tuple[int, float], ...]
+"""The values of a vector in runs of equal ones: how many, and which."""
+
+
 class StageCache(NamedTuple):
     """The cache of a layer on a device: what is read, and where else new rows are kept."""
 
@@ -76,8 +80,8 @@ class DevicePart(Protocol):
     def rotation(self, rope: Rope) -> Rotation:
         """Return the tables of a rotation."""
 
-    def ones(self, width: int) -> Buffer:
-        """Return f32 (width,) ones: the weights of a norm without any."""
+    def constants(self, runs: Runs) -> Buffer:
+        """Return an f32 vector of some values in a row: weights and factors that no checkpoint stores."""
 
     def block_scale(self, layer: int) -> Buffer | None:
         """Return f32 (1,): the stored number that multiplies what a block leaves; None where there is none."""
@@ -97,9 +101,14 @@ class BlockPart:
     context: int | None = None
 
     def product(
-        self, name: str, inputs: list[str], output: str, shape: tuple[int, int], activation: Activation | None = None
+        self,
+        name: str,
+        inputs: list[str],
+        output: str,
+        shape: tuple[int, int],
+        activation: Activation | None = None,
+        factor: float = 1.0,
     ) -> AnyOperation:
-        """Return the product of an operation's matrix."""
-        return linear_operation(
-            name, self.number, inputs, output, shape, self.part.linear(name, self.layer), activation
-        )
+        """Return the product of an operation's matrix, times a factor."""
+        matrix = self.part.linear(name, self.layer)
+        return {**linear_operation(name, self.number, inputs, output, shape, matrix, activation), "factor": factor}

@@ -10,6 +10,7 @@ from helmsman.executor.devices.operations import (
 from helmsman.executor.devices.tensors import Linear, NormVectors, Vector
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.blocks.norms import Norm
+from helmsman.schemas.model import Head
 
 
 def embedding(table: Linear, looked_up: bool, positions: Vector | None, scale: float = 1.0) -> EmbeddingOperation:
@@ -83,8 +84,8 @@ def linear_operation(
     }
 
 
-def head_operation(matrix: Linear, softcap: float | None = None) -> HeadOperation:
-    """Return the head, which chooses tokens; `softcap`: of its logits."""
+def head_operation(matrix: Linear, head: Head) -> HeadOperation:
+    """Return the head, which chooses tokens, with the factor and the cap of its logits."""
     return {
         "kind": "head",
         "name": "head",
@@ -92,5 +93,6 @@ def head_operation(matrix: Linear, softcap: float | None = None) -> HeadOperatio
         "inputs": ["normed"],
         "output": "logits",
         "matrix": matrix,
-        "softcap": softcap,
+        "factor": head.scale / head.divide,
+        "softcap": head.softcap,
     }

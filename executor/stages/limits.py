@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from helmsman.executor.stages.latent_limits import latent_limits
 from helmsman.executor.stages.recurrent_limits import recurrent_limits
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
-from helmsman.schemas.blocks.block import Block, Body, Residual
+from helmsman.schemas.blocks.block import Block, Body, BodyKind, Residual
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.norms import Norm
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
@@ -25,8 +25,8 @@ def _missing(model: Model) -> Iterator[str]:
     embedding, head = model.embedding, model.head
     if embedding.width is not None or embedding.norm is not None:
         yield "an embedding that is narrower or normed"
-    if head.bias or head.scale != 1.0 or head.divide != 1.0 or head.width is not None:
-        yield "a head with a bias, a scale or a width of its own"
+    if head.bias or head.width is not None:
+        yield "a head with a bias or a width of its own"
     if model.streams is not None or model.per_layer_table is not None or model.final is None:
         yield "several streams, inputs of layers, or no final norm"
     for layout in model.layouts:
@@ -49,16 +49,24 @@ def _in_block(layout: Block) -> Iterator[str]:
 def _in_residual(residual: Residual) -> Iterator[str]:
     several = len(residual.bodies) > 1
     own = [body.pre is not None or body.post is not None for body in residual.bodies]
-    if residual.after is not None or residual.scale != 1.0:
-        yield "sums that are scaled, or normed afterwards"
-    if residual.post is None and (residual.pre is None or several or any(own)):
-        yield "sums other than x + body(norm(x))"
-    if several and not all(body.pre is not None and body.post is not None for body in residual.bodies):
+    if residual.after is not None or (residual.post is not None and residual.scale != 1.0):
+        yield "sums that are normed afterwards, or whose norm is scaled"
+    if residual.post is None and (residual.pre is None or any(own)):
+        yield "sums other than x + bodies(norm(x))"
+    if several and residual.post is None and any(not isinstance(body.op, StateSpace) for body in residual.bodies[:-1]):
+        yield "bodies that share a norm, other than state spaces before another"
+    if (
+        several
+        and residual.post is not None
+        and not all(body.pre is not None and body.post is not None for body in residual.bodies)
+    ):
         yield "several bodies that share their norms"
     if residual.pre is None and not several and residual.bodies[0].pre is None:
         yield "bodies of hidden states that are not normed"
     for body in residual.bodies:
         yield from _in_body(body)
+        if residual.post is not None and (body.in_scale, body.out_scale) != (1.0, 1.0):
+            yield "scaled bodies whose outcomes are normed"
         if residual.post is not None and isinstance(body.op, Experts) and body.op.shared is not None:
             yield "a shared network whose outcome is normed with that of experts"
 
@@ -75,8 +83,10 @@ def _norms(model: Model) -> Iterator[Norm]:
 
 
 def _in_body(body: Body) -> Iterator[str]:
-    if body.in_scale != 1.0 or body.out_scale != 1.0:
-        yield "scaled bodies"
+    if body.in_scale != 1.0 and not _linear_in_input(body.op):
+        yield "scaled inputs of a body with biases, norms or experts"
+    if (body.in_scale, body.out_scale) != (1.0, 1.0) and isinstance(body.op, LatentAttention):
+        yield "scaled latent attention"
     match body.op:
         case Attention() as op:
             yield from _in_attention(op)
@@ -97,8 +107,10 @@ def _in_attention(op: Attention) -> Iterator[str]:
         yield "attention in chunks, or over another layer's cache"
     if op.output_gate and (op.sinks or op.softcap is not None or op.values != "own" or _over_projection(op)):
         yield "a gate beside sinks, caps, values from keys or norms of whole projections"
-    if op.query_temperature is not None or op.key_scale != 1.0 or op.clip is not None:
-        yield "queries or keys that are scaled or cut"
+    if op.qk_norm is not None and op.key_scale != 1.0:
+        yield "keys that are scaled before a norm"
+    if op.query_temperature is not None or op.clip is not None:
+        yield "queries that are scaled by position, or cut"
     if op.value_dim != op.head_dim:
         yield "values of another width than keys"
     if op.value_norm is not None and op.value_norm.weight:
@@ -109,13 +121,24 @@ def _in_attention(op: Attention) -> Iterator[str]:
         yield "a rotation of trailing or interleaved dimensions"
 
 
+def _linear_in_input(op: BodyKind) -> bool:
+    """Return whether products may be scaled in place of what they multiply."""
+    match op:
+        case Attention():
+            return not op.qkv_bias
+        case StateSpace() | FeedForward():
+            return not op.bias
+        case _:
+            return False
+
+
 def _over_projection(op: Attention) -> bool:
     return op.qk_norm is not None and op.qk_norm.over == "projection"
 
 
 def _in_network(op: FeedForward) -> Iterator[str]:
-    if op.clamp is not None or op.gate_scale != 1.0:
-        yield "networks whose gate is cut or scaled"
+    if op.clamp is not None:
+        yield "networks whose gate is cut"
     if op.activation == "swiglu_oai" and not op.gated:
         yield "an activation of gated networks without a gate"
 

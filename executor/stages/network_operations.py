@@ -15,7 +15,7 @@ def feed_forward(
     gate, up, down = (f"{prefix}{name}" for name in ("gate", "up", "down"))
     inputs = ["normed"]
     if body.gated:
-        yield block.product(gate, ["normed"], gate, (body.width, hidden))
+        yield block.product(gate, ["normed"], gate, (body.width, hidden), factor=body.gate_scale)
         inputs = ["normed", gate]
     yield block.product(up, inputs, up, (body.width, hidden), activation=body.activation)
     yield block.product(down, [up], target, (hidden, body.width))

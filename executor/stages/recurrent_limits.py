@@ -16,5 +16,3 @@ def recurrent_limits(op: DeltaRule | StateSpace | ShortConvolution) -> Iterator[
         return
     if op.norm is not None and (op.norm.kind != "rms" or op.norm.offset or not op.norm.weight or op.norm.bias):
         yield "a gated norm of another kind than rms with weights"
-    if isinstance(op, StateSpace) and op.scales is not None:
-        yield "a state space whose inputs are scaled"

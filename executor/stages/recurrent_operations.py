@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.executor.devices.operations import AnyOperation, ConvolutionOperation, GatedNormOperation
-from helmsman.executor.stages.block_part import BlockPart
+from helmsman.executor.stages.block_part import BlockPart, Runs
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 
 
@@ -66,6 +66,7 @@ def state_space(hidden: int, body: StateSpace, block: BlockPart) -> Iterator[Any
     yield {
         **_convolution("scan_conv", "scan_in", "scan_in", width, body.channels, body.taps, block),
         "at": body.inner,
+        "factors": None if body.scales is None else part.constants(_runs(body, body.scales)),
     }
     yield {
         "kind": "recurrence",
@@ -102,6 +103,12 @@ def state_space(hidden: int, body: StateSpace, block: BlockPart) -> Iterator[Any
         "gate_first": not body.norm_first,
     }
     yield block.product("scan_out", ["scan"], "hidden", (hidden, body.inner))
+
+
+def _runs(body: StateSpace, scales: tuple[float, ...]) -> Runs:
+    """Return by what gate, input, B, C and time step are multiplied, in the order of the projection."""
+    shared = body.groups * body.state
+    return tuple(zip((body.inner, body.inner, shared, shared, body.heads), scales, strict=True))
 
 
 def short_convolution(hidden: int, body: ShortConvolution, block: BlockPart) -> Iterator[AnyOperation]:

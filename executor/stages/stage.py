@@ -16,7 +16,7 @@ from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.executor.routing.record import RoutingRecord
 from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.stages.block_operations import block_operations
-from helmsman.executor.stages.block_part import BlockPart, Rotation, SlotPart, StageCache
+from helmsman.executor.stages.block_part import BlockPart, Rotation, Runs, SlotPart, StageCache
 from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
 from helmsman.executor.stages.expert_weights import ExpertWeights
 from helmsman.executor.stages.limits import check_stages
@@ -47,7 +47,7 @@ class StageBuilder:
     slots: SlotRooms | None = None
     sequences: int | None = None
     _tables: dict[tuple[str, Rope], Rotation] = field(default_factory=dict)
-    _ones: dict[tuple[str, int], Buffer] = field(default_factory=dict)
+    _constants: dict[tuple[str, Runs], Buffer] = field(default_factory=dict)
 
     def spec(
         self, phase_pass: PhasePass, staging: Staging, device: ExecutorDevice, batch: int, max_tokens: int
@@ -85,7 +85,7 @@ class StageBuilder:
         if norm is not None and model.final is not None:
             yield norm_operation("final_norm", None, model.final, norm)
         if head is not None:
-            yield head_operation(head, model.head.softcap)
+            yield head_operation(head, model.head)
 
     def rotation(self, device: ExecutorDevice, rope: Rope) -> Rotation:
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
@@ -98,14 +98,16 @@ class StageBuilder:
             )
         return self._tables[key]
 
-    def ones(self, device: ExecutorDevice, width: int) -> Buffer:
-        """Return the weights of a norm that stores none, f32 (width,), in the device's memory."""
+    def constants(self, device: ExecutorDevice, runs: Runs) -> Buffer:
+        """Return values that no checkpoint stores, f32, in the device's memory."""
         import numpy as np
 
-        key = device.memory.name, width
-        if key not in self._ones:
-            self._ones[key] = device.memory.place(np.ones(width, np.float32), "norms without weights")
-        return self._ones[key]
+        key = device.memory.name, runs
+        if key not in self._constants:
+            counts, values = zip(*runs, strict=True)
+            vector = np.repeat(np.array(values, np.float32), counts)
+            self._constants[key] = device.memory.place(vector, "weights and factors of the description")
+        return self._constants[key]
 
 
 def layers_of(uses: dict[tuple[str, int | None], DeviceUse]) -> range:
@@ -138,8 +140,8 @@ class _Part:
         rows = self.builder.sequences or self.builder.plan.workload.batch
         return self.builder.caches.state((memory.name, op, layer, self.batch), memory, rows, width)
 
-    def ones(self, width: int) -> Buffer:
-        return self.builder.ones(self.device, width)
+    def constants(self, runs: Runs) -> Buffer:
+        return self.builder.constants(self.device, runs)
 
     def block_scale(self, layer: int) -> Buffer | None:
         """Return what multiplies a whole block, which is no operation's own."""

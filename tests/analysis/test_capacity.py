@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from daily import one_in
 from serving_oracle import INFO, simple_cost
 
 from helmsman.analysis.ask_capacity import capacity, fewest_replicas, most_users
@@ -78,7 +79,7 @@ def keeping_users(number: int) -> tuple[bool, ...]:
     return tuple(kept(loop, loop.setup, Variation(users=users)) for users in range(1, MOST_USERS + 1))
 
 
-@pytest.mark.parametrize("number", INSTANCES)
+@pytest.mark.parametrize("number", one_in(2, INSTANCES))
 def test_users_are_as_many_as_when_every_number_is_simulated(number: int) -> None:
     count = most_users(instance(number), seeds=1).count
     assert keeping_users(number) == (True,) * count + (False,) * (MOST_USERS - count)
@@ -89,7 +90,7 @@ def test_instances_have_few_users_and_many() -> None:
     assert min(counts) <= 3 and max(counts) >= 50 and len(counts) >= 10
 
 
-@pytest.mark.parametrize("number", INSTANCES)
+@pytest.mark.parametrize("number", one_in(2, INSTANCES))
 def test_replicas_are_as_few_as_when_every_number_is_simulated(number: int) -> None:
     fast = overloaded(number)
     answer = fewest_replicas(fast, seeds=1)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from daily import one_in
 from fewer_blocks import fewer_blocks
 from plan_command import planned, run
 
@@ -108,7 +109,7 @@ def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("model", ["opt-6.7b", "Qwen3-8B"])
+@pytest.mark.parametrize("model", one_in(2, ["opt-6.7b", "Qwen3-8B"]))
 @pytest.mark.parametrize(
     "options",
     [
@@ -144,14 +145,17 @@ def small_plan(small, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [
-        ("nvme", "direct"),
-        ("nvme", "bounce"),
-        ("pinning", "pageable"),
-        ("pinning", "pin-on-transfer"),
-        ("chunks", "2"),
-        ("chunks", "scores=3,wv=2"),
-    ],
+    one_in(
+        2,
+        [
+            ("nvme", "direct"),
+            ("nvme", "bounce"),
+            ("pinning", "pageable"),
+            ("pinning", "pin-on-transfer"),
+            ("chunks", "2"),
+            ("chunks", "scores=3,wv=2"),
+        ],
+    ),
 )
 def test_ablations_are_recorded_and_their_plans_replayed(small, capsys, tmp_path, option, value):
     code, out, err = run(capsys, *small, f"--{option}", value, "--json", "-o", tmp_path / "plan.json")

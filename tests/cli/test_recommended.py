@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daily import one_in
 from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
@@ -113,18 +114,21 @@ def test_a_plan_that_two_strategies_have_is_one_contender(
 
 @pytest.mark.parametrize(
     ("shape", "objective"),
-    [
-        (("--batch", "2", "--batches", "3"), "request"),
-        *(
-            pytest.param(("--batch", "2", "--batches", "3"), objective, marks=pytest.mark.nightly)
-            for objective in OBJECTIVES
-            if objective != "request"
-        ),
-        *(
-            pytest.param(("--batch", "1"), objective, marks=() if objective == "request" else pytest.mark.nightly)
-            for objective in OBJECTIVES
-        ),
-    ],
+    one_in(
+        2,
+        [
+            (("--batch", "2", "--batches", "3"), "request"),
+            *(
+                pytest.param(("--batch", "2", "--batches", "3"), objective, marks=pytest.mark.nightly)
+                for objective in OBJECTIVES
+                if objective != "request"
+            ),
+            *(
+                pytest.param(("--batch", "1"), objective, marks=() if objective == "request" else pytest.mark.nightly)
+                for objective in OBJECTIVES
+            ),
+        ],
+    ),
 )
 def test_no_default_is_slower_than_what_people_have_by_more_than_three_per_cent(
     small: tuple[str, ...],
@@ -212,12 +216,15 @@ def test_the_explained_plan_is_said_to_be_another_than_the_recommended_one(
 
 @pytest.mark.parametrize(
     ("question", "strategy"),
-    [
-        (("--objective", "ttft"), "best"),
-        (("--output-tokens", "1"), "optimal"),
-        pytest.param(("--objective", "ttft"), "optimal", marks=pytest.mark.nightly),
-        pytest.param(("--output-tokens", "1"), "best", marks=pytest.mark.nightly),
-    ],
+    one_in(
+        2,
+        [
+            (("--objective", "ttft"), "best"),
+            (("--output-tokens", "1"), "optimal"),
+            pytest.param(("--objective", "ttft"), "optimal", marks=pytest.mark.nightly),
+            pytest.param(("--output-tokens", "1"), "best", marks=pytest.mark.nightly),
+        ],
+    ),
 )
 def test_the_proof_of_a_prompt_is_of_nothing_else(
     small: tuple[str, ...], question: tuple[str, str], strategy: str, capfd: pytest.CaptureFixture[str]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from daily import one_in
 from page_examples import ROOT, PageRun, blocks_of, matches
 from plans import make_hardware
 from quick_probes import quick_probes
@@ -105,7 +106,7 @@ GUIDES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").
 
 
 @TWO_CPUS
-@pytest.mark.parametrize("page", GUIDES)
+@pytest.mark.parametrize("page", one_in(2, GUIDES[::-1]))
 def test_guides(page: str, page_run: Callable[..., PageRun]) -> None:
     assert page_run(page).run() > 0
 

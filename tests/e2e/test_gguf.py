@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daily import one_in
 from family_models import family_model
 from numpy.typing import NDArray
 from op_plans import as_plan
@@ -51,7 +52,7 @@ def test_values_are_those_of_the_directory(family: str, tmp_path: Path) -> None:
     assert np.array_equal(logits(tmp_path / "m.gguf", family, "f16", 2), logits(tmp_path / "hf", family, "f16", 2))
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("fmt", one_in(2, ["q8_0", "q4_0"]))
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
 def test_blocks_are_multiplied_as_they_are(fmt: StoredFormat, family: str, tmp_path: Path) -> None:
     """As their values are in f32, and unlike those of the weights before they were rounded."""
@@ -64,7 +65,7 @@ def test_blocks_are_multiplied_as_they_are(fmt: StoredFormat, family: str, tmp_p
     assert np.corrcoef(through.ravel(), values.ravel())[0, 1] > (0.99 if other == "q8_0" else 0.7)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("family", one_in(2, ["llama", "qwen3"]))
 @pytest.mark.parametrize("streamed", [False, True])
 def test_matrices_of_several_formats_are_multiplied_as_they_are(family: str, streamed: bool, tmp_path: Path) -> None:
     """What llama.cpp calls Q4_K_M: where matrices live, and where one operation's comes after another's."""

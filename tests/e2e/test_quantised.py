@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from daily import one_in
 from layer_machines import two_cpus
 from on_torch import on_torch
 from op_plans import as_plan
@@ -97,11 +98,14 @@ def off(found: Any, expected: Any) -> float:
 
 @pytest.mark.parametrize(
     ("family", "fmt"),
-    [
-        pytest.param(family, fmt, marks=() if family == OFTEN[fmt] else pytest.mark.nightly)
-        for fmt in FORMATS
-        for family in ("qwen3", "opt")
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(family, fmt, marks=() if family == OFTEN[fmt] else pytest.mark.nightly)
+            for fmt in FORMATS
+            for family in ("qwen3", "opt")
+        ],
+    ),
 )
 def test_quantised_weights_compute_what_they_stand_for(written: Callable[..., Path], family: str, fmt: Any) -> None:
     """From a plain checkpoint, quantised while it is loaded; against f32 weights of the same values."""

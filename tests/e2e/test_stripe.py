@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daily import one_in
 from layer_machines import loopback_record, two_cpus
 from plans import make_plan
 from shapes import small_model
@@ -97,7 +98,7 @@ def changed(plan: Plan, rules: list[Residence], **changes: Any) -> Plan:
 
 
 @pytest.mark.parametrize("path", ["direct", "bounce"])
-@pytest.mark.parametrize("fmt", ["f16", "q4"])
+@pytest.mark.parametrize("fmt", one_in(2, ["f16", "q4"]))
 @pytest.mark.usefixtures("profiled")
 def test_a_planned_stripe_is_run(
     checkpoint: Path,

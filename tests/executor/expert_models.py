@@ -14,7 +14,7 @@ from helmsman.executor.devices.specs import UniformSpec
 from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.devices.torch.buffers import TorchMemory
 from helmsman.executor.stages.block_operations import block_operations
-from helmsman.executor.stages.block_part import BlockPart, Rotation, SlotPart, StageCache
+from helmsman.executor.stages.block_part import BlockPart, Rotation, Runs, SlotPart, StageCache
 from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
 from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
@@ -134,6 +134,11 @@ class Told:
         """Return where choices are recorded: nowhere."""
         return None
 
+    def constants(self, runs: Runs) -> Buffer:
+        """Return values of the description."""
+        kept: Buffer = self.kept(np.concatenate([np.full(count, value, np.float32) for count, value in runs]))
+        return kept
+
     def experts(self, op: str, layer: int) -> ExpertMatrices | None:
         """Return the matrices of all experts."""
         tensor, values = self._tensors[f"{op}.weight", layer], self.values(f"{op}.weight", layer)
@@ -168,7 +173,7 @@ class Told:
         blocks = [op for layer in layers for op in block_operations(model, BlockPart(self, layer, layer, False))]
         table, norm, head = self.linear("embedding", None), self.norm("final_norm", None), self.linear("head", None)
         assert table is not None and head is not None and model.final is not None
-        ends = norm_operation("final_norm", None, model.final, norm), head_operation(head)
+        ends = norm_operation("final_norm", None, model.final, norm), head_operation(head, model.head)
         return {
             "hidden": model.hidden,
             "vocab": model.vocab,
@@ -180,7 +185,7 @@ class Told:
             "attention_activations": "f32",
             "room": room_of(model, CAPACITY, divided=False, paged=False),
             "blocks": len(layers),
-            "operations": [embedding(table, False, None), *blocks, *ends],
+            "operations": [embedding(table, False, None, model.embedding.scale), *blocks, *ends],
         }
 
 

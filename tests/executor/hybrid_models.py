@@ -61,6 +61,46 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 32,
         "layer_types": ["conv", "full_attention", "conv", "conv"],
     },
+    "granitemoehybrid": {
+        "num_hidden_layers": 4,
+        "layer_types": ["mamba", "attention", "mamba", "mamba"],
+        "intermediate_size": 32,
+        "shared_intermediate_size": 48,
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_d_state": 16,
+        "mamba_n_groups": 2,
+        "mamba_expand": 2,
+        "position_embedding_type": "nope",
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 2.0,
+    },
+    "falcon_h1": {
+        "num_hidden_layers": 3,
+        "head_dim": 16,
+        "intermediate_size": 96,
+        "mamba_d_ssm": 128,
+        "mamba_n_heads": 8,
+        "mamba_d_head": 16,
+        "mamba_d_state": 16,
+        "mamba_n_groups": 2,
+        "mamba_expand": 2,
+        "mamba_rms_norm": False,
+        "mamba_norm_before_gate": False,
+        "embedding_multiplier": 3.0,
+        "lm_head_multiplier": 0.5,
+        "key_multiplier": 0.6,
+        "attention_in_multiplier": 0.9,
+        "attention_out_multiplier": 0.7,
+        "ssm_in_multiplier": 1.2,
+        "ssm_out_multiplier": 0.8,
+        "mlp_multipliers": [0.8, 0.6],
+        "ssm_multipliers": [0.7, 0.9, 0.8, 0.6, 0.5],
+    },
     "nemotron_h": {
         "layers_block_type": ["mamba", "moe", "attention", "mamba", "mlp"],
         "num_hidden_layers": 5,
@@ -108,7 +148,7 @@ def written_hybrid(family: str, directory: Path, spread: float = 0.2, **changes:
                 value.normal_(-1.5, 0.7)
             elif name.endswith("dt_bias"):
                 value.normal_(-1.0, 0.5)
-            elif value.dtype.is_floating_point and "inv_freq" not in name:
+            elif value.dtype.is_floating_point and not name.endswith(("inv_freq", "mup_vector")):
                 plain = value.dim() == 1 and not name.endswith("bias")
                 zero = family in _AROUND_ZERO and "linear_attn.norm" not in name
                 value.normal_(0, spread if value.dim() > 1 else 0.1).add_(float(plain and not zero))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from daily import one_in
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
@@ -104,7 +105,7 @@ def check(found: Any, wanted: Any, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("lines", [False, True])
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", one_in(2, FORMATS))
 def test_groups_become_what_they_stand_for(isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
     for width in WIDTHS:
         row = kernels.q4_row_size(width)
@@ -116,7 +117,7 @@ def test_groups_become_what_they_stand_for(isa: str, pool: Pool, fmt: Format, li
 
 
 @pytest.mark.parametrize("lines", [False, True])
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", one_in(2, FORMATS))
 def test_plain_rows_are_turned(isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
     """Kept (sequences, tokens, heads, width), as a layer makes them."""
     for width in WIDTHS:

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from daily import one_in
 from layer_machines import two_cpus
 from op_plans import as_plan, make_op_split_plan
 from plans import make_plan
@@ -161,12 +162,17 @@ def expected(checkpoints: Callable[[str], Path]) -> Callable[[Plan], Outcome]:
 
 @pytest.mark.parametrize(
     ("family", "batch", "attention"),
-    [
-        pytest.param(family, batch, attention, marks=() if 2 * row + column + whole in (1, 2) else pytest.mark.nightly)
-        for row, family in enumerate(FAMILIES)
-        for column, batch in enumerate((1, 3))
-        for whole, attention in enumerate(("divided", "whole"))
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(
+                family, batch, attention, marks=() if 2 * row + column + whole in (1, 2) else pytest.mark.nightly
+            )
+            for row, family in enumerate(FAMILIES)
+            for column, batch in enumerate((1, 3))
+            for whole, attention in enumerate(("divided", "whole"))
+        ],
+    ),
 )
 def test_groups_where_they_are_used(
     checkpoints: Callable[[str], Path], expected: Callable[[Plan], Outcome], family: str, batch: int, attention: Any
@@ -287,12 +293,15 @@ CUTS = ((0, 11, {}), (4, 9, {}), (5, 6, {}), (7, 8, {}), (2, 9, {"scores": 2, "w
 
 @pytest.mark.parametrize(
     ("family", "batch", "batches", "cut"),
-    [
-        pytest.param(family, *shape, cut, marks=() if (2 * row + column + cut) % 4 == 0 else pytest.mark.nightly)
-        for row, family in enumerate(FAMILIES)
-        for column, shape in enumerate(((3, 1), (2, 2)))
-        for cut in range(len(CUTS))
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(family, *shape, cut, marks=() if (2 * row + column + cut) % 4 == 0 else pytest.mark.nightly)
+            for row, family in enumerate(FAMILIES)
+            for column, shape in enumerate(((3, 1), (2, 2)))
+            for cut in range(len(CUTS))
+        ],
+    ),
 )
 def test_streamed_groups_make_the_same_tokens(
     checkpoints: Callable[[str], Path],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.oracle import load_oracle, oracle_greedy, oracle_logits
+from daily import one_in
 from expert_models import FAMILIES
 from expert_plans import divided_plan, written_checkpoint
 from layer_machines import two_cpus
@@ -101,7 +102,9 @@ def test_experts_come_in_every_pass(case: Case, schedule: Schedule) -> None:
     case.check(plan.model_copy(update={"compute": everywhere, "schedule": schedule}))
 
 
-@pytest.mark.parametrize("layout", [ExpertLayout(0, 2), ExpertLayout(0, 2, 3, True)], ids=["host", "both, streamed"])
+@pytest.mark.parametrize(
+    "layout", one_in(2, [ExpertLayout(0, 2), ExpertLayout(0, 2, 3, True)]), ids=["host", "both, streamed"]
+)
 def test_pytorch_devices_compute_their_experts(case: Case, layout: ExpertLayout) -> None:
     """Messages and sums cross between native stages and PyTorch's; prompts read experts that came packed."""
     machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)})

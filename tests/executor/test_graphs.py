@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.oracle import load_oracle, margins, mean_kl, oracle_logits
+from daily import one_in
 from graph_configs import GRAPH_CONFIGS
 from paged import make_paged_plan
 from plans import make_hardware, make_plan
@@ -147,7 +148,7 @@ def capture_again(found: Case, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["prefill", "decode"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES))
 def test_costs_are_those_of_lowering(case: Loader, family: str, whole: bool) -> None:
     """Every operation's FLOPs, weight bytes, cache bytes and result. A prompt's final norm of GPT-2 is the one
     exception: its module reshapes what the blocks hand on, so it cannot be left with the last position only."""

@@ -16,6 +16,7 @@ from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
+from helmsman.schemas.blocks.recurrent import StateSpace
 from helmsman.schemas.model import Model
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -124,7 +125,8 @@ def with_fields(directory: Path, **fields: Any) -> HybridTold:
 
 def faults(directory: Path, model: Model) -> dict[str, HybridTold]:
     """Return stages that each compute something else."""
-    kinds = {body.op.kind for layout in model.layouts for body in layout.bodies}
+    ops = [body.op for layout in model.layouts for body in layout.bodies]
+    kinds = {op.kind for op in ops}
     result = {}
     if any(layout.attention is not None and layout.attention.rope is not None for layout in model.layouts):
         result["rotation"] = opened_hybrid(directory, kind=SwappedHalves)
@@ -134,8 +136,9 @@ def faults(directory: Path, model: Model) -> dict[str, HybridTold]:
     if kinds & {"delta-rule", "state-space"}:
         result["offsets"] = opened_hybrid(directory, kind=WithoutOffsets)
         result["activation"] = with_fields(directory, silu=False)
-    if "state-space" in kinds:
+    if any(isinstance(op, StateSpace) and op.norm is not None for op in ops):
         result["order of the gate"] = with_fields(directory, gate_first=False)
+    if "state-space" in kinds:
         result["what passes by"] = with_fields(directory, passing=None)
     return result
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from daily import one_in
 from test_serving_engine import CONTEXT, OUTPUT, Alone, plan_of, prompts_of
 from tests.support.virtual_serving import VirtualTime
 from two_cpus import TWO_CPUS
@@ -102,7 +103,7 @@ def serve_all(engine: ServingEngine, scheduler: Scheduler, clients: list[Client]
         loop.close()
 
 
-@pytest.mark.parametrize("chunk", [0, 24])
+@pytest.mark.parametrize("chunk", one_in(2, [24, 0]))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, chunk: int) -> None:
     limits = Limits(gpu_tokens=96, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=chunk)

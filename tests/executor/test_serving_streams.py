@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from daily import one_in
 from on_torch import on_torch
 from plans import make_hardware, make_plan
 from shapes import small_model
@@ -54,7 +55,7 @@ def serving(checkpoints: Checkpoints, plan: Plan, family: str = "qwen3") -> Iter
         yield engine
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("schedule", one_in(2, SCHEDULES))
 def test_requests_get_what_they_get_alone(checkpoints: Checkpoints, schedule: str) -> None:
     """All kinds of passes, whatever of the weights comes: blocks, a part of one, the ends."""
     alone, kinds = Alone("qwen3", checkpoints("qwen3")), set()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from daily import one_in
 from layer_machines import two_cpus
 from on_torch import on_torch
 from plans import make_hardware, make_plan
@@ -68,7 +69,7 @@ def serving(
         yield engine
 
 
-@pytest.mark.parametrize("family", ["qwen3", "llama", "opt", "phi3"])
+@pytest.mark.parametrize("family", one_in(2, ["qwen3", "llama", "opt", "phi3"]))
 def test_requests_get_what_they_get_alone(checkpoints: Checkpoints, there: Machine, family: str) -> None:
     with serving(checkpoints, there, family) as engine:
         check_every_kind(engine, Alone(family, checkpoints(family)))
@@ -224,7 +225,7 @@ def test_a_device_that_is_not_there_is_named(checkpoints: Checkpoints) -> None:
         ServingEngine.load(on_torch(plan_of("qwen3")), checkpoints("qwen3"), two_cpus(), LIMITS)
 
 
-@pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex", "adaptive"])
+@pytest.mark.parametrize("policy", one_in(2, ["gpu-only", "neo", "apex", "adaptive"]))
 def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -> None:
     """The loop and the real scheduler, which observes virtual times of each side; some prompts begin alike."""
     limits = Limits(gpu_tokens=128, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=24)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from daily import one_in
 from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_plan
@@ -70,11 +71,14 @@ def cuts(units: int) -> Iterator[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("family", "number"),
-    [
-        pytest.param(family, number, marks=pytest.mark.nightly if (number + row) % 3 == 2 else ())
-        for row, family in enumerate(FAMILIES)
-        for number in range(9)
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(family, number, marks=pytest.mark.nightly if (number + row) % 3 == 2 else ())
+            for row, family in enumerate(FAMILIES)
+            for number in range(9)
+        ],
+    ),
 )
 def test_a_cut_makes_the_same_tokens(
     checkpoints: Callable[[str], Path], reference: Callable[[str, int], tuple[Any, Any]], family: str, number: int
@@ -162,12 +166,15 @@ def test_batches_make_the_same_tokens(
 
 @pytest.mark.parametrize(
     ("overlap", "prefetch", "batch", "batches", "cut"),
-    [
-        pytest.param(*ahead, *shape, cut, marks=() if (row + column + place) % 2 == 0 else pytest.mark.nightly)
-        for row, ahead in enumerate((("none", 0), ("next-layer", 0), ("next-layer", 2)))
-        for column, shape in enumerate(((1, 1), (2, 2), (1, 4)))
-        for place, cut in enumerate(((2, 9), (0, 12)))
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(*ahead, *shape, cut, marks=() if (row + column + place) % 2 == 0 else pytest.mark.nightly)
+            for row, ahead in enumerate((("none", 0), ("next-layer", 0), ("next-layer", 2)))
+            for column, shape in enumerate(((1, 1), (2, 2), (1, 4)))
+            for place, cut in enumerate(((2, 9), (0, 12)))
+        ],
+    ),
 )
 def test_schedules_make_the_same_tokens(
     checkpoints: Callable[[str], Path],

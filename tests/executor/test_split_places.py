@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from daily import one_in
 from disks import largest_file
 from layer_machines import two_cpus
 from op_plans import make_op_split_plan
@@ -96,7 +97,9 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_quantised(MODEL, place, lambda name: "layers" in name)
 
 
-@pytest.mark.parametrize(("cut", "chunks"), [((0, UNITS), {}), ((8, UNITS), {}), ((9, 14), {"up": 3, "down": 2})])
+@pytest.mark.parametrize(
+    ("cut", "chunks"), one_in(2, [((0, UNITS), {}), ((8, UNITS), {}), ((9, 14), {"up": 3, "down": 2})])
+)
 @pytest.mark.parametrize("batches", [1, 2])
 def test_compressed_weights_are_what_they_stand_for(
     quantised: Path, alone: Alone, cut: tuple[int, int], chunks: dict[str, int], batches: int
@@ -334,15 +337,18 @@ CHANGES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize(
     ("family", "batch", "cut", "changes"),
-    [
-        pytest.param(
-            family, batch, cut, changes, marks=() if (row + 2 * column + i + j) % 4 == 0 else pytest.mark.nightly
-        )
-        for row, family in enumerate(("qwen3", "opt"))
-        for column, batch in enumerate(((1, 1), (2, 3)))
-        for i, cut in enumerate(((0, 0), (0, 12), (2, 9), (1, 2)))
-        for j, changes in enumerate(CHANGES)
-    ],
+    one_in(
+        2,
+        [
+            pytest.param(
+                family, batch, cut, changes, marks=() if (row + 2 * column + i + j) % 4 == 0 else pytest.mark.nightly
+            )
+            for row, family in enumerate(("qwen3", "opt"))
+            for column, batch in enumerate(((1, 1), (2, 3)))
+            for i, cut in enumerate(((0, 0), (0, 12), (2, 9), (1, 2)))
+            for j, changes in enumerate(CHANGES)
+        ],
+    ),
 )
 def test_what_the_planner_says_fits_is_enough(
     tmp_path_factory: pytest.TempPathFactory, family: str, batch: Any, cut: tuple[int, int], changes: Any

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 import pytest
+from daily import one_in
 from questions import asked
 from seeds import seeds
 
@@ -93,7 +94,7 @@ def test_what_is_slow_for_few_is_not_asked_about():
     assert {2, 4, 8} <= left and not left & set(seen)
 
 
-@pytest.mark.parametrize(("strategy", "dram"), [("optimal", 95), ("layer-split", 150)])
+@pytest.mark.parametrize(("strategy", "dram"), one_in(2, [("optimal", 95), ("layer-split", 150)]))
 def test_against_every_batch_of_a_small_machine(strategy, dram):
     """Two blocks beside memories with room for few sequences."""
     question = asked("opt-125m", layers=2, vram=60 * MB, prompt_tokens=448, output_tokens=64, context=512)

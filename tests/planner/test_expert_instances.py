@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from daily import one_in
 from expert_question import MIB, question, routing_of, skewed, with_experts
 
 from helmsman.hwdb.load_model import load_model
@@ -101,7 +102,7 @@ def check(seed: int, context: int | None = None) -> None:
     assert chosen.seconds <= best * 1.01, search.label(chosen)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", one_in(2, range(10)))
 def test_the_closed_form_of_the_choice_is_as_small_as_any(seed: int) -> None:
     ask, experts = random_question(Random(seed))
     search, rooms = ExpertSearch(ask), Rooms(ask.frame)

@@ -5,6 +5,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+from daily import one_in
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -48,14 +49,17 @@ def decided(batches: int, batch: int, parts: int = 1, compress: str = "none", st
 
 @pytest.mark.parametrize(
     ("batches", "batch", "compress", "divisions"),
-    [
-        (4, 25, "all", (1, 2)),
-        (2, 25, "none", (1, 2)),
-        *(
-            pytest.param(batches, batch, compress, (1, 2, 4, 8), marks=nightly)
-            for batches, batch, compress in ((4, 25, "all"), (4, 10, "all"), (2, 25, "none"))
-        ),
-    ],
+    one_in(
+        2,
+        [
+            (4, 25, "all", (1, 2)),
+            (2, 25, "none", (1, 2)),
+            *(
+                pytest.param(batches, batch, compress, (1, 2, 4, 8), marks=nightly)
+                for batches, batch, compress in ((4, 25, "all"), (4, 10, "all"), (2, 25, "none"))
+            ),
+        ],
+    ),
 )
 def test_dividing_more_is_never_slower(batches, batch, compress, divisions):
     """With parts the closed form of several batches chose splits that were up to 26 % slower than whole operations."""
@@ -89,13 +93,16 @@ def test_no_runner_up_is_faster_than_the_plan(batches, batch, compress, parts):
 
 @pytest.mark.parametrize(
     ("batches", "objective"),
-    [
-        (1, "latency"),
-        (1, "ttft"),
-        (2, "request"),
-        (2, "throughput"),
-        *(pytest.param(*each, marks=nightly) for each in product((1, 2), OBJECTIVES)),
-    ],
+    one_in(
+        2,
+        [
+            (1, "latency"),
+            (1, "ttft"),
+            (2, "request"),
+            (2, "throughput"),
+            *(pytest.param(*each, marks=nightly) for each in product((1, 2), OBJECTIVES)),
+        ],
+    ),
 )
 def test_printed_formulas_price_the_plan_and_its_runner_ups_alike(batches, objective):
     """Their seconds were of decode steps without prompts, beside a request as it is predicted; of prompts they were
@@ -136,7 +143,7 @@ def slower(figure: Figure, times: float) -> Figure:
     return figure.model_copy(update={end: getattr(figure, end) / times for end in ("value", "p10", "p90")})
 
 
-@pytest.mark.parametrize(("batches", "batch", "parts", "compress"), [(4, 25, 8, "all"), (2, 25, 4, "none")])
+@pytest.mark.parametrize(("batches", "batch", "parts", "compress"), one_in(2, [(4, 25, 8, "all"), (2, 25, 4, "none")]))
 def test_batches_are_followed_as_they_are_lowered(batches, batch, parts, compress):
     """Seconds per layer by the clock against whole steps: the cycles of the closed form were up to 30 % off."""
     layers = 48

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from daily import one_in
 from plans import make_hardware
 from shapes import small_model
 from splits import WORK as SMALL
@@ -151,7 +152,7 @@ LAYER = {
 
 @pytest.mark.parametrize(
     ("use", "compress"),
-    [pytest.param(*each, marks=() if each[1] == "none" else pytest.mark.nightly) for each in LAYER],
+    one_in(3, [pytest.param(*each, marks=() if each[1] == "none" else pytest.mark.nightly) for each in LAYER]),
 )
 def test_variants_help_and_splits_help_variants(use, compress):
     """Fig 20 in direction (its figures are not in the copy at hand): either method is faster than plain attention,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from daily import one_in
 from questions import asked
 
 from helmsman.lowering.ops import op_extent
@@ -72,18 +73,21 @@ def test_two_ways_and_a_memory_in_closed_form():
 
 @pytest.mark.parametrize(
     ("model", "machine", "vram", "batch", "aim"),
-    [
-        ("opt-125m", "rtx4060-laptop", 150, 1, STEP),
-        pytest.param("opt-125m", "rtx4060-laptop", 150, 16, REQUEST, marks=NIGHTLY),
-        pytest.param("opt-125m", "a10-xeon6342", 200, 4, REQUEST, marks=NIGHTLY),
-        ("opt-125m", "a10-xeon6342", 250, 1, HELD),
-        pytest.param("Qwen3-0.6B", "rtx4060-laptop", 700, 1, STEP, marks=NIGHTLY),
-        pytest.param("Qwen3-0.6B", "rtx3060-5600x", 900, 4, STEP, marks=NIGHTLY),
-        pytest.param("Qwen3-0.6B", "p40-xeon-e5-2696v3", 800, 16, STEP, marks=NIGHTLY),
-        pytest.param("opt-1.3b", "rtx3090-5950x", 1500, 4, STEP, marks=NIGHTLY),
-        pytest.param("opt-1.3b", "gh200-96gb", 2000, 1, STEP, marks=NIGHTLY),
-        ("Qwen3-0.6B", "m1-16gb", None, 4, STEP),
-    ],
+    one_in(
+        3,
+        [
+            ("opt-125m", "rtx4060-laptop", 150, 1, STEP),
+            pytest.param("opt-125m", "rtx4060-laptop", 150, 16, REQUEST, marks=NIGHTLY),
+            pytest.param("opt-125m", "a10-xeon6342", 200, 4, REQUEST, marks=NIGHTLY),
+            ("opt-125m", "a10-xeon6342", 250, 1, HELD),
+            pytest.param("Qwen3-0.6B", "rtx4060-laptop", 700, 1, STEP, marks=NIGHTLY),
+            pytest.param("Qwen3-0.6B", "rtx3060-5600x", 900, 4, STEP, marks=NIGHTLY),
+            pytest.param("Qwen3-0.6B", "p40-xeon-e5-2696v3", 800, 16, STEP, marks=NIGHTLY),
+            pytest.param("opt-1.3b", "rtx3090-5950x", 1500, 4, STEP, marks=NIGHTLY),
+            pytest.param("opt-1.3b", "gh200-96gb", 2000, 1, STEP, marks=NIGHTLY),
+            ("Qwen3-0.6B", "m1-16gb", None, 4, STEP),
+        ],
+    ),
 )
 def test_prices_are_finite_differences(model, machine, vram, batch, aim):
     """Bar: 5 % (50 larger instances: `benchmarks.shadow_prices`)."""

@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from daily import one_in
 from plain_clock import makespan
 
 from helmsman.hwdb.load_hardware import load_hardware
@@ -37,7 +38,7 @@ def planned(frame: Frame, kind: str) -> tuple[Placement, CostModel]:
     return place(frame, split.layout(split.every_split.best)), split.costs
 
 
-@pytest.mark.parametrize("kind", ["flexgen", "flexgen q4", "flexgen cpu", "op-split", "op-split q4"])
+@pytest.mark.parametrize("kind", one_in(2, ["flexgen", "flexgen q4", "flexgen cpu", "op-split", "op-split q4"]))
 @pytest.mark.parametrize(
     ("model", "hardware", "batch", "batches"),
     [

@@ -5,6 +5,7 @@ from functools import cache
 from random import Random
 
 import pytest
+from daily import one_in
 from iteration_times import deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
 from lowered_serving import lower_serving
 from plans import sharing_hardware
@@ -84,7 +85,7 @@ def one_memory(joint: float) -> Placement:
 
 @pytest.mark.parametrize("joint", [1.2e10, pytest.param(1.6e10, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("own", [(), (900,) * 3])
-@pytest.mark.parametrize("requests", [2, 6, 12, 30])
+@pytest.mark.parametrize("requests", one_in(2, [2, 6, 12, 30]))
 def test_two_devices_on_one_memory_delay_each_other(requests: int, own: tuple[int, ...], joint: float) -> None:
     """Where the host's attention is a part of the accelerator's time, as long, and longer: up to half as long again."""
     plan = one_memory(joint)

@@ -8,6 +8,7 @@ from select import select
 from typing import Any
 
 import pytest
+from daily import one_in
 
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.study import Study
@@ -94,7 +95,7 @@ def test_two_processes_give_the_bytes_of_one(rows: tuple[StudyRow, ...], tmp_pat
     assert table(again) == table(rows)
 
 
-@pytest.mark.parametrize("after", [0, 1, 5, 15])
+@pytest.mark.parametrize("after", one_in(3, [0, 1, 5, 15]))
 def test_a_study_that_ended_goes_on_where_it_was(rows: tuple[StudyRow, ...], tmp_path: Path, after: int) -> None:
     store, ending = Store(tmp_path / "answers"), Ending(after)
     with pytest.raises(KeyboardInterrupt):

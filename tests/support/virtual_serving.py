@@ -89,7 +89,7 @@ class VirtualEngine:
     def __init__(self, limits: Limits) -> None:
         rows = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens, "passing": limits.gpu_tokens + limits.cpu_tokens}
         caches = {home: BlockCache(None, 1, 1, count, _ROW) for home, count in rows.items()}
-        self.homes = Homes(cast(Seating, SimpleNamespace(**caches)), limits.block, None)
+        self.homes = Homes(cast(Seating, SimpleNamespace(**caches, states=0)), limits.block, None)
         self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
         self.running: dict[int, ActiveRequest] = {}
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Ragged
-from helmsman.executor.devices.torch.recurrent import Run
+from helmsman.executor.devices.torch.recurrent import SequenceRun
 from helmsman.lowering.buffers import CHUNK_ROWS
 
 Key = tuple[bool, int, int]
@@ -51,7 +51,7 @@ class RaggedRows:
     own: Cached
     passing: Cached
     groups: tuple[Group, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[SequenceRun, ...]
 
     @classmethod
     def of(cls, rows: Ragged, ids: NDArray[np.int32], capacity: int, device: torch.device) -> "RaggedRows":
@@ -71,7 +71,7 @@ class RaggedRows:
             Cached(there(passing), there(cached[passing] - capacity)),
             tuple(Group(there(group), there(places), late) for group, places, late in _groups(rows, capacity)),
             tuple(
-                Run(len(slots), own.shape[1], there(past) == 0, there(slots), there(own))
+                SequenceRun(len(slots), own.shape[1], there(past) == 0, there(slots), there(own))
                 for own, past, slots in _runs(rows)
             ),
         )

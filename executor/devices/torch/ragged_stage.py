@@ -12,7 +12,7 @@ from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
 from helmsman.executor.devices.torch.latent import place_latent
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.ragged_rows import Cached, Group, RaggedRows
-from helmsman.executor.devices.torch.recurrent import Run
+from helmsman.executor.devices.torch.recurrent import SequenceRun
 from helmsman.executor.devices.torch.row_steps import values_of
 from helmsman.executor.devices.torch.stage import TorchStage
 from helmsman.executor.devices.torch.steps import AppendStep, CacheStep, LatentAppendStep, LinearStep, NormStep
@@ -81,8 +81,7 @@ class RaggedStage(TorchStage):
         assert isinstance(head, LinearStep) and head.matrix is not None, "a stage with a head"
         logits = self._activations.logits[: len(hidden)]
         head.matrix.multiply(norm.weights.of(hidden, norm.spec["norm"], norm.spec["eps"]), logits)
-        if head.softcap is not None:
-            logits.copy_(head.softcap * torch.tanh(logits / head.softcap))
+        head.bound(logits)
         result: list[int] = logits.argmax(-1).tolist()
         return result
 
@@ -104,7 +103,7 @@ class RaggedStage(TorchStage):
         for cache, rows in zip(caches, made, strict=True):
             cache.write(rows[:, kept.rows].transpose(1, 2), kept.at)
 
-    def _runs(self, tokens: int, past: int) -> list[Run]:
+    def _runs(self, tokens: int, past: int) -> list[SequenceRun]:
         return list(self._rows.runs)
 
     def _attend(self, step: CacheStep, tokens: int, past: int) -> None:

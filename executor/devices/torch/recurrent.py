@@ -87,7 +87,7 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Run:
+class SequenceRun:
     """Rows of sequences that have as many tokens each: `rows` of a pass, int64 (sequences, tokens) or None for all of
     them in order; `slots` of their states; `begins`, bool (sequences,): which of them begin with these tokens."""
 
@@ -121,7 +121,7 @@ class Run:
             states[self.slots] = made
 
 
-def compute_mixer(step: MixerStep, activations: Activations, tokens: int, runs: list[Run]) -> None:
+def compute_mixer(step: MixerStep, activations: Activations, tokens: int, runs: list[SequenceRun]) -> None:
     """Compute a step for `tokens` rows of each sequence, of which `runs` say whose they are."""
     match step:
         case ConvolutionStep():
@@ -134,7 +134,7 @@ def compute_mixer(step: MixerStep, activations: Activations, tokens: int, runs: 
             _gated_norm(step, activations, tokens)
 
 
-def _convolve(step: ConvolutionStep, activations: Activations, tokens: int, run: Run) -> None:
+def _convolve(step: ConvolutionStep, activations: Activations, tokens: int, run: SequenceRun) -> None:
     op, source = step.spec, activations.rows(step.spec["inputs"][0], tokens)
     assert step.weights is not None and step.states is not None, "a convolution of this stage"
     taps, channels, at = op["taps"], op["channels"], op["at"]
@@ -156,7 +156,7 @@ def _convolve(step: ConvolutionStep, activations: Activations, tokens: int, run:
     return run.put(source, torch.cat([whole[..., :at], made, whole[..., at + channels :]], -1))
 
 
-def _recur(step: RecurrenceStep, activations: Activations, tokens: int, run: Run) -> None:
+def _recur(step: RecurrenceStep, activations: Activations, tokens: int, run: SequenceRun) -> None:
     op, inputs = step.spec, [run.take(activations.rows(name, tokens)) for name in step.spec["inputs"]]
     assert step.rates is not None and step.offsets is not None and step.states is not None
     heads, keys, values, shared = op["value_heads"], op["key_dim"], op["value_dim"], op["key_heads"]

@@ -22,7 +22,7 @@ from helmsman.executor.devices.torch.recurrent import (
     ConvolutionStep,
     GatedNormStep,
     RecurrenceStep,
-    Run,
+    SequenceRun,
     compute_mixer,
 )
 from helmsman.executor.devices.torch.regions import regions_of
@@ -223,10 +223,10 @@ class TorchStage:
             attended = self._activations.heads(op["output"], tokens, op["head_dim"])
             attended.mul_(torch.sigmoid(queries[..., op["head_dim"] :]))
 
-    def _runs(self, tokens: int, past: int) -> list[Run]:
+    def _runs(self, tokens: int, past: int) -> list[SequenceRun]:
         """Return which rows are which sequence's: all have as many tokens, at the same positions."""
         begins = self._positions.of(tokens, past)[:1] == 0
-        return [Run(self._spec["batch"], tokens, begins.expand(self._spec["batch"]))]
+        return [SequenceRun(self._spec["batch"], tokens, begins.expand(self._spec["batch"]))]
 
     def _linear(self, step: LinearStep, tokens: int) -> None:
         op, layer = step.spec, step.matrix
@@ -234,7 +234,12 @@ class TorchStage:
         own = slice(layer.first, layer.first + layer.rows)
         columns = self._activations.rows(op["output"], tokens)[:, own]
         factor = self._factor(op["inputs"][0], layer.weight.factor, tokens)
-        layer.multiply(factor, columns, add=op["output"] == "hidden")
+        adds, scale = op["output"] == "hidden", op.get("factor", 1.0)
+        if adds and scale != 1.0:
+            columns.div_(scale)
+        layer.multiply(factor, columns, add=adds)
+        if scale != 1.0:
+            columns.mul_(scale)
         if op["activation"] is None:
             return
         gate = self._activations.rows(op["inputs"][1], tokens)[:, own] if len(op["inputs"]) > 1 else None
@@ -318,8 +323,7 @@ class TorchStage:
     def _choose(self, step: LinearStep) -> None:
         assert step.matrix is not None
         step.matrix.multiply(self._activations.rows(step.spec["inputs"][0], 1), self._activations.logits)
-        if step.softcap is not None:
-            self._activations.logits.div_(step.softcap).tanh_().mul_(step.softcap)
+        step.bound(self._activations.logits)
         self._chosen.copy_(self._activations.logits.argmax(-1))
 
 

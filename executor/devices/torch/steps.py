@@ -77,6 +77,14 @@ class LinearStep:
     matrix: TorchLinear | None
     softcap: float | None
 
+    def bound(self, logits: torch.Tensor) -> None:
+        """Multiply the products of a head by its factor, and cap them, in place."""
+        scale = self.spec.get("factor", 1.0)
+        if scale != 1.0:
+            logits.mul_(scale)
+        if self.softcap is not None:
+            logits.div_(self.softcap).tanh_().mul_(self.softcap)
+
 
 @dataclass(frozen=True)
 class RouterStep:

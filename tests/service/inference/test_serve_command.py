@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from benchmarks.virtual_engine import ROOM, VirtualEngine
+from daily import one_in
 from http_service import MODEL
 from plans import make_plan
 
@@ -84,7 +85,7 @@ def test_it_serves_until_it_is_told_to_stop(command: Command, tmp_path: Path, nu
 
 
 @pytest.mark.parametrize("on_cpu", [0, None])
-@pytest.mark.parametrize("said", [[], ["--sequences", "5", "--chunk", "64", "--cpu-tokens", "32"]])
+@pytest.mark.parametrize("said", one_in(2, [[], ["--sequences", "5", "--chunk", "64", "--cpu-tokens", "32"]]))
 def test_what_is_not_said_is_as_in_a_simulation(on_cpu: int | None, said: list[str]) -> None:
     plan = make_plan(MODEL, on_cpu)
     serving = serve.build_parser().parse_args(["plan.json", "--checkpoint", "somewhere", *said])

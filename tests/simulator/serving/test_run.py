@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from daily import one_in
 from serving_oracle import INFO, flat, serve, simple_cost
 
 from helmsman.scheduler.cost import Line
@@ -47,7 +48,7 @@ def check_same(found: ServedTable, expected: ServedTable) -> None:
         assert getattr(found, name).tolist() == getattr(expected, name).tolist(), name
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", one_in(2, range(6)))
 def test_every_request_is_served_as_one_iteration_at_a_time(seed: int) -> None:
     requests, limits = random_question(seed)
     expected = serve(requests, COST, limits)
