@@ -123,6 +123,7 @@ def _by_op(tensors: tuple[Tensor, ...]) -> dict[str, tuple[Tensor, ...]]:
     return {op: tuple(members) for op, members in of.items()}
 
 
+@lru_cache(maxsize=1024)
 def block_ops(
     model: Model, layer: int, iteration: Iteration, formats: Formats, divided: bool = False
 ) -> tuple[Operation, ...]:

@@ -1,6 +1,7 @@
 """Counts the values of a token that are held at once while it passes through a block: an upper bound over its parts."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
 from helmsman.schemas.blocks.block import Block, Body, Residual
@@ -9,6 +10,7 @@ from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, State
 from helmsman.schemas.model import Model
 
 
+@lru_cache(maxsize=64)
 def row_values(model: Model) -> int:
     """Return values of a token: hidden states, of every stream before and after they are mixed, normed ones or what a
     mixer gives, what the widest part holds, and a packed copy of a layer's input."""

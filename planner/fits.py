@@ -5,7 +5,7 @@ from typing import Any
 
 from helmsman.planner.batches.largest import most
 from helmsman.planner.checks.format_check import check_formats
-from helmsman.planner.mixed_formats import decide_mixed
+from helmsman.planner.mixed_formats import decide_mixed, places_own_formats
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.tensor_formats import weights_size
@@ -19,7 +19,7 @@ def fits(request: PlanRequest[Any]) -> bool:
     Asks the strategy's own memory check where it has one that is quicker than planning. Raises UsageError."""
     check_formats(request)
     chosen = method(request.strategy)
-    if chosen.fits is not None and (chosen.own_formats or not request.formats):
+    if chosen.fits is not None and (places_own_formats(request) or not request.formats):
         return chosen.fits(request)
     try:
         decide_mixed(request, chosen.decide)

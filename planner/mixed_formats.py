@@ -44,8 +44,7 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
 
     Raises what the last one raises where none fits."""
     formats = request.formats
-    own = method(request.strategy).own_formats and not request.model.is_dense
-    if not formats or request.strategy == RECOMMENDED or own:
+    if not formats or request.strategy == RECOMMENDED or places_own_formats(request):
         return decide(request)
     _check_options(request.options)
     decisions = list[Decision]()
@@ -61,6 +60,11 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
     fastest = min(decisions, key=lambda decision: objective_of(speed(decision.outline), request.objective).mid)
     accept(fastest.plan)
     return fastest
+
+
+def places_own_formats(request: PlanRequest[Any]) -> bool:
+    """Whether the request's strategy places tensors by the formats that they have of their own."""
+    return method(request.strategy).own_formats and not request.model.is_dense
 
 
 def _check_options(options: object) -> None:

@@ -10,14 +10,12 @@ from typing import Self
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
-from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -147,10 +145,10 @@ class AccelerateOptions:
     same_software: bool = same_software_option()
 
 
-def _decide(request: PlanRequest[AccelerateOptions]) -> Decision:
+def _question(request: PlanRequest[AccelerateOptions]) -> EngineQuestion:
     options = request.options
     frame = frame_of(request, options.table)
-    return decide_as_engine(request, frame, Accelerate(), options.table, options.same_software)
+    return engine_question(request, frame, Accelerate())
 
 
-STRATEGY = Method("accelerate", "Hugging Face Accelerate's device_map=auto", AccelerateOptions, _decide)
+STRATEGY = engine_method("accelerate", "Hugging Face Accelerate's device_map=auto", AccelerateOptions, _question)

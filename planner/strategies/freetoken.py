@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
@@ -120,8 +118,8 @@ class FreeTokenOptions:
     )
 
 
-def _decide(request: PlanRequest[FreeTokenOptions]) -> Decision:
-    """Return the plan. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
+def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
+    """Return the question. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
     that are none."""
     options = request.options
     frame = frame_of(request, options.table, fused=True)
@@ -131,12 +129,12 @@ def _decide(request: PlanRequest[FreeTokenOptions]) -> Decision:
         remedy = "use 0 or more, or leave it out"
         raise UsageError("not a number of slots", field="expert_slots", value=slots, remedy=remedy)
     engine = FreeToken(slots, options.miss_mode)
-    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+    return engine_question(request, frame, engine)
 
 
-STRATEGY = Method(
+STRATEGY = engine_method(
     "freetoken",
     "FreeToken: the experts used last in the accelerator's memory, others fetched or computed by the CPU",
     FreeTokenOptions,
-    _decide,
+    _question,
 )

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Literal, Self
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
@@ -116,8 +114,8 @@ class KTransformersOptions:
     )
 
 
-def _decide(request: PlanRequest[KTransformersOptions]) -> Decision:
-    """Return the plan. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
+def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
+    """Return the question. Raises UsageError for a model without experts, a machine without an accelerator, and numbers
     that are none."""
     options = request.options
     frame = frame_of(request, options.table, fused=True)
@@ -126,12 +124,12 @@ def _decide(request: PlanRequest[KTransformersOptions]) -> Decision:
         if value is not None and value < 0:
             raise UsageError("not a number of them", field=name, value=value, remedy="use 0 or more, or leave it out")
     engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above)
-    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+    return engine_question(request, frame, engine)
 
 
-STRATEGY = Method(
+STRATEGY = engine_method(
     "ktransformers",
     "ktransformers: so many experts of every layer on the accelerator, the others on the CPU",
     KTransformersOptions,
-    _decide,
+    _question,
 )

@@ -222,7 +222,7 @@ class LayerSplit:
     def _needs(self, k: int) -> list[tuple[str, int]]:
         model, units = self.model, self.model.units
         host, sizes, layers = self.roles.host.memory, self._sizes, self.model.layers
-        buffers = buffer_bytes(model, self.workload)
+        buffers = self._buffers
         if k == units:
             return [(host, sizes.weights + sizes.caches(0, layers) + sizes.states(0, layers)), (host, buffers)]
         assert self.roles.accelerator is not None
@@ -253,6 +253,11 @@ class LayerSplit:
             return 0
         widths = [cache.heads * width for width in (cache.key_dim, cache.value_dim) if width]
         return sum(pinned_extra(self.workload, width, self.options.kv) for width in widths)
+
+    @cached_property
+    def _buffers(self) -> int:
+        """Where a device works."""
+        return buffer_bytes(self.model, self.workload)
 
     @cached_property
     def _expanded(self) -> int:

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Literal, Self
 
 from helmsman.lowering.placement import Placement, shaped
-from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
 from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticFit
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
 from helmsman.planner.strategies.engines.software import GGML, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -187,7 +185,7 @@ class LlamaCppOptions:
     )
 
 
-def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
+def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
     options = request.options
     frame = frame_of(request, options.table)
     if not request.model.is_dense:
@@ -199,9 +197,7 @@ def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
         raise UsageError("not a number of tokens", field="ubatch", value=options.ubatch, remedy="use 1 or more")
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
-    decision = decide_as_engine(request, frame, _engine(options, frame), options.table, options.same_software)
-    used = {rule.device for rule in decision.plan.compute}
-    return replace(decision, unused=tuple(name for name in decision.unused if name not in used))
+    return engine_question(request, frame, _engine(options, frame))
 
 
 def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
@@ -215,6 +211,6 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
 
 
-STRATEGY = Method(
-    "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _decide, own_formats=True
+STRATEGY = engine_method(
+    "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _question, own_formats=True
 )

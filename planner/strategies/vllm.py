@@ -11,11 +11,9 @@ from typing import Self
 
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensor import Tensor
-from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import (
     kv_rule_option,
@@ -24,7 +22,7 @@ from helmsman.planner.strategies.common_options import (
     table_option,
 )
 from helmsman.planner.strategies.engines.parameters import block_parameters
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -32,7 +30,9 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_label, store_rules
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Source
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
 from helmsman.schemas.same import Same
 
@@ -41,6 +41,8 @@ GIB = 2**30
 
 UTILIZATION = 0.90
 """vLLM's default `--gpu-memory-utilization`."""
+
+_Parameters = tuple[tuple[tuple[Tensor, ...], int], ...]
 
 LEAST = "least"
 """The value of `cpu_offload_gb` for as few GiB as let the model fit."""
@@ -105,8 +107,8 @@ class Vllm:
 
     def _least(self, frame: Frame, first: int) -> int | None:
         """The least whole number of GiB, from `first` on, with which it fits."""
-        layers = range(frame.model.layers)
-        most = ceil(sum(size for layer in layers for _, size in _parameters(frame, layer)) / GIB)
+        blocks = _parameters(frame.model, frame.weights)
+        most = ceil(sum(size for block in blocks for _, size in block) / GIB)
         sizes = range(first, most + 1)
         least = bisect_left(sizes, True, key=lambda size: self._enough(frame, size))
         fits = least < len(sizes) and not self._missing(frame, sizes[least])
@@ -139,9 +141,9 @@ def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
 def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
     """Blocks that are offloaded whole, and the tensors of the next one: parameters go until `limit` bytes have gone."""
     gone, parts = 0, list[Tensor]()
-    for layer in range(frame.model.layers):
+    for layer, block in enumerate(_parameters(frame.model, frame.weights)):
         parts.clear()
-        for parameter, size in _parameters(frame, layer):
+        for parameter, size in block:
             if gone >= limit:
                 return layer, tuple(parts)
             gone += size
@@ -149,10 +151,16 @@ def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
     return frame.model.layers, ()
 
 
-def _parameters(frame: Frame, layer: int) -> Iterator[tuple[tuple[Tensor, ...], int]]:
-    """(tensors, bytes) of every parameter of a block, in vLLM's order."""
-    parameters = block_parameters(frame.model, frame.model.pattern.index(frame.model.pattern[layer]))
-    yield from ((tensors, sum(tensor.size(frame.weights) for tensor in tensors)) for tensors in parameters)
+@lru_cache(maxsize=64)
+def _parameters(model: Model, weights: StoredFormat) -> tuple[_Parameters, ...]:
+    """Return by block the (tensors, bytes) of every parameter, in vLLM's order."""
+
+    def of(letter: str) -> _Parameters:
+        parameters = block_parameters(model, model.pattern.index(letter))
+        return tuple((tensors, sum(tensor.size(weights) for tensor in tensors)) for tensors in parameters)
+
+    kinds = {letter: of(letter) for letter in model.pattern}
+    return tuple(kinds[letter] for letter in model.pattern)
 
 
 @lru_cache(maxsize=64)
@@ -197,7 +205,7 @@ class VllmOptions:
     kv_store: str | None = kv_store_option()
 
 
-def _decide(request: PlanRequest[VllmOptions]) -> Decision:
+def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     options = request.options
     frame = frame_of(request, options.table)
     offload = None if options.cpu_offload_gb == LEAST else float(options.cpu_offload_gb)
@@ -213,9 +221,9 @@ def _decide(request: PlanRequest[VllmOptions]) -> Decision:
         raise UsageError(problem, field="kv_rule", value=options.kv_rule, remedy=remedy)
     store = kv_store(frame, options.kv_rule, options.kv_store)
     engine = Vllm(offload, UTILIZATION if share is None else share, store)
-    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+    return engine_question(request, frame, engine)
 
 
-STRATEGY = Method(
-    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _decide
+STRATEGY = engine_method(
+    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _question
 )

@@ -12,13 +12,11 @@ from typing import Self
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, output_tensors
-from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
 from helmsman.planner.options import Recorded, option
-from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.question import decide_as_engine
+from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.framing import frame_of
@@ -89,10 +87,10 @@ class ZeroInferenceOptions:
     resident: bool = option(False, "zero-inference: weights stay on the accelerator")
 
 
-def _decide(request: PlanRequest[ZeroInferenceOptions]) -> Decision:
+def _question(request: PlanRequest[ZeroInferenceOptions]) -> EngineQuestion:
     options = request.options
     frame = frame_of(request, options.table)
-    return decide_as_engine(request, frame, ZeroInference(options.resident), options.table, options.same_software)
+    return engine_question(request, frame, ZeroInference(options.resident))
 
 
-STRATEGY = Method("zero-inference", "DeepSpeed ZeRO-Inference", ZeroInferenceOptions, _decide, streams=True)
+STRATEGY = engine_method("zero-inference", "DeepSpeed ZeRO-Inference", ZeroInferenceOptions, _question, streams=True)

@@ -1,9 +1,10 @@
 """An engine's plan for a question, or what would have to change for it to fit."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Protocol, Self, TypeVar
 
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placement, shaped
@@ -14,6 +15,7 @@ from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import launched, on_device
 from helmsman.planner.prediction.predict import mean_step
+from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
 from helmsman.planner.strategies.engines.software import Software, looped, native
@@ -77,7 +79,9 @@ class EngineQuestion:
                 self.engine.name, self.placement, lambda question: self.fits(question.frame.workload), option
             )
         options = {**recorded, **self.settled.recorded}
-        return question.decision(self.engine.name, self.label, self.placement, options)
+        decision = question.decision(self.engine.name, self.label, self.placement, options)
+        used = {rule.device for rule in self.placement.compute}
+        return replace(decision, unused=tuple(name for name in decision.unused if name not in used))
 
     @cached_property
     def frame(self) -> Frame:
@@ -125,8 +129,9 @@ class EngineQuestion:
         return " ".join([self.settled.label(self.frame), *shape])
 
     def fits(self, workload: Workload) -> bool:
-        """Whether the engine runs another workload."""
-        return not shortages(memory_use(self.engine.placement(replace(self.frame, workload=workload))))
+        """Whether the engine has a plan for a workload; how fast it launches operations does not count."""
+        placed = self.engine.placement(replace(self._bare, workload=workload))
+        return not shortages(memory_use(shaped(placed)))
 
 
 def _on(frame: Frame, hardware: Hardware) -> Frame:
@@ -148,10 +153,39 @@ def _with_free_memory(hardware: Hardware) -> Hardware:
     return hardware.model_copy(update={"memories": memories})
 
 
-def decide_as_engine(
-    request: PlanRequest[Any], frame: Frame, engine: EngineRules, table: Path | None, same_software: bool
-) -> Decision:
-    """Return the plan of `engine` for a request framed with the user's `table`; `same_software`: priced with the launch
-    times of the machine's record."""
-    question = EngineQuestion(frame, engine, request.prices, not same_software, request.objective)
-    return with_doubts(lambda: question.decide(request.recorded()), table, frame)
+class EngineOptions(Protocol):
+    """The options of every engine: the user's `table`, and `same_software`, priced with the launch times of the
+    machine's record."""
+
+    @property
+    def table(self) -> Path | None:
+        """Return the file of measured operations."""
+
+    @property
+    def same_software(self) -> bool:
+        """Whether launch times are the machine's."""
+
+
+EngineOptionsT = TypeVar("EngineOptionsT", bound=EngineOptions)
+Asks = Callable[[PlanRequest[EngineOptionsT]], EngineQuestion]
+"""Reads a request as a question to an engine, raising UsageError for options that make no sense."""
+
+
+def engine_question(request: PlanRequest[EngineOptionsT], frame: Frame, engine: EngineRules) -> EngineQuestion:
+    """Return a request's question to an engine, framed with the user's table."""
+    return EngineQuestion(frame, engine, request.prices, not request.options.same_software, request.objective)
+
+
+def engine_method(
+    name: str, summary: str, options: type[EngineOptionsT], asks: Asks[EngineOptionsT], **more: bool
+) -> Method[EngineOptionsT]:
+    """Return the method of an engine, with `more` of what a Method says of it."""
+
+    def decide(request: PlanRequest[EngineOptionsT]) -> Decision:
+        question = asks(request)
+        return with_doubts(lambda: question.decide(request.recorded()), request.options.table, question.requested)
+
+    def fits(request: PlanRequest[EngineOptionsT]) -> bool:
+        return asks(request).fits(request.workload)
+
+    return Method(name, summary, options, decide, fits=fits, **more)

@@ -80,13 +80,7 @@ class SlotSplit:
     def placed(self, name: str) -> tuple[Side | None, ...]:
         """Return where the tensor called so is in every block; None: nowhere, as the block has no such tensor."""
         if name not in self.known:
-            bases, model = self.bases(), self.frame.model
-            of_letter = {letter: _decisive(model, letter, name) for letter in dict.fromkeys(model.pattern)}
-            members = [of_letter[letter] for letter in model.pattern]
-            self.known[name] = tuple(
-                None if tensor is None else side_of(self.overrides, tensor, layer) or bases[layer]
-                for layer, tensor in enumerate(members)
-            )
+            self.known[name] = placed_in(self.frame.model, self.bases(), self.overrides, name)
         return self.known[name]
 
     def spans(self) -> Iterator[tuple[Side, LayerRange]]:
@@ -98,6 +92,18 @@ class SlotSplit:
 
     def _shares(self) -> Iterator[tuple[Device, int]]:
         return zip(self.frame.roles.accelerators, self.counts, strict=False)
+
+
+def placed_in(
+    model: Model, bases: tuple[Side, ...], overrides: tuple[Override, ...], name: str
+) -> tuple[Side | None, ...]:
+    """Return where the tensor called so is in every block whose base is given; None: nowhere."""
+    of_letter = {letter: _decisive(model, letter, name) for letter in dict.fromkeys(model.pattern)}
+    members = [of_letter[letter] for letter in model.pattern[: len(bases)]]
+    return tuple(
+        None if tensor is None else side_of(overrides, tensor, layer) or bases[layer]
+        for layer, tensor in enumerate(members)
+    )
 
 
 def slot_counts(slots: int, shares: Sequence[float]) -> tuple[int, ...]:
@@ -196,16 +202,23 @@ def _offloaded(split: SlotSplit) -> Iterator[ComputeRule]:
         return
     tokens: tuple[tuple[Literal["prefill", "decode"], int], ...]
     tokens = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
-    stays = [(tensor.op, tuple(_on_host(split, tensor))) for tensor in _products(split.frame.model)]
+    stays = _on_host(split.frame.model, split.bases(), split.overrides)
     for phase in (phase for phase, count in tokens if count >= OFFLOADED_TOKENS):
-        for op, spans in stays:
-            yield from (computed(split.frame.accelerator.name, op, span, phase) for span in spans)
+        for tensor, spans in stays:
+            yield from (computed(split.frame.accelerator.name, tensor.op, span, phase) for span in spans)
 
 
-def _on_host(split: SlotSplit, tensor: Tensor) -> Iterator[_Span]:
-    """Return the blocks in which a tensor is in host memory."""
-    placed = split.placed(tensor.name)
-    return stretches(_carried(None if side is None else side == HOST for side in placed))
+@lru_cache(maxsize=1024)
+def _on_host(
+    model: Model, bases: tuple[Side, ...], overrides: tuple[Override, ...]
+) -> tuple[tuple[Tensor, tuple[_Span, ...]], ...]:
+    """Return the matrices that tokens are multiplied with, each with the blocks in which it is in host memory."""
+
+    def spans(tensor: Tensor) -> tuple[_Span, ...]:
+        placed = placed_in(model, bases, overrides, tensor.name)
+        return tuple(stretches(_carried(None if side is None else side == HOST for side in placed)))
+
+    return tuple((tensor, spans(tensor)) for tensor in _products(model))
 
 
 def _carried(chosen: Iterable[bool | None]) -> Iterator[bool]:
