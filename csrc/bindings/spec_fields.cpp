@@ -26,6 +26,20 @@ float number_or(const py::dict& fields, const char* name, float absent) {
 
 std::string text_at(const py::dict& fields, const char* name) { return field(fields, name).cast<std::string>(); }
 
+bool has(const py::dict& fields, const char* name) { return fields.contains(name) && !fields[name].is_none(); }
+
+std::vector<Value> reads(const py::dict& fields, const std::vector<size_t>& widths) {
+  const auto names = field(fields, "inputs").cast<std::vector<std::string>>();
+  if (names.size() != widths.size())
+    throw py::value_error(text_at(fields, "name") + " has " + std::to_string(names.size()) + " inputs, not " +
+                          std::to_string(widths.size()));
+  std::vector<Value> found;
+  for (size_t i = 0; i < names.size(); ++i) found.push_back({names[i], widths[i]});
+  return found;
+}
+
+std::vector<Value> leaves(const py::dict& fields, size_t width) { return {{text_at(fields, "output"), width}}; }
+
 NormKind norm_kind_at(const py::dict& fields) {
   return choice_at<NormKind>(fields, "norm", {{"rms", NormKind::rms}, {"layer", NormKind::layer}});
 }

@@ -13,6 +13,11 @@ size_t count_or(const py::dict& fields, const char* name, size_t absent);
 bool flag_at(const py::dict& fields, const char* name);  // false where it is missing
 float number_or(const py::dict& fields, const char* name, float absent);
 std::string text_at(const py::dict& fields, const char* name);
+// Whether a field is there, and not None.
+bool has(const py::dict& fields, const char* name);
+// The names of what an operation reads, as many as `widths`, with these; and of what it leaves.
+std::vector<Value> reads(const py::dict& fields, const std::vector<size_t>& widths);
+std::vector<Value> leaves(const py::dict& fields, size_t width);
 
 template <class Enum>
 Enum choice_at(const py::dict& fields, const char* name, const std::vector<std::pair<const char*, Enum>>& choices) {

@@ -10,8 +10,8 @@
 #include "stage/latent_operation.h"
 #include "stage/linear_operation.h"
 #include "stage/norm_sum_operation.h"
-#include "stage/recurrent_operation.h"
 #include "bindings/cache_fields.h"
+#include "bindings/mixer_operations.h"
 
 namespace helm {
 namespace {
@@ -55,27 +55,12 @@ class Operations {
 
  private:
   StageSpec& spec() const { return keeper_.spec(); }
-  static bool has(const py::dict& fields, const char* name) { return fields.contains(name) && !fields[name].is_none(); }
 
   // 4-byte numbers of a buffer, which others read or write while the stage lives.
   int32_t* numbers(const py::dict& fields, const char* name, size_t count) {
     const Buffer& buffer = keeper_.keep(fields[name]);
     expect_size(name, buffer, product({count, sizeof(int32_t)}));
     return reinterpret_cast<int32_t*>(buffer.data);
-  }
-
-  // The names of what an operation reads, as many as `widths`, with these.
-  static std::vector<Value> reads(const py::dict& fields, const std::vector<size_t>& widths) {
-    const auto names = field(fields, "inputs").cast<std::vector<std::string>>();
-    if (names.size() != widths.size())
-      throw py::value_error(text_at(fields, "name") + " has " + std::to_string(names.size()) + " inputs, not " +
-                            std::to_string(widths.size()));
-    std::vector<Value> found;
-    for (size_t i = 0; i < names.size(); ++i) found.push_back({names[i], widths[i]});
-    return found;
-  }
-  static std::vector<Value> leaves(const py::dict& fields, size_t width) {
-    return {{text_at(fields, "output"), width}};
   }
 
   Made embedding(const py::dict& fields) {
@@ -354,64 +339,9 @@ class Operations {
     return made;
   }
 
-  // Of `width` numbers for every sequence; a buffer may hold those of more sequences than a pass has.
-  States states(const py::dict& fields, size_t width) {
-    if (!has(fields, "states")) return {nullptr, 0, width};
-    const Buffer& buffer = keeper_.keep(fields["states"]);
-    const size_t bytes = product({width, sizeof(float)});
-    expect_size("states", buffer, bytes);
-    return {reinterpret_cast<float*>(buffer.data), buffer.size / bytes, width};
-  }
-
-  Made convolution(const py::dict& fields) {
-    auto made = std::make_unique<ConvolutionOperation>();
-    made->channels = count_at(fields, "channels"), made->at = count_or(fields, "at", 0);
-    made->taps = count_at(fields, "taps", 2);
-    made->gates = flag_at(fields, "gates"), made->silu = flag_at(fields, "silu");
-    const size_t width = count_at(fields, "width");
-    made->reads = reads(fields, {width});
-    made->leaves = leaves(fields, made->gates ? made->channels : width);
-    made->weights = keeper_.floats(fields, "weights", product({made->taps, made->channels}));
-    made->bias = keeper_.floats(fields, "bias", made->channels);
-    made->factors = keeper_.floats(fields, "factors", width);
-    made->states = states(fields, product({made->taps - 1, made->channels}));
-    return made;
-  }
-
-  Made recurrence(const py::dict& fields) {
-    auto made = std::make_unique<RecurrenceOperation>();
-    RecurrenceShape& s = made->shape;
-    s.key_heads = count_at(fields, "key_heads"), s.value_heads = count_at(fields, "value_heads");
-    s.key_dim = count_at(fields, "key_dim"), s.value_dim = count_at(fields, "value_dim");
-    s.per_dimension = flag_at(fields, "per_dimension");
-    s.corrects = flag_at(fields, "corrects"), s.normalised = flag_at(fields, "normalised");
-    s.query_scale = number_or(fields, "query_scale", 1);
-    made->queries = count_at(fields, "queries", 0), made->keys = count_at(fields, "keys", 0);
-    made->values = count_at(fields, "values", 0), made->steps = count_or(fields, "steps", 0);
-    made->longest = number_or(fields, "longest", std::numeric_limits<float>::infinity());
-    const size_t width = count_at(fields, "width"), decays = made->decays();
-    made->reads = s.corrects ? reads(fields, {width, decays, s.value_heads}) : reads(fields, {width});
-    made->leaves = leaves(fields, product({s.value_heads, s.value_dim}));
-    if (!s.corrects) made->leaves.push_back({text_at(fields, "decays"), decays});
-    made->offsets = keeper_.floats(fields, "offsets", decays);
-    made->rates = keeper_.floats(fields, "rates", s.value_heads);
-    made->passing = keeper_.floats(fields, "passing", s.value_heads);
-    made->states = states(fields, product({s.value_heads, s.key_dim, s.value_dim}));
-    return made;
-  }
-
-  Made gated_norm(const py::dict& fields) {
-    auto made = std::make_unique<GatedNormOperation>();
-    const size_t width = count_at(fields, "width");
-    made->groups = count_at(fields, "groups"), made->at = count_or(fields, "at", 0);
-    made->reads = reads(fields, {width, count_at(fields, "gate_width")});
-    made->leaves = leaves(fields, width);
-    if (has(fields, "eps")) made->eps = fields["eps"].cast<float>();
-    made->own_weights = flag_at(fields, "own_weights"), made->gate_first = flag_at(fields, "gate_first");
-    made->weights = keeper_.floats(fields, "weights", made->own_weights ? width : width / made->groups);
-    made->gate = choice_at<GateKind>(fields, "gate", {{"sigmoid", GateKind::sigmoid}, {"silu", GateKind::silu}});
-    return made;
-  }
+  Made convolution(const py::dict& fields) { return convolution_of(keeper_, fields); }
+  Made recurrence(const py::dict& fields) { return recurrence_of(keeper_, fields); }
+  Made gated_norm(const py::dict& fields) { return gated_norm_of(keeper_, fields); }
 
   Keeper keeper_;
   Format format_;

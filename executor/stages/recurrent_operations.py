@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from helmsman.executor.devices.operations import AnyOperation, ConvolutionOperation, GatedNormOperation
+from helmsman.executor.devices.mixer_operations import ConvolutionOperation, GatedNormOperation
+from helmsman.executor.devices.operations import AnyOperation
 from helmsman.executor.stages.block_part import BlockPart, Runs
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 

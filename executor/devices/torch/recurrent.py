@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import silu, softplus
 
-from helmsman.executor.devices.operations import ConvolutionOperation, GatedNormOperation, RecurrenceOperation
+from helmsman.executor.devices.mixer_operations import ConvolutionOperation, GatedNormOperation, RecurrenceOperation
 from helmsman.executor.devices.parts import Buffer, of_kind
 from helmsman.executor.devices.tensors import Vector
 from helmsman.executor.devices.torch.activations import Activations
