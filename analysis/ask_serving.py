@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.scheduler.policies import checked_options
@@ -92,6 +93,8 @@ def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
         _refuse_arrivals(question)
     setup = setup_of(plan, question)
     source = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
+    if keeps_states(plan.model):  # a state is that of the last token, not of a prefix
+        source = source.without_prefixes()
     return ServingStudy(digest(plan), question, setup, replace(source, users=question.users, think=think), slo)
 
 

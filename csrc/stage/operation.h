@@ -1,5 +1,6 @@
 // Operation: one step of a stage, prepared: its weights, its widths, and where in the workspace its values are.
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +52,8 @@ class Operation {
   // Floats that it needs while it works on so many rows.
   virtual size_t space(size_t) const { return 0; }
 
+  // Of how many sequences it keeps states at most.
+  virtual size_t kept() const { return SIZE_MAX; }
   virtual bool reads_ids() const { return false; }
   virtual bool chooses() const { return false; }
   // Of each sequence's last token, or of rows whose logits are wanted, only.

@@ -34,6 +34,7 @@ class ConvolutionOperation final : public Operation {
 
   void check(const StageSpec& spec) const override;
   bool present() const override { return weights != nullptr && states.data != nullptr; }
+  size_t kept() const override { return states.count; }
   void run(StagePass& pass) const override;
 
  private:
@@ -57,6 +58,7 @@ class RecurrenceOperation final : public Operation {
   size_t decays() const { return shape.value_heads * (shape.per_dimension ? shape.key_dim : 1); }
   void check(const StageSpec& spec) const override;
   bool present() const override { return offsets != nullptr && rates != nullptr && states.data != nullptr; }
+  size_t kept() const override { return states.count; }
   void run(StagePass& pass) const override;
   size_t scratch(const StageSpec&) const override { return recurrence_scratch(shape.key_dim, shape.value_dim); }
 

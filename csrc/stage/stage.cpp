@@ -119,6 +119,8 @@ void Stage::check_ragged(const Ragged& rows, size_t count, bool ids, size_t firs
   if (chooses(last)) expect("outputs", rows.outputs.size(), spec_.sequences);
   expect("rows of caches", rows.caches, spec_.capacity + spec_.passing);
   for (const size_t position : rows.positions) expect("positions", position + 1, spec_.context);
+  for (size_t i = first; i < std::min(last, this->count()); ++i)
+    for (const RaggedSequence& sequence : rows.sequences) expect("slots of states", sequence.slot + 1, op(i).kept());
   check_range(ids, false, count, first, last);
 }
 

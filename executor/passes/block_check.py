@@ -76,7 +76,8 @@ def _check_whole_mixers(one_pass: PhasePass) -> None:
 
 def _check_experts(plan: Plan, layer: int, places: dict[str, str]) -> None:
     """Raise UsageError for a sum that begins where hidden states are not."""
-    router, norm = places.get(ROUTER), places.get("norm2")
+    router = places.get(ROUTER)
+    norm = None if router is None else places.get(block_index(plan.model, layer)[ROUTER].inputs[0])
     if "shared_down" in places and router is not None and norm is not None and router != norm:
         raise UsageError(
             f"{router} and {norm} share the router of block {layer} and its norm, "

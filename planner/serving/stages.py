@@ -7,6 +7,7 @@ from typing import Protocol
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.common_attention import attending_layers
 from helmsman.lowering.graph import Task
+from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.lower import lower
 from helmsman.lowering.operation import Formats
 from helmsman.lowering.ops import block_ops
@@ -19,6 +20,9 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import KvFormat
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
+
+_TOGETHER = 8
+"""Sequences of a usual decode step, at which the states of one more are priced."""
 
 
 class Stages(Protocol):
@@ -147,12 +151,13 @@ class PredictedStages:
 
     @property
     def request(self) -> float:
-        """Nothing: `decode` is of sequences, whose caches are new starts for the memory each."""
-        return 0.0
+        """What mixers take to read and write the states of one sequence more; otherwise nothing, since `decode` is of
+        sequences, whose caches are new starts for the memory each."""
+        return self._layer(self._states(_TOGETHER) / (_TOGETHER - 1))
 
     def linear(self, tokens: int) -> float:
-        """See `Stages`."""
-        return self._layer(self._within(rows(tokens)))
+        """See `Stages`: without the states of sequences, which prompts read once and not for each token."""
+        return self._layer(self._stateless(tokens))
 
     def decode(self, kv: int) -> float:
         """See `Stages`: of sequences as long as the plan's."""
@@ -164,7 +169,7 @@ class PredictedStages:
 
     def prompt_compute(self, tokens: int) -> float:
         """See `Stages`: what a prompt takes longer than as many tokens that see nothing."""
-        return self._layer(self._within(Iteration(0, "prefill", 1, tokens, tokens)) - self._within(rows(tokens)))
+        return self._layer(self._within(Iteration(0, "prefill", 1, tokens, tokens)) - self._stateless(tokens))
 
     def prompt_read(self, kv: int) -> float:
         """See `Stages`: as decoding does."""
@@ -178,6 +183,22 @@ class PredictedStages:
         """Seconds of a pass but for its ends."""
         whole, ends = self._passed(iteration)
         return whole - ends
+
+    def _stateless(self, tokens: int) -> float:
+        """Seconds of so many tokens of all layers but for states of sequences."""
+        return self._within(rows(tokens)) - self._states(tokens) - self.plan.model.layers * self.request
+
+    def _states(self, tokens: int) -> float:
+        """Seconds by which mixers with states take longer for tokens of as many sequences than for those of one."""
+        if not keeps_states(self.plan.model):
+            return 0.0
+        apart = rows(tokens)
+        together = Iteration(0, apart.phase, 1, tokens, 1)
+        return self._recurring(apart) - self._recurring(together)
+
+    def _recurring(self, iteration: Iteration) -> float:
+        tasks = lower(self.plan, iteration).tasks
+        return sum(self.costs.price(task).mid for task in tasks if task.kind in ("convolution", "recurrence"))
 
     def _passed(self, iteration: Iteration) -> tuple[float, float]:
         """Seconds of a pass, and of its ends."""

@@ -10,6 +10,7 @@ from plans import make_plan
 from test_latent_models import logits_of
 from two_cpus import TWO_CPUS
 
+from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
@@ -22,7 +23,9 @@ pytestmark = TWO_CPUS
 NIGHTLY = ("qwen3_5_text", "qwen3_5_moe_text", "lfm2")
 
 
-@pytest.mark.parametrize("family", [pytest.param(f, marks=[pytest.mark.nightly] * (f in NIGHTLY)) for f in FAMILIES])
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[pytest.mark.nightly] * (f in NIGHTLY)) for f in HYBRID_FAMILIES]
+)
 def test_a_written_checkpoint_is_that_of_transformers(tmp_path: Path, family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 

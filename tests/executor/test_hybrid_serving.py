@@ -11,6 +11,7 @@ from plans import make_hardware, make_plan
 from test_latent_serving import LIMITS, OUTPUT, serve
 from two_cpus import TWO_CPUS
 
+from helmsman.executor._kernels import Queue, Ragged, ServingPass
 from helmsman.executor.engine import Engine
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
@@ -73,6 +74,20 @@ def test_slots_of_states_are_given_back(stored: tuple[Path, Model]) -> None:
         begin(3, preempted=(1,))
         with pytest.raises(InfeasibleError, match="more requests than states have room"):
             begin(1)
+
+
+def test_a_slot_that_is_not_there_is_refused(stored: tuple[Path, Model]) -> None:
+    """Before anything is written."""
+    directory, model = stored
+
+    def ints(values: list[int]) -> memoryview:
+        return np.array(values, np.int64).data
+
+    with ServingEngine.load(plan_of(model), directory, Machine.this(), LIMITS) as engine:
+        rows = Ragged(ints([0]), ints([0, 1, 0, 0, 1]), ints([0, 1, 0]), ints([0]), ints([LIMITS.sequences]))
+        lanes, tokens = (Queue(), None, None, None, None, None), np.array([1], np.int32).data
+        with pytest.raises(ValueError, match="slots of states"):
+            ServingPass(lanes, model.layers, [(engine._seating.stages[0], rows, tokens, None, None)])
 
 
 def test_a_host_beside_the_accelerator_is_refused(stored: tuple[Path, Model]) -> None:

@@ -16,6 +16,7 @@ from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, widest_body
 from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.planner.serving.stages import rows
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -36,8 +37,21 @@ def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
     cost, model = replica_cost(plan, ASKED).cost, plan.model
     for tokens in (1, 8):
         linear, ends = (np.interp(tokens, line.x, line.y) for line in (cost.linear, cost.ends))
-        made = model.layers * linear + ends
+        made = model.layers * (linear + tokens * cost.gpu_request) + ends
         assert made == pytest.approx(pass_seconds(lower(plan, rows(tokens)), CostModel(plan.hardware)), rel=1e-2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_costs_what_its_prediction_says(family: str) -> None:
+    """Its states are read and written once, and not for each token."""
+    plan, tokens = plan_of(family), 48
+    cost = replica_cost(plan, ASKED).cost
+    pairs, read = tokens * (tokens + 1) // 2, np.interp(tokens, cost.prefill_read.x, cost.prefill_read.y)
+    attention = max(np.interp(pairs, cost.prefill_compute.x, cost.prefill_compute.y), read)
+    made = plan.model.layers * (np.interp(tokens, cost.linear.x, cost.linear.y) + attention)
+    made += np.interp(1, cost.ends.x, cost.ends.y)
+    prompt = lower(plan, Iteration(0, "prefill", 1, tokens, tokens))
+    assert made == pytest.approx(pass_seconds(prompt, CostModel(plan.hardware)), rel=3e-2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

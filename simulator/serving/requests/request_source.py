@@ -68,6 +68,15 @@ class RequestSource:
         """The number of requests that there can be: those of a file are what they are."""
         return len(self.source) if isinstance(self.source, Requests) else MAX_REQUESTS
 
+    def without_prefixes(self) -> "RequestSource":
+        """Return the same, of which no two prompts are known to begin alike."""
+        if isinstance(self.source, Synthetic):
+            return self
+        r = self.source
+        return replace(
+            self, source=make_requests(r.arrival_s, r.prompt_tokens, r.output_tokens, r.priority, r.cancel_s)
+        )
+
     def requests(self, seed: int, variation: Variation = AS_ASKED) -> Requests:
         """Return the requests with a seed, as they come or as users send them. Raises UsageError."""
         users = self.users if variation.users is None else variation.users
