@@ -3,8 +3,13 @@
 import gc
 import os
 
+from hypothesis import HealthCheck, settings
+
 for library in ("OPENBLAS", "OMP"):
     os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # oracles are small, and workers have a core each
+
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 def pytest_collection_finish() -> None:
