@@ -17,7 +17,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class ServerProcess(Protocol):
-    """What is needed of a process, in the words of subprocess."""
+    """A process of helm-web that can be signalled and waited for, as `subprocess.Popen` and copies are."""
 
     pid: int
 

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from importlib import import_module
 from io import FileIO
 from multiprocessing import util
 from pathlib import Path
@@ -65,11 +66,10 @@ def load() -> None:
     """Load what helm-web and its workers do, and make what is the same at each start, two seconds' work: lists of
     names, and the description of the service."""
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the command does: copies have no threads of this process
+    for name in ("cli.web", "service.planner.server", "service.planner.computing"):
+        import_module(f"helmsman.{name}")
     from helmsman.analysis import listing
-    from helmsman.cli import web  # noqa: F401
-    from helmsman.service.planner import server  # noqa: F401
     from helmsman.service.planner.application import application
-    from helmsman.service.planner.computing import warm, worker_main  # noqa: F401
     from helmsman.service.planner.routes.description import Description
 
     named = {kind: listing.listing(kind) for kind in listing.KINDS}

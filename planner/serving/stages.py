@@ -151,8 +151,8 @@ class PredictedStages:
 
     @property
     def request(self) -> float:
-        """What mixers take to read and write the states of one sequence more; otherwise nothing, since `decode` is of
-        sequences, whose caches are new starts for the memory each."""
+        """Return the seconds in which mixers read and write the states of one more sequence; 0 for models without
+        states, since `decode` counts what each sequence's cache adds."""
         return self._layer(self._states(_TOGETHER) / (_TOGETHER - 1))
 
     def linear(self, tokens: int) -> float:

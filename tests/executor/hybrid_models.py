@@ -187,7 +187,7 @@ class HybridTold(Told):
 
 
 class HybridOnTorch(OnTorch, HybridTold):
-    """The same in memory of a PyTorch device."""
+    """A part of a plan with all operations of a model, with weights and states in the memory of a PyTorch device."""
 
     def kept_states(self, values: NDArray[np.float32]) -> Buffer:
         """Return writable memory with these values."""

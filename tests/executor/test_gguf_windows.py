@@ -38,7 +38,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "gpt_oss": MODELS["gpt_oss"][1],
     "gemma3_text": {**MODELS["gemma3"][1], "num_hidden_layers": 7, "layer_types": None},
 }
-"""What configs say beside COMMON; of Gemma every sixth layer has no window."""
+"""The fields of each family's config beside `COMMON`; every sixth layer of the Gemma model has no window."""
 
 
 def described(family: str, folder: Path, **changes: Any) -> tuple[Model, Any]:

@@ -47,8 +47,8 @@ def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy:
     model = load_model(str(tmp_path / "config.json"))
     workload = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
     plan = make_plan(model, 0, workload=workload, hardware=make_hardware(latency=5e-6))
-    asked = ReplicaOptions(gpu_tokens=96, batch_tokens=CONTEXT, sequences=8, cpu_tokens=448)
-    replica = replica_cost(plan, asked)
+    options = ReplicaOptions(gpu_tokens=96, batch_tokens=CONTEXT, sequences=8, cpu_tokens=448)
+    replica = replica_cost(plan, options)
     limits = replica.limits
     assert limits.cpu_tokens == (448 if name == "qwen3_moe" else 0)
     block = limits.block if name == "qwen3_moe" else 0

@@ -17,6 +17,7 @@ from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, wides
 from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.planner.serving.stages import rows
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -83,4 +84,5 @@ def test_caches_of_different_heads_are_refused() -> None:
 def test_experts_that_are_chosen_count_as_the_width_of_a_body() -> None:
     model = read_small("mixtral")
     experts = model.layouts[0].bodies[1].op
-    assert widest_body(model) >= experts.chosen * 3 * experts.width  # type: ignore[union-attr]
+    assert isinstance(experts, Experts)
+    assert widest_body(model) >= experts.chosen * 3 * experts.width

@@ -1,6 +1,7 @@
 """Computes mixers with states on a PyTorch device: what csrc/stage/recurrent_operation.h is for processors."""
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch.nn.functional import silu, softplus
@@ -76,14 +77,7 @@ def _states(buffer: Buffer | None, *shape: int) -> torch.Tensor | None:
     if buffer is None:
         return None
     flat = of_kind(buffer, TorchBuffer).bytes.view(torch.float32)
-    return flat[: len(flat) // _product(shape) * _product(shape)].view(-1, *shape)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    result = 1
-    for size in shape:
-        result *= size
-    return result
+    return flat[: len(flat) // prod(shape) * prod(shape)].view(-1, *shape)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ MAX_HOSTS = 6
 fastest without."""
 
 MAX_ATTENDING = 3
-"""The same where caches are on the host by themselves; no whole layers are always among them."""
+"""Numbers of whole layers on the host that are tried for layouts with caches on the host; 0 is always among them."""
 
 QUARTERS = 4
 """Steps in which caches are on the host."""

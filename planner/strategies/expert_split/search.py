@@ -25,14 +25,14 @@ MAX_AROUND = 3
 """Neighbours that are predicted in a round: those that are fastest by the closed form."""
 
 MOST_GAINED = 1.05
-"""How many times the seconds of the fastest split one with slots may take for its neighbours to be predicted: all
-rounds together saved 3 % at most."""
+"""The longest a split with slots may take, as a multiple of the fastest split's seconds, for its neighbours to be
+predicted: all rounds together saved 3 % at most."""
 
 LEAST_GAIN = 0.001
 """The part of the seconds that a neighbour has to save for a further round."""
 
 SHARE_FACTORS = (1.25, 1.06)
-"""How many times as large neighbours' shares of divided misses are, of those that are fetched or of the others."""
+"""The factors by which a neighbour's share of fetched misses, or of misses on the host, differs from the layout's."""
 
 FITS_TRIED = 3
 """Layouts that are placed to know whether any fits: those that leave most of the host's memory."""
