@@ -2,12 +2,16 @@
 window, and with the matrices shared as other strategies share them.
 
     python -m benchmarks.accuracy --models Qwen3-0.6B Qwen3-1.7B --formats bf16 q8_0 q4_0 --checkpoints DIR
+    python -m benchmarks.accuracy --models Qwen3-30B-A3B-q4_0-6.gguf gemma-3-4b-it-q4_0-34.gguf
 
-One profile serves all, and none of the models' shapes is in it. Prints, per cell, the plan, the predicted, simulated
-and measured decode step, the raw and the scaled signed error, the noise, and how wide two intervals are: of the plan,
-which holds what the machine did while it was profiled, and of the step at the speeds that probes read beside the runs,
-which `helm-check` prints (HELM-83, rules 6 and 7 of measuring). A mark says which of them the measured step is outside;
-as errors are judged scaled, so are intervals, and the plan's are reported beside.
+A model is a name of the catalogue, whose random weights are written and kept in every format, or a GGUF file as it is,
+e.g. one that `benchmarks.expert_speed` wrote. Models with routed experts are also planned with experts divided between
+both devices and with experts cached in slots of the accelerator. One profile serves all, and none of the models' shapes
+is in it. Prints, per cell, the plan, the predicted, simulated and measured decode step, the raw and the scaled signed
+error, the noise, and how wide two intervals are: of the plan, which holds what the machine did while it was profiled,
+and of the step at the speeds that probes read beside the runs, which `helm-check` prints (HELM-83, rules 6 and 7 of
+measuring). A mark says which of them the measured step is outside; as errors are judged scaled, so are intervals, and
+the plan's are reported beside.
 
 A window is measured 8192 tokens deep, over caches of noise. `--stages` tells apart what needs the machine for itself
 (profile, measure) and what does not (plan, check)."""
@@ -21,11 +25,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.machine import print_machine
 from helmsman.analysis.check import others_of
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.routing import experts_of
 from helmsman.lowering.tensors import parameters
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat, size_of
 from helmsman.schemas.hardware import OTHERS, Hardware
@@ -48,40 +53,53 @@ QUIET, ATTEMPTS = 0.08, 3
 @dataclass(frozen=True)
 class Placement:
     """A strategy and the memory that its plan may use: parts of the weights' bytes on the loopback accelerator and on
-    the host."""
+    the host. `of`: the models that can be placed so: those with one kind of plain block, those with routed experts, or
+    any."""
 
     name: str
     accelerator: float
     host: float
     deep: bool = False
     strategy: str = "layer-split"
+    of: Literal["any", "dense", "experts"] = "any"
+
+    def suits(self, model: Model) -> bool:
+        """Whether a model can be placed so."""
+        if self.of == "experts":
+            return any(experts_of(model, layer) for layer in range(model.layers))
+        return self.of == "any" or model.is_dense
 
 
 PLACEMENTS = (
     Placement("all-cpu", 0.0, 2.0),
     Placement("most on the host", 0.6, 0.75),
     Placement("most on the accelerator", 0.85, 0.4),
-    Placement("window", 0.85, 0.6, deep=True),
-    Placement("optimal", 0.4, 0.9, strategy="optimal"),
-    Placement("op-split", 0.4, 2.0, strategy="op-split"),
-    Placement("hetegen", 0.4, 2.0, strategy="hetegen"),
-    Placement("twinpilots", 0.4, 2.0, strategy="twinpilots"),
+    Placement("window", 0.85, 0.6, deep=True, of="dense"),
+    Placement("optimal", 0.4, 0.9, strategy="optimal", of="dense"),
+    Placement("op-split", 0.4, 2.0, strategy="op-split", of="dense"),
+    Placement("hetegen", 0.4, 2.0, strategy="hetegen", of="dense"),
+    Placement("twinpilots", 0.4, 2.0, strategy="twinpilots", of="dense"),
+    Placement("experts divided", 0.5, 2.0, strategy="ktransformers", of="experts"),
+    Placement("experts cached", 0.4, 2.0, strategy="freetoken", of="experts"),
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model in one format with one placement; its files are `work`/name.*."""
+    """One model in one format with one placement; its files are `work`/name.*. `weights`: the GGUF file that has
+    them; None where a checkpoint has them, to be kept in `format`."""
 
     model: Model
-    format: StoredFormat
+    format: StoredFormat | Literal["native"]
     placement: Placement
     work: Path
+    weights: Path | None = None
 
     @property
     def name(self) -> str:
         """Without spaces."""
-        return f"{self.model.name}-{self.format}-{self.placement.name.replace(' ', '-')}"
+        model = self.model.name if self.weights is None else self.weights.stem
+        return f"{model}-{self.format}-{self.placement.name.replace(' ', '-')}"
 
     def file(self, ending: str) -> Path:
         """One of its files."""
@@ -95,7 +113,11 @@ class Cell:
     @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of memory for the accelerator and for the host, which has the caches of a window too."""
-        weights = size_of(parameters(self.model), self.format)
+        if self.format == "native":
+            assert self.weights is not None
+            weights = self.weights.stat().st_size
+        else:
+            weights = size_of(parameters(self.model), self.format)
         parts = (int(part * weights) for part in (self.placement.accelerator, self.placement.host))
         accelerator, host = (part + ROOM if part else 1 for part in parts)
         if self.placement.deep:
@@ -189,13 +211,14 @@ def _arguments() -> argparse.Namespace:
 
 
 def _cells(args: argparse.Namespace) -> Iterator[Cell]:
-    for model in map(load_model, args.models):
-        for fmt in args.formats:
+    for name in args.models:
+        model, file = load_model(name), Path(name) if Path(name).suffix == ".gguf" else None
+        for fmt in args.formats if file is None else ("native",):
             for placement in PLACEMENTS:
                 if args.cells is None and placement.deep and args.accelerator == "cuda":
                     continue  # a depth is not assumed there
-                if args.cells is None or placement.name in args.cells:
-                    yield Cell(model, fmt, placement, args.work)
+                if placement.suits(model) and (args.cells is None or placement.name in args.cells):
+                    yield Cell(model, fmt, placement, args.work, file)
 
 
 def _quietly(measure: Callable[[], float | None], what: str) -> None:
@@ -221,12 +244,13 @@ def _plan(cell: Cell, record: Path, args: argparse.Namespace) -> None:
     method = ("--strategy", cell.placement.strategy, "--objective", "latency")
     window = ("--kv-window", WINDOW) if cell.placement.deep else ()
     words = (*method, *sizes, *shape, *window, "-q", "-o", cell.file("json"))
-    _command("helm-plan", "--model", cell.model.name, "--hw", record, *words)
+    model = cell.model.name if cell.weights is None else cell.weights
+    _command("helm-plan", "--model", model, "--hw", record, *words)
 
 
 def _measure(cell: Cell, args: argparse.Namespace) -> float | None:
     """Prompts are run where they are short; deep caches hold noise but for their last token."""
-    checkpoint = args.checkpoints / cell.model.name
+    checkpoint = cell.weights or args.checkpoints / cell.model.name
     if not checkpoint.exists():
         args.checkpoints.mkdir(parents=True, exist_ok=True)
         _command("helm-make-checkpoint", "--model", cell.model.name, "--seed", 1, "-q", "-o", checkpoint)
@@ -240,7 +264,7 @@ def _measure(cell: Cell, args: argparse.Namespace) -> float | None:
 
 def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
     columns = [f"{name:>10}" for name in _COLUMNS]
-    print(f"{'model':<12}{'format':<7}{'plan':<26}" + "".join(columns), flush=True)
+    print(f"{'model':<26}{'format':<7}{'plan':<26}" + "".join(columns), flush=True)
     for cell in cells:
         row = _row(cell)
         print(_line(row), flush=True)
@@ -258,7 +282,8 @@ def _row(cell: Cell) -> Row:
     ends: dict[str, Any] = {"low": seconds.low / seconds.mid, "high": seconds.high / seconds.mid}
     ends |= {"scaled_low": scaled.low / scaled.mid, "scaled_high": scaled.high / scaled.mid}
     others: dict[str, Any] = {"others_cpu_share": report["others_cpu_share"], "speed_now": report["speed_now"]}
-    return Row(cell.model.name, cell.format, plan.label, **figures, **ends, **others)
+    name = cell.model.name if cell.weights is None else cell.weights.stem
+    return Row(name, cell.format, plan.label, **figures, **ends, **others)
 
 
 def verdict(rows: Sequence[Row]) -> bool:
@@ -299,7 +324,7 @@ def _line(row: Row) -> str:
         )
         if missed
     )
-    return f"{row.model:<12}{row.format:<7}{row.plan:<26}{times}{shares}{widths}{marks}"
+    return f"{row.model:<26}{row.format:<7}{row.plan:<26}{times}{shares}{widths}{marks}"
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _NANOSECOND = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Seconds since boot or start, all processors together."""
+    """Seconds since boot or start, all processors together; `own`: of this process and its children that have ended."""
 
     busy: float
     total: float
@@ -46,7 +46,9 @@ def cpu_times() -> CpuTimes | None:
     ticks = [int(value) for value in _STAT.read_text().split("\n", 1)[0].split()[1:9]]
     second = os.sysconf("SC_CLK_TCK")
     idle = sum(ticks[place] for place in _IDLE)
-    return CpuTimes((sum(ticks) - idle) / second, sum(ticks) / second, time.process_time())
+    children = os.times()
+    own = time.process_time() + children.children_user + children.children_system
+    return CpuTimes((sum(ticks) - idle) / second, sum(ticks) / second, own)
 
 
 def moment() -> Moment:
