@@ -275,15 +275,17 @@ def recur(
     corrects: bool = True,
     normalised: bool = True,
     query_scale: float = 1.0,
+    tiled: bool = False,
 ) -> None:
     """Run linear recurrences of value heads: a gated delta rule, or, where it does not correct, a state space.
 
     S = exp(decay) S; S += k (rate (v - S^T k))^T, without the product where it does not correct; then out =
     S^T (query_scale q) + skip v. `shape`: key heads, value heads, key dimensions, value dimensions; every key head
-    serves as many value heads. All f32: q and k (sequences, tokens, key heads, key dimensions), v and out (.., value
-    heads, value dimensions), decay (.., value heads), `per_dimension` (.., value heads, key dimensions), rate (..,
-    value heads), skip (value heads,), state (sequences, value heads, key dimensions, value dimensions). `normalised`: q
-    and k are divided by the root of the sum of their squares + 1e-6. More than 8 tokens pass in chunks of 64."""
+    serves as many value heads, which follow each other, or are as far apart as there are key heads (`tiled`). All f32:
+    q and k (sequences, tokens, key heads, key dimensions), v and out (.., value heads, value dimensions), decay (..,
+    value heads), `per_dimension` (.., value heads, key dimensions), rate (.., value heads), skip (value heads,), state
+    (sequences, value heads, key dimensions, value dimensions). `normalised`: q and k are divided by the root of the sum
+    of their squares + 1e-6. More than 8 tokens pass in chunks of 64."""
 
 InputKind = Literal["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"]
 """What a product multiplies: f32 numbers, the same in blocks as tiles take them, these rounded to bf16, 16-bit numbers,

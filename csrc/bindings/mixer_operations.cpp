@@ -41,6 +41,7 @@ std::unique_ptr<Operation> recurrence_of(Keeper& keeper, const py::dict& fields)
   s.key_dim = count_at(fields, "key_dim"), s.value_dim = count_at(fields, "value_dim");
   s.per_dimension = flag_at(fields, "per_dimension");
   s.corrects = flag_at(fields, "corrects"), s.normalised = flag_at(fields, "normalised");
+  s.tiled = flag_at(fields, "tiled");
   s.query_scale = number_or(fields, "query_scale", 1);
   made->queries = count_at(fields, "queries", 0), made->keys = count_at(fields, "keys", 0);
   made->values = count_at(fields, "values", 0), made->steps = count_or(fields, "steps", 0);

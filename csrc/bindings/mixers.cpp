@@ -120,12 +120,13 @@ void decays_checked(const py::object& raw, const py::object& bias, const py::obj
 void recur_checked(Pool& pool, const py::object& q, const py::object& k, const py::object& v, const py::object& decay,
                    const py::object& rate, const py::object& skip, const py::object& state, const py::object& out,
                    const std::vector<long long>& shape, long long sequences, long long tokens, bool per_dimension,
-                   bool corrects, bool normalised, float query_scale) {
+                   bool corrects, bool normalised, float query_scale, bool tiled) {
   if (shape.size() != 4) throw py::value_error("shape is key heads, value heads, key dimensions, value dimensions");
   RecurrenceShape s{};
   s.key_heads = count_of("key heads", shape[0]), s.value_heads = count_of("value heads", shape[1]);
   s.key_dim = count_of("key dimensions", shape[2]), s.value_dim = count_of("value dimensions", shape[3]);
   s.per_dimension = per_dimension, s.corrects = corrects, s.normalised = normalised, s.query_scale = query_scale;
+  s.tiled = tiled;
   check(s);
   const size_t n = count_of("tokens", tokens), count = count_of("sequences", sequences), rows = product({count, n});
   const size_t keys = s.key_heads * s.key_dim, values = s.value_heads * s.value_dim;
@@ -169,7 +170,7 @@ void register_mixers(py::module_& module) {
   module.def("recur", &recur_checked, py::arg("pool"), py::arg("q"), py::arg("k"), py::arg("v"), py::arg("decay"),
              py::arg("rate"), py::arg("skip"), py::arg("state"), py::arg("out"), py::arg("shape"), py::arg("sequences"),
              py::arg("tokens"), py::arg("per_dimension") = false, py::arg("corrects") = true,
-             py::arg("normalised") = true, py::arg("query_scale") = 1.0f);
+             py::arg("normalised") = true, py::arg("query_scale") = 1.0f, py::arg("tiled") = false);
 }
 
 }  // namespace helm

@@ -104,6 +104,7 @@ struct RecurrenceArgs {
   size_t out_stride;
   float* state;  // [heads][key_dim][value_dim]
   size_t tokens, heads, key_dim, value_dim;
+  size_t head_step;    // from one of these heads to the next, in heads of v, decay, rate, skip, out and state
   size_t first, last;  // columns of every head's values
   bool per_dimension;  // decays: else one per head
   bool corrects;       // the delta rule

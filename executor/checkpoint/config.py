@@ -3,9 +3,9 @@
 from typing import Any
 
 from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_fields
-from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES, hybrid_fields
+from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES, HYBRID_TEXT, hybrid_fields
 from helmsman.executor.checkpoint.latent_config import latent_fields
-from helmsman.executor.checkpoint.window_config import WINDOW_FAMILIES, window_fields
+from helmsman.executor.checkpoint.window_config import TEXT_FAMILIES, WINDOW_FAMILIES, window_fields
 from helmsman.lowering.common_attention import common_attention, latent_attention
 from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
 from helmsman.schemas.dense_model import DenseModel
@@ -39,6 +39,12 @@ _CLASSES = {
 }
 _DTYPES: dict[Format, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+
+
+def text_alone(model: Model) -> Model:
+    """Return a model of the family that has text alone, where there is one beside that with images."""
+    alone = {**TEXT_FAMILIES, **HYBRID_TEXT}
+    return model.model_copy(update={"family": alone.get(model.family, model.family)})
 
 
 def hf_config(model: Model, fmt: Format) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from helmsman.executor.checkpoint.gguf_expert_facts import expert_facts
+from helmsman.executor.checkpoint.gguf_hybrid_facts import HYBRIDS, hybrid_facts
 from helmsman.executor.checkpoint.gguf_latent_facts import latent_facts
 from helmsman.executor.checkpoint.gguf_window_facts import INTERVALS, window_facts
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
@@ -17,7 +18,6 @@ from helmsman.schemas.model import Model
 ARCHITECTURES: dict[str, str] = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
-    "gemma3": "gemma3",
     "gemma3_text": "gemma3",
     "glm4_moe_lite": "deepseek2",
     "gpt_oss": "gpt-oss",
@@ -28,6 +28,7 @@ ARCHITECTURES: dict[str, str] = {
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
+    "qwen3_5_moe_text": "qwen35moe",
     "qwen3_moe": "qwen3moe",
 }
 _FILE_TYPE_OF_MIX = 15
@@ -47,7 +48,7 @@ def architecture(model: Model) -> str:
 
 
 def facts(model: Model, fmt: FileFormat) -> dict[str, Any]:
-    """Keys and values in order: int (u32), float (f32), bool, str, and lists of str or int (i32)."""
+    """Keys and values in order: int (u32), float (f32), bool, str, and lists of str, bool or int (i32)."""
     name = architecture(model)
     general = {"general.architecture": name, "general.name": model.name, "general.file_type": _file_type(fmt)}
     own = {f"{name}.{key}": value for key, value in _own_facts(model).items()}
@@ -61,12 +62,14 @@ def _own_facts(model: Model) -> dict[str, Any]:
         return latent_facts(model, latent)
     if model.family in INTERVALS:
         return window_facts(model)
+    if model.family in HYBRIDS:
+        return hybrid_facts(model)
     return expert_facts(model) if model.routed else {**_dimensions(model.dense), **_rope(model.dense)}
 
 
 def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
     """The factors per frequency that files keep as f32 tensors, by name."""
-    if model.family in INTERVALS:
+    if model.family in (*INTERVALS, *HYBRIDS):
         return {}
     rope = (latent_attention(model) or common_attention(model)).rope
     assert rope is not None, "families with rotary positions"

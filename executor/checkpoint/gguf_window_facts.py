@@ -9,7 +9,7 @@ from helmsman.schemas.blocks.positions import LinearScaling, Rope, YarnScaling
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
-INTERVALS = {"gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}
+INTERVALS = {"gemma3_text": 6, "gpt_oss": 2}
 """By family, every how many layers files mean one without a window, where they do not say it."""
 _SAME = 1e-6
 """Relative: magnitudes that are stated in decimals."""

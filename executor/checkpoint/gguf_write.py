@@ -2,22 +2,23 @@
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from helmsman.executor.checkpoint.blocks import formats_of, quantise
+from helmsman.executor.checkpoint.config import text_alone
 from helmsman.executor.checkpoint.gguf_facts import ARCHITECTURES, architecture, facts, rope_tensors
+from helmsman.executor.checkpoint.gguf_order import in_file_order
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import WrittenCheckpoint, stream_name
 from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.weights.computed_values import around_one
-from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
-from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
-from helmsman.lowering.common_attention import common_attention, latent_attention
+from helmsman.lowering.common_attention import latent_attention
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
@@ -32,6 +33,8 @@ _NUMBERS = {block_type.name: number for number, block_type in BLOCK_TYPES.items(
 _STRING = 8
 _ARRAY = 9
 _KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
+_ELEMENTS = {bool: (7, "?"), int: (5, "i")}
+"""By type, the format's number and form of a value: alone, and in arrays."""
 
 
 def write_gguf(
@@ -43,7 +46,7 @@ def write_gguf(
     tensor is in memory. The file appears when it is complete. Raises UsageError when `path` is not writable or
     exists, the family has no GGUF form or a matrix no whole blocks; BadInputError for a model that kernels do not
     compute; HardwareUnavailableError on a full disk."""
-    _check(model)
+    model = _checked(model)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
     header = _header(model, stored, formats, fmt)
@@ -62,7 +65,7 @@ def write_gguf(
 def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
     """Write a file with the header and the size of `write_gguf`'s, whose values were never written (a sparse file, of
     zeros): enough to plan with. Raises what `write_gguf` raises of families and formats."""
-    _check(model)
+    model = _checked(model)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
     with path.open("wb") as stream:
@@ -72,9 +75,12 @@ def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
         stream.truncate(stream.tell() + sum(_aligned(_size(item.shape, formats[item.name])) for item in stored))
 
 
-def _check(model: Model) -> None:
+def _checked(model: Model) -> Model:
+    """Return the text model of a model that is written."""
     check_native(model, f"choose a model of the families {', '.join(ARCHITECTURES)}")
-    architecture(model)
+    alone = text_alone(model)
+    architecture(alone)
+    return alone
 
 
 def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
@@ -110,11 +116,16 @@ def _value(value: Any) -> bytes:
     if isinstance(value, str):
         return struct.pack("<I", _STRING) + _text(value)
     if isinstance(value, list):
-        texts = not value or isinstance(value[0], str)
-        head = struct.pack("<IIQ", _ARRAY, _STRING if texts else 5, len(value))
-        return head + (b"".join(map(_text, value)) if texts else struct.pack(f"<{len(value)}i", *value))
+        return struct.pack("<I", _ARRAY) + _array(value)
     number, form = _KINDS[type(value)]
     return struct.pack("<I", number) + struct.pack(form, value)
+
+
+def _array(values: list[Any]) -> bytes:
+    if not values or isinstance(values[0], str):
+        return struct.pack("<IQ", _STRING, len(values)) + b"".join(map(_text, values))
+    number, form = _ELEMENTS[type(values[0])]
+    return struct.pack(f"<IQ{len(values)}{form}", number, len(values), *values)
 
 
 def _text(text: str) -> bytes:
@@ -125,29 +136,16 @@ def _text(text: str) -> bytes:
 def _stored_bytes(
     model: Model, item: StoredTensor, fmt: Format | Blocks | Micro, seed: int
 ) -> "Iterator[np.ndarray[Any, Any]]":
-    for part in item.parts:
-        chunks = _part_rows(model, part, fmt, seed)
-        if architecture(model) in INTERLEAVED and part.op in ("q", "k"):
-            chunks = iter([_interleaved(list(chunks), common_attention(model).head_dim)])
-        yield from chunks
+    plain = fmt if is_plain(fmt) else "f32"
+    for rows in in_file_order(model, architecture(model), item, partial(_drawn, model, plain, seed)):
+        yield rows if is_plain(fmt) else quantise(rows, fmt)
 
 
-def _part_rows(model: Model, part: Tensor, fmt: Format | Blocks | Micro, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+def _drawn(model: Model, fmt: Format, seed: int, part: Tensor) -> "Iterator[np.ndarray[Any, Any]]":
     rows, columns = (*(part.shape[1:] if part.stacked else part.shape), 1)[:2]
-    drawn = fmt if is_plain(fmt) else "f32"
     for expert in range(part.shape[0]) if part.stacked else (None,):
-        for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part, expert)):
-            yield around_one(model, part, chunk) if is_plain(fmt) else quantise(chunk, fmt)
-
-
-def _interleaved(chunks: "list[np.ndarray[Any, Any]]", head_dim: int) -> "np.ndarray[Any, Any]":
-    """The rows of Q or K in the order of the file."""
-    import numpy as np
-
-    rows = np.concatenate(chunks)
-    turned = np.empty_like(rows)
-    turned[halves(len(rows), head_dim)] = rows
-    return turned
+        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, expert)):
+            yield around_one(model, part, chunk)
 
 
 def _told(chunks: "Iterator[np.ndarray[Any, Any]]", progress: Callable[[int], None] | None) -> Iterator[memoryview]:

@@ -7,13 +7,11 @@ from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from helmsman.executor.checkpoint.config import hf_config, token_ids
-from helmsman.executor.checkpoint.hybrid_config import HYBRID_TEXT
+from helmsman.executor.checkpoint.config import hf_config, text_alone, token_ids
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.checkpoint.window_config import TEXT_FAMILIES
 from helmsman.executor.passes.model_check import NATIVE, check_native
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensor import Tensor
@@ -52,8 +50,7 @@ def write_checkpoint(
     Raises UsageError for a family without kernels and when `directory` is not empty or not writable, BadInputError for
     a model that kernels do not compute, HardwareUnavailableError on a full disk."""
     check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
-    alone = {**TEXT_FAMILIES, **HYBRID_TEXT}
-    model = model.model_copy(update={"family": alone.get(model.family, model.family)})
+    model = text_alone(model)
     fmt = fmt or model.native_format
     shards = divide(stored_tensors(model), fmt, shard_size)
     weight_bytes = sum(shard.size for shard in shards)

@@ -44,6 +44,8 @@ class RecurrenceOperation(Named):
     width: int
     key_heads: int
     value_heads: int
+    tiled: bool
+    """Whether key head j serves value heads j, j + key_heads, ...; else as many that follow each other."""
     key_dim: int
     value_dim: int
     queries: int

@@ -85,6 +85,11 @@ class WeightLoader:
         self._vectors: dict[tuple[Tensor, str], Buffer] = {}
         self._stored: dict[tuple[Tensor, str], int] = {}
 
+    @property
+    def tiled(self) -> bool:
+        """Whether value heads of delta rules are tiled (`Weights`)."""
+        return self._checkpoint.tiled
+
     def find(self, name: str, layer: int | None) -> Tensor | None:
         """The tensor called `name`, if the model has it."""
         return self._index.get((name, layer))

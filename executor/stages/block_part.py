@@ -77,6 +77,9 @@ class DevicePart(Protocol):
     def states(self, op: str, layer: int, width: int) -> Buffer | None:
         """Return f32 (sequences, width): what an operation keeps of every sequence; None where it is not computed."""
 
+    def tiled(self) -> bool:
+        """Whether in weights of delta rules the first value heads of all key heads precede their second ones."""
+
     def rotation(self, rope: Rope) -> Rotation:
         """Return the tables of a rotation."""
 

@@ -140,6 +140,9 @@ class _Part:
         rows = self.builder.sequences or self.builder.plan.workload.batch
         return self.builder.caches.state((memory.name, op, layer, self.batch), memory, rows, width)
 
+    def tiled(self) -> bool:
+        return self.builder.store.tiled
+
     def constants(self, runs: Runs) -> Buffer:
         return self.builder.constants(self.device, runs)
 

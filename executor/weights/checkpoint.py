@@ -42,6 +42,8 @@ class Checkpoint:
 
     `places` gives the file and the stored name of every tensor the model needs, `files` the file of every name."""
 
+    tiled = False
+
     def __init__(
         self,
         model: Model,

@@ -14,7 +14,7 @@ def file_rows(model: Model, stored: StoredTensor, tensor: Tensor) -> Sequence[ra
     if tensor.stacked:
         return list(_of_experts(stored, tensor))
     if stored.layout == "heads" and tensor.op.startswith("delta_"):
-        return list(_of_heads(_delta_rule(model, tensor), tensor))
+        return list(_of_heads(delta_rule_of(model, tensor), tensor))
     return None
 
 
@@ -49,6 +49,7 @@ def _strided(count: int, stride: int, first: int, rows: int) -> Iterator[range]:
     yield from (range(number * stride + first, number * stride + first + rows) for number in range(count))
 
 
-def _delta_rule(model: Model, tensor: Tensor) -> DeltaRule:
+def delta_rule_of(model: Model, tensor: Tensor) -> DeltaRule:
+    """Return the mixer of a tensor's block."""
     assert tensor.layer is not None, "a tensor of a block"
     return next(body.op for body in model.blocks[tensor.layer].bodies if isinstance(body.op, DeltaRule))

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.computed_values import by_token
+from helmsman.executor.weights.file_rows import file_rows
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.group_rows import GroupRows, expert_rows, latent_rows
-from helmsman.executor.weights.stored_rows import StoredRows
+from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
@@ -22,6 +23,15 @@ from helmsman.schemas.model import Model
 INTERLEAVED = ("llama",)
 """Architectures whose files hold the two halves of every head's rows of Q and K in turns."""
 
+TILED = ("qwen35moe",)
+"""Architectures whose files have the first value heads of all key heads before their second ones."""
+
+_RATES = ("delta_rate.weight", "scan_rate.weight")
+"""Tensors that checkpoints have as logarithms, and files as -exp of these."""
+
+_WITH_STATES = TILED
+"""Architectures with states whose files are read."""
+
 
 class GgufCheckpoint:
     """The weights of `model`, read one tensor at a time."""
@@ -29,7 +39,8 @@ class GgufCheckpoint:
     def __init__(self, model: Model, files: Sequence[GgufTensors]) -> None:
         """Find and check every tensor of `model`; nothing is read yet. Raises BadInputError naming file and tensor."""
         self.model = model
-        self._interleaved = files[0].header.metadata["general.architecture"] in INTERLEAVED
+        architecture = files[0].header.metadata["general.architecture"]
+        self._interleaved, self.tiled = architecture in INTERLEAVED, architecture in TILED
         by_name = {name: file for file in files for name in file.header.tensors}
         placed = stored_tensors(model, gguf_name, frozenset(by_name))
         self._stored = {part: stored for stored in placed for part in stored.parts}
@@ -43,27 +54,33 @@ class GgufCheckpoint:
 
         Raises BadInputError naming file and field: damaged files, another model's, types and models that are not
         covered."""
-        if keeps_states(model):
+        files = [GgufTensors(part) for part in gguf_files(path)]
+        architecture = files[0].header.metadata.get("general.architecture")
+        if keeps_states(model) and architecture not in _WITH_STATES:
             message = "a GGUF file of a model that keeps states, whose rates and heads lie otherwise there"
             remedy = "run the model's checkpoint directory; files of this kind are planned and simulated"
-            raise BadInputError(message, file=str(path), field="model.family", value=model.family, remedy=remedy)
-        files = [GgufTensors(part) for part in gguf_files(path)]
+            field = "general.architecture"
+            raise BadInputError(message, file=str(path), field=field, value=architecture, remedy=remedy)
         check_agreement(model_of(files), model, str(path))
         return cls(model, files)
 
-    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | GroupRows]:
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows | GroupRows]:
         """Format and rows of `tensor`: of its shape, bf16 as uint16; of a block format uint8 (rows, bytes per row), the
         file's own blocks. Of experts all rows of one follow those of another.
 
         Raises BadInputError where blocks of rows would have to become those of columns."""
         stored, file = self._find(tensor)
         fmt = file.checked(stored.name, stored.shape).type.name
-        rows = file.rows(stored.name, self._head_dim(tensor))
+        rows = file.rows(stored.name, stored.shape, self._head_dim(tensor))
         if stored.layout == "latent":
             _check_turns(stored, tensor, fmt, file)
             return fmt, latent_rows(stored.parts, tensor, rows)
         if tensor.stacked:
             return fmt, rows if len(stored.parts) == 1 else expert_rows(stored.parts, tensor, rows)
+        if stored.layout == "heads":
+            runs = file_rows(self.model, stored, tensor)
+            assert runs is not None, "parts that take turns"
+            return fmt, JoinedRows([rows.part(run.start, run.stop) for run in runs])
         first = stored.first_row(self._untied(tensor))
         return fmt, rows.part(first, first + tensor.shape[0])
 
@@ -74,8 +91,15 @@ class GgufCheckpoint:
         return attention.head_dim if turned and attention is not None else 0
 
     def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the values of a vector as operations read them: files keep norms around one."""
-        return by_token(tensor, values)
+        """Return the values of a vector as operations read them: files keep norms around one, and rates as what decays
+        are multiplied by. Raises BadInputError for a rate that is not below 0."""
+        if tensor.name not in _RATES:
+            return by_token(tensor, values)
+        if not (values < 0).all():
+            file, name = self.place(tensor)
+            message, remedy = "a rate of decay that is not below 0", "convert the model again"
+            raise BadInputError(message, file=file, field=name, value=float(values.max()), remedy=remedy)
+        return np.log(-values)
 
     def place(self, tensor: Tensor) -> tuple[str, str]:
         """The file that holds `tensor`, and its name there."""

@@ -15,22 +15,22 @@ _NUMPY_DTYPES = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 class GgufTensors(GgufFile):
     """An open file whose header was checked; values are read when they are needed."""
 
-    def rows(self, name: str, head_dim: int = 0) -> StoredRows:
-        """The rows of a tensor, all those of one expert or head after those of another: its values, bf16 as uint16; of
-        a block format uint8 (rows, bytes per row), the blocks of every row one after the other. `head_dim`: of rows
-        that lie interleaved."""
-        place = self.header.tensors[name]
-        plain, columns = place.type.name in FORMATS, place.shape[-1:]
+    def rows(self, name: str, expected: tuple[int, ...], head_dim: int = 0) -> StoredRows:
+        """The rows of a tensor of the shape `expected` (`checked`), all those of one expert or head after those of
+        another: its values, bf16 as uint16; of a block format uint8 (rows, bytes per row), the blocks of every row one
+        after the other. `head_dim`: of rows that lie interleaved."""
+        place, columns = self.header.tensors[name], expected[-1]
+        plain = place.type.name in FORMATS
         dtype = _NUMPY_DTYPES[place.type.name] if plain else "u1"
-        width = columns if plain else (place.type.size(place.shape[-1]),)
-        shape = (prod(place.shape[:-1]), *width) if len(place.shape) > 1 else width
+        width = columns if plain else place.type.size(columns)
+        shape = (prod(expected[:-1]), width) if len(expected) > 1 else (width,)
         return StoredRows(self.bytes, name, place.start, dtype, shape, head_dim)
 
     def checked(self, name: str, expected: tuple[int, ...]) -> TensorPlace:
         """The place of `name`, if its type can be used and its shape is `expected`; a matrix may be that of several
-        heads, counted first. Raises BadInputError."""
+        heads, counted first, and a row of one a vector. Raises BadInputError."""
         place = self.header.tensors[name]
-        flat = (prod(place.shape[:-1]), place.shape[-1]) if len(place.shape) > len(expected) == 2 else place.shape
+        flat = (prod(place.shape[:-1]), place.shape[-1]) if len(expected) == 2 else place.shape
         if flat != expected:
             raise self._wrong(name, f"shape {list(expected)} expected", list(place.shape), _OTHER)
         allowed = READ if len(expected) > 1 else FORMATS

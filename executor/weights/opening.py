@@ -17,7 +17,12 @@ from helmsman.schemas.model import Model
 
 
 class Weights(Protocol):
-    """The weights of a model, read one tensor at a time."""
+    """The weights of a model, read one tensor at a time.
+
+    `tiled`: whether of delta rules the first value heads of all key heads precede their second ones; else all value
+    heads of a key head follow each other."""
+
+    tiled: bool
 
     def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows | TurnedRows | GroupRows]:
         """Format and rows of `tensor`: of its shape, bf16 as uint16; of GGUF's block formats uint8 (rows, bytes per

@@ -175,6 +175,10 @@ class HybridTold(Told):
         bias = self.values(f"{op}.bias", layer)
         return None if weight is None else {"weight": weight, "bias": None if bias is None else self.kept(bias)}
 
+    def tiled(self) -> bool:
+        """Whether value heads are tiled, as those of some GGUF files are."""
+        return self.checkpoint.tiled
+
     def states(self, op: str, layer: int, width: int) -> Buffer:
         """Return memory for the states of an operation, with what something else has left there."""
         return self.kept_states(np.full(width, 3.0, np.float32))

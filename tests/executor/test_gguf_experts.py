@@ -84,7 +84,7 @@ def test_gate_and_up_may_be_one_tensor(tmp_path: Path) -> None:
     values = np.arange(3 * 4 * 4, dtype=np.float32).reshape(3, 4, 4)
     content = gguf(infos=[info("blk.0.ffn_gate_up_exps.weight", (3, 4, 4))], data=0)
     (tmp_path / "file.gguf").write_bytes(content + values.tobytes())
-    rows = GgufTensors(tmp_path / "file.gguf").rows("blk.0.ffn_gate_up_exps.weight")
+    rows = GgufTensors(tmp_path / "file.gguf").rows("blk.0.ffn_gate_up_exps.weight", (3, 4, 4))
     for tensor, part in ((gate, slice(0, 2)), (up, slice(2, 4))):
         found, expected = expert_rows((gate, up), tensor, rows), values[:, part].reshape(6, 4)
         assert np.array_equal(found, expected) and found.shape == (6, 4) and found.nbytes == expected.nbytes

@@ -84,7 +84,7 @@ def test_older_files_have_both_matrices_of_a_head_in_one(tmp_path: Path) -> None
     values = np.random.default_rng(1).standard_normal((heads, nope + value, latent)).astype(np.float32)
     content = gguf(infos=[info("blk.0.attn_kv_b.weight", (heads * (nope + value), latent))], data=0)
     (tmp_path / "file.gguf").write_bytes(content + values.tobytes() + bytes(64))
-    rows = GgufTensors(tmp_path / "file.gguf").rows("blk.0.attn_kv_b.weight")
+    rows = GgufTensors(tmp_path / "file.gguf").rows("blk.0.attn_kv_b.weight", (heads * (nope + value), latent))
     keys = Tensor("k_b.weight", "k_b", 0, (heads * latent, nope))
     sums = Tensor("v_b.weight", "v_b", 0, (heads * value, latent))
     expected = {keys: values[:, :nope].swapaxes(1, 2).reshape(-1, nope), sums: values[:, nope:].reshape(-1, latent)}

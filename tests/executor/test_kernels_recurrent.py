@@ -94,6 +94,7 @@ class Recurrence:
     normalised: bool = True
     skips: bool = False
     strong: float = 1.0
+    tiled: bool = False
 
     def inputs(self, tokens: int, sequences: int = 1) -> dict[str, Floats | None]:
         """Return random q, k, v, decays, rates, skip and state."""
@@ -133,14 +134,14 @@ class Recurrence:
             corrects=self.corrects,
             normalised=self.normalised,
             query_scale=self.shape[2] ** -0.5,
+            tiled=self.tiled,
         )
         return out, after
 
     def exact(self, inputs: dict[str, Floats | None]) -> tuple[Exact, Exact]:
         """Return the same, token by token in f64."""
         wide = {name: np.zeros(1) if value is None else value.astype(np.float64) for name, value in inputs.items()}
-        sharing = self.shape[1] // self.shape[0]
-        q, k = (np.repeat(self._prepared(wide[name]), sharing, 2) for name in ("q", "k"))
+        q, k = (self._prepared(wide[name])[:, :, self._key_heads()] for name in ("q", "k"))
         v, state, out = wide["v"], wide["state"].copy(), np.zeros(wide["v"].shape)
         decay = np.exp(wide["decay"] if self.per_dimension else wide["decay"][..., None])
         for t in range(v.shape[1]):
@@ -149,6 +150,11 @@ class Recurrence:
             state += k[:, t, :, :, None] * ((v[:, t] - seen) * wide["rate"][:, t, :, None])[:, :, None]
             out[:, t] = np.einsum("shkv,shk->shv", state, q[:, t]) * self.shape[2] ** -0.5
         return out + wide["skip"].reshape(-1, 1) * v, state
+
+    def _key_heads(self) -> list[int]:
+        """Return the key head of every value head."""
+        heads, sharing = self.shape[0], self.shape[1] // self.shape[0]
+        return [head % heads if self.tiled else head // sharing for head in range(self.shape[1])]
 
     def _prepared(self, rows: Exact) -> Exact:
         return rows / np.sqrt((rows * rows).sum(-1, keepdims=True) + 1e-6) if self.normalised else rows
@@ -166,6 +172,8 @@ RECURRENCES = {
     "strong decays": Recurrence((1, 2, 32, 32), strong=150.0),
     "strong decays per dimension": Recurrence((2, 2, 16, 32), per_dimension=True, strong=150.0),
     "state space": Recurrence((2, 6, 40, 16), corrects=False, normalised=False, skips=True),
+    "tiled delta": Recurrence((3, 6, 32, 24), tiled=True),
+    "tiled delta, three to one": Recurrence((2, 6, 20, 130), tiled=True),
     "wide": Recurrence((1, 1, 64, 200)),
     "no correction per dimension": Recurrence((1, 2, 24, 8), per_dimension=True, corrects=False),
 }

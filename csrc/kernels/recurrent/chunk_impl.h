@@ -83,7 +83,7 @@ void pass_chunk(const RecurrenceArgs& a, const Prepared& rows) {
   };
   if (a.corrects) multiply_all(rows.k, rows.keys);
   multiply_all(rows.q, rows.queries);
-  for (size_t h = 0; h < a.heads; ++h) chunk_of_head(a, rows, h);
+  for (size_t h = 0; h < a.heads; ++h) chunk_of_head(a, rows, h * a.head_step);
 }
 
 }  // namespace

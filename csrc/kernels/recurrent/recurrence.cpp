@@ -32,7 +32,8 @@ RecurrenceArgs args_of(const RecurrenceShape& shape, const RecurrenceRun& run, c
   const Range heads = share_of(sharing, part / parts.columns, parts.heads);
   const size_t blocks = (shape.value_dim + kRecurrenceColumns - 1) / kRecurrenceColumns;
   const Range columns = share_of(blocks, part % parts.columns, parts.columns);
-  const size_t h = key_head * sharing + heads.begin;
+  const size_t step = shape.tiled ? shape.key_heads : 1;
+  const size_t h = key_head * (shape.tiled ? 1 : sharing) + heads.begin * step;
   RecurrenceArgs a{};
   a.q = run.q + key_head * shape.key_dim, a.k = run.k + key_head * shape.key_dim, a.key_stride = run.key_stride;
   a.v = run.v + h * shape.value_dim, a.value_stride = run.value_stride;
@@ -41,7 +42,7 @@ RecurrenceArgs args_of(const RecurrenceShape& shape, const RecurrenceRun& run, c
   a.skip = run.skip == nullptr ? nullptr : run.skip + h;
   a.out = run.out + h * shape.value_dim, a.out_stride = run.out_stride;
   a.state = run.state + h * shape.key_dim * shape.value_dim;
-  a.tokens = run.tokens, a.heads = heads.end - heads.begin;
+  a.tokens = run.tokens, a.heads = heads.end - heads.begin, a.head_step = step;
   a.key_dim = shape.key_dim, a.value_dim = shape.value_dim;
   a.first = columns.begin * kRecurrenceColumns, a.last = std::min(shape.value_dim, columns.end * kRecurrenceColumns);
   a.per_dimension = shape.per_dimension, a.corrects = shape.corrects, a.normalised = shape.normalised;

@@ -9,9 +9,10 @@ namespace helm {
 
 // What is the same for all sequences of a recurrent mixer.
 struct RecurrenceShape {
-  size_t key_heads, value_heads;  // key head j serves value heads [j * r, (j + 1) * r), r = value_heads / key_heads
+  size_t key_heads, value_heads;  // key head j serves r = value_heads / key_heads: [j * r, (j + 1) * r)
   size_t key_dim, value_dim;
   bool per_dimension, corrects, normalised;
+  bool tiled;  // key head j serves value heads j, j + key_heads, j + 2 key_heads, ...
   float query_scale;
 };
 

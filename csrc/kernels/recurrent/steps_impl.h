@@ -106,7 +106,8 @@ inline void keep_factors(const RecurrenceArgs& a, const Prepared& rows, size_t h
 }
 
 void pass_one_by_one(const RecurrenceArgs& a, const Prepared& rows) {
-  for (size_t h = 0; h < a.heads; ++h) {
+  for (size_t head = 0; head < a.heads; ++head) {
+    const size_t h = head * a.head_step;
     keep_factors(a, rows, h);
     size_t column = a.first;
     for (; column + kStateRegisters * Simd::lanes <= a.last; column += kStateRegisters * Simd::lanes)
