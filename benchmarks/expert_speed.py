@@ -36,6 +36,7 @@ CUTS: dict[str, tuple[FileFormat, int]] = {
     "Qwen3-30B-A3B": ("q4_0", 6),
     "gpt-oss-20b": ("mxfp4", 2),
     "gemma-3-4b-it": ("q4_0", 34),
+    "Qwen3.5-35B-A3B": ("q4_0", 4),
 }
 """By catalogue name, the format and how many layers are 2.5 GB or the whole model."""
 READS = 5

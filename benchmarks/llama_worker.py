@@ -41,27 +41,40 @@ def seconds(model, prompt: int, steps: int, depth: int) -> float:
 
 
 def fill(model, depth: int) -> None:
-    """Keep `depth` tokens in the cache, and no more."""
-    if model.n_tokens < depth:
+    """Keep `depth` tokens in the cache, and no more; they are computed again where it does not end earlier as it is
+    told to: states of recurrent layers are those after the last token."""
+    if model.n_tokens >= depth and model._ctx.kv_cache_seq_rm(-1, depth, -1):
+        model.n_tokens = depth
+        return
+    model.reset()
+    compute(model, min(depth, COMPUTED))
+    if depth > COMPUTED and not deepen(model, depth):
         model.reset()
-        model.eval([token % 256 for token in range(min(depth, COMPUTED))])
-        if depth > COMPUTED:
-            deepen(model, depth)
+        compute(model, depth)
     model.n_tokens = depth
-    model._ctx.kv_cache_seq_rm(-1, depth, -1)
 
 
-def deepen(model, depth: int) -> None:
-    """A cache of `depth` tokens that repeat those it has: computing 16,384 with flash attention takes hours here, and
-    no step's time depends on what the values are."""
+def compute(model, depth: int) -> None:
+    """Evaluate `depth` tokens after none."""
+    if depth:
+        model.eval([token % 256 for token in range(depth)])
+
+
+def deepen(model, depth: int) -> bool:
+    """Give the cache `depth` tokens that repeat those it has; return whether llama.cpp took them.
+
+    Computing 16,384 with flash attention takes hours here, and no step's time depends on what the values are. Only
+    caches of one kind, all of whose layers keep every token, are written as `repeated` reads them."""
     from llama_cpp import llama_state_seq_get_data, llama_state_seq_get_size, llama_state_seq_set_data
 
     context = model._ctx.ctx
     state = (ctypes.c_uint8 * llama_state_seq_get_size(context, 0))()
     llama_state_seq_get_data(context, state, len(state), 0)
-    deep = repeated(memoryview(state).cast("B"), depth)
-    if llama_state_seq_set_data(context, (ctypes.c_uint8 * len(deep)).from_buffer(deep), len(deep), 0) != len(deep):
-        raise RuntimeError(f"llama.cpp refused a cache of {depth} tokens")
+    try:
+        deep = repeated(memoryview(state).cast("B"), depth)
+    except (struct.error, MemoryError):
+        return False
+    return llama_state_seq_set_data(context, (ctypes.c_uint8 * len(deep)).from_buffer(deep), len(deep), 0) == len(deep)
 
 
 def repeated(state: memoryview, depth: int) -> bytearray:

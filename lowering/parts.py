@@ -168,13 +168,18 @@ def _experts(plan: KnownPlan, iteration: Iteration, op: Operation, place: Operat
     """Return what a part of experts reads and does of what the tokens of the pass choose, and what comes for it."""
     amounts = expert_amounts(plan, iteration, op, ExpertPiece(place.device, place.start, place.stop))
 
-    def stored(share: float) -> list[Resident]:
+    rule, choices = slot_rule(plan, op), amounts.choices
+
+    def stored(share: float, op: Operation = op) -> list[Resident]:
         return _weights(plan, op._replace(weight_share=share), amounts.first, amounts.stop)
 
-    rule, choices = slot_rule(plan, op), amounts.choices
+    def moved(share: float) -> list[Resident]:
+        """Return what is copied: into slots matrices alone, as biases of all experts are there from the start."""
+        kept = op.tensors if rule is None else tuple(tensor for tensor in op.tensors if tensor.packed)
+        return stored(share, op._replace(tensors=kept)) if share else []
+
     memory = place.memory if rule is None else rule.memory
-    coming = stored(amounts.coming) if amounts.coming else []
-    entering = stored(amounts.entering) if amounts.entering else []
+    coming, entering = moved(amounts.coming), moved(amounts.entering)
     arriving = _coming(op.name, "weights", place.rows, coming, place.memory)
     return place._replace(
         share=choices,

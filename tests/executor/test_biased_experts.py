@@ -1,6 +1,8 @@
 """Experts with biases, cut activations, and sums that a norm takes, divided and in slots: gpt-oss and Gemma 4."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -10,10 +12,12 @@ from two_cpus import TWO_CPUS
 from window_models import written
 
 from helmsman.executor.engine import Engine
+from helmsman.executor.measuring.measure import Measured, trace
 from helmsman.executor.system.machine import Machine
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import ExpertSlots, Plan, Select
+from helmsman.schemas.plan import ExpertSlots, Plan, Residence, Select
+from helmsman.schemas.trace import read_trace, write_trace
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
@@ -45,3 +49,27 @@ def test_logits_are_those_of_transformers(tmp_path: Path, name: str) -> None:
         with Engine.load(plan, tmp_path, Machine.this()) as engine:
             made = engine.logits(np.array([given], np.int32), prompt=PROMPT)[0]
         assert np.abs(made - expected[PROMPT - 1 :]).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("misses", ["host", "fetched", "divided"])
+def test_traces_of_biased_experts_in_slots_are_read(
+    tmp_path: Path, misses: Literal["host", "fetched", "divided"]
+) -> None:
+    """Matrices, in a format of their own, come to slots; biases of all experts are there from the start."""
+    model, _ = written("gpt_oss", tmp_path)
+    plan = divided_plan(
+        model, ExpertLayout(0, model.layers), Workload(prompt_tokens=PROMPT, output_tokens=4, context=PROMPT + 4)
+    )
+    fetched_share = 0.5 if misses == "divided" else None
+    rule = ExpertSlots(select=Select(names="experts_*"), memory="vram", slots=3, misses=misses, fetched=fetched_share)
+    matrices = Residence(select=Select(names="experts_*.weight"), memory="dram", format="f16")
+    plan = plan.model_copy(update={"expert_slots": (rule,), "residence": (matrices, *plan.residence)})
+    ids = np.random.default_rng(3).integers(0, model.vocab, (1, PROMPT), dtype=np.int32)
+    with Engine.load(plan, tmp_path, Machine.this()) as engine:
+        made = engine.generate(ids, 4, ignore_eos=True)
+    with (tmp_path / "run.parquet").open("wb") as stream:
+        write_trace(trace(plan, Measured((replace(made),), (), {"prompt_tokens": PROMPT})), stream)
+    spans = read_trace(tmp_path / "run.parquet").spans
+    moved = sum(span.bytes for span in spans if ".weights" in span.op and span.resource == "h2d")
+    fetched = sum(sum(counts.fetched) for counts in made.expert_cache)
+    assert moved == fetched or misses == "host"
