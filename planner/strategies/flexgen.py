@@ -13,7 +13,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
-from helmsman.planner.options import option
+from helmsman.planner.options import Recorded, option
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import (
@@ -37,7 +37,7 @@ from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.framing import bounded, frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select

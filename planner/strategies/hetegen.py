@@ -17,6 +17,7 @@ from helmsman.lowering.tensors import linears
 from helmsman.planner.batches.largest import most
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.decision import Decision
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.objective import phase_weights
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
@@ -26,7 +27,7 @@ from helmsman.planner.strategies.streaming.divided_rows import Division, divided
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.framing import decide_framed, frame_of
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.shared_rows import Shared, apportioned, delays, through
 from helmsman.scheduler.iteration import PHASES, Phase, prefill
 

@@ -14,13 +14,14 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.objective import phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.framing import decide_framed
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import MemoryUse

@@ -22,7 +22,6 @@ from helmsman.planner.strategies.engines.software import Software, looped, nativ
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.strategies.streaming.question import Recorded as Options
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
@@ -70,7 +69,7 @@ class EngineQuestion:
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
 
-    def decide(self, recorded: Options) -> Decision:
+    def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
         question = Question(self.frame, self.cost_options, self.objective)
         if not question.fits(self.placement):

@@ -95,7 +95,7 @@ def _attends_plainly(model: Model, layer: int) -> bool:
     return cache is not None and not cache.pools and not kinds & {"index", "recurrence", "convolution"}
 
 
-def attending_layers(model: Model, layout: ExpertLayout) -> tuple[int, ...]:
+def host_attending_layers(model: Model, layout: ExpertLayout) -> tuple[int, ...]:
     """Return the layers that attend on the host, those on the host whole apart."""
     return tuple(layer for layer in cached_layers(model) if layer >= layout.host)[: layout.attended]
 
@@ -104,7 +104,7 @@ def place(frame: Frame, layout: ExpertLayout) -> Placement:
     """Return the rules of a candidate."""
     model, host, accelerator = frame.model, frame.roles.host, frame.accelerator
     whole, elsewhere = _whole(layout), _elsewhere(model, layout)
-    attending = attending_layers(model, layout)
+    attending = host_attending_layers(model, layout)
     ends = [Select(names=names) for names in beginnings(model)] if not layout.entry else []
     if layout.host == model.layers:
         ends.append(Select(names="*"))

@@ -21,8 +21,8 @@ from helmsman.planner.strategies.expert_split.expert_seconds import ExpertSecond
 from helmsman.planner.strategies.expert_split.layout import (
     ExpertLayout,
     SlotRule,
-    attending_layers,
     expert_layers,
+    host_attending_layers,
     place,
 )
 from helmsman.planner.strategies.streaming.place import Frame
@@ -66,7 +66,7 @@ class BlockPrices:
     def _attending(self, layout: ExpertLayout, phase: Phase) -> float:
         """Return by how much blocks that attend on the host take longer."""
         pattern = self.frame.model.pattern
-        letters = Counter(pattern[layer] for layer in attending_layers(self.frame.model, layout))
+        letters = Counter(pattern[layer] for layer in host_attending_layers(self.frame.model, layout))
         return sum(
             count * (self._block(letter, "attending", phase) - self._block(letter, "accelerator", phase))
             for letter, count in letters.items()

@@ -8,13 +8,14 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.objective import weighted_seconds
 from helmsman.planner.prediction.predict import phase_seconds
 from helmsman.planner.strategies.offload.caches import cache_label, least_away
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.prefix_store import store_label
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective

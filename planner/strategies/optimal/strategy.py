@@ -7,6 +7,7 @@ from functools import cached_property
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.decision import Decision
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.strategies.optimal.configurations.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.configurations.label import contents, label, told_apart
@@ -17,7 +18,7 @@ from helmsman.planner.strategies.optimal.refusal import infeasible
 from helmsman.planner.strategies.optimal.search.compositions import SLACK, Aim
 from helmsman.planner.strategies.optimal.search.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.search.finalists import Finalists
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import Certificate
 

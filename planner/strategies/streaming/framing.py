@@ -6,11 +6,12 @@ from typing import Any, Literal, Protocol
 
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import driven
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.formats import is_plain

@@ -12,6 +12,7 @@ from helmsman.planner.decision import Decision, PlanDraft
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import PlacementFigures, phase_seconds
 from helmsman.planner.strategies.streaming.place import Frame
@@ -20,8 +21,6 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
 from helmsman.schemas.same import Same
-
-Recorded = Mapping[str, str | int | float | bool]
 
 
 @dataclass(frozen=True)
