@@ -1,6 +1,5 @@
 """The GGUF files of a model: one, or several that it was split into."""
 
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -8,42 +7,12 @@ from pathlib import Path
 from helmsman.hwdb.file_bytes import FileBytes
 from helmsman.hwdb.gguf_header import Array, BeyondError, Header, TensorPlace, read_header
 from helmsman.hwdb.gguf_model import model_from_gguf
+from helmsman.hwdb.gguf_paths import gguf_files
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
-SUFFIX = ".gguf"
 FIRST_READ = 2**25
 """Bytes of a file in which its header is looked for at first: vocabularies of 150,000 tokens take 6 MB."""
-
-_SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-
-
-def is_gguf(path: Path) -> bool:
-    """Whether `path` names a GGUF file, or a directory that has some and no Hugging Face checkpoint."""
-    try:
-        if path.is_dir():
-            return not (path / "config.json").exists() and any(path.glob(f"*{SUFFIX}"))
-        return path.suffix == SUFFIX
-    except OSError:  # a name that no file system takes, or a directory that cannot be read
-        return False
-
-
-def gguf_files(path: Path) -> tuple[Path, ...]:
-    """Return all files of the model at `path`, which is one of them or their directory, in order.
-
-    Raises BadInputError for a missing part and for a directory with several models."""
-    if path.is_dir():
-        path = _only(path)
-    split = _SPLIT.fullmatch(path.name)
-    if split is None:
-        return (path,)
-    stem, count = split[1], int(split[3])
-    parts = tuple(path.with_name(f"{stem}-{number:05}-of-{split[3]}{SUFFIX}") for number in range(1, count + 1))
-    missing = next((part for part in parts if not part.is_file()), None)
-    if missing is not None or not parts:
-        remedy = f"download all {count} parts into one directory"
-        raise BadInputError("a part of the model is missing", file=str(missing or path), remedy=remedy)
-    return parts
 
 
 def load_gguf_model(path: Path) -> Model:
@@ -118,14 +87,3 @@ def joined(headers: list[Header]) -> Header:
             raise BadInputError("another part has this tensor too", file=header.file, field=twice, remedy=remedy)
         tensors |= header.tensors
     return Header(headers[0].file, headers[0].metadata, tensors)
-
-
-def _only(folder: Path) -> Path:
-    """Return the first file of the directory's one model."""
-    paths = sorted(folder.glob(f"*{SUFFIX}"))
-    models = {(split[1], split[3]) if (split := _SPLIT.fullmatch(path.name)) else path.name for path in paths}
-    if len(models) != 1:
-        message = "more than one model is here" if models else "no GGUF file is here"
-        remedy = "name the file"
-        raise BadInputError(message, file=str(folder), value=[path.name for path in paths] or None, remedy=remedy)
-    return paths[0]

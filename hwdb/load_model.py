@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from helmsman.hwdb.gguf_files import SUFFIX, is_gguf, load_gguf_model
+from helmsman.hwdb.gguf_paths import SUFFIX, is_gguf
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.hwdb.safetensors_file import names_in
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -36,6 +36,8 @@ def load_model(spec: str) -> Model:
     path = Path(spec)
     if spec and _exists(path):
         if is_gguf(path):
+            from helmsman.hwdb.gguf_files import load_gguf_model
+
             return load_gguf_model(path)
         return _from_path(_config_in(path) if path.is_dir() else path)
     hub_id = _HUB_ID.fullmatch(spec)

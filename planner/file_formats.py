@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from helmsman.hwdb.gguf_files import is_gguf
+from helmsman.hwdb.gguf_paths import is_gguf
 from helmsman.lowering.named_mixes import q4_k_m
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.tensor_formats import Formats

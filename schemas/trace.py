@@ -57,10 +57,6 @@ class Span:
     flops: float
 
 
-PROBED = (4096, 2048)
-"""Rows and columns of the product whose rate is probed."""
-
-
 class Probe(Frozen):
     """A rate or a share measured beside a run, as it was when the hardware was profiled.
 

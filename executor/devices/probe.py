@@ -15,7 +15,7 @@ from helmsman.executor.system.machine import beyond_caches
 from helmsman.executor.system.rates import per_second
 from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import Precision, StoredFormat
-from helmsman.schemas.trace import PROBED
+from helmsman.schemas.probed_product import PROBED
 
 PieceT = TypeVar("PieceT")
 

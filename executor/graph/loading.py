@@ -27,7 +27,7 @@ from helmsman.executor.programs.loading import LoadedPlan
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context
 from helmsman.executor.weights.checkpoint import check_config
-from helmsman.hwdb.gguf_files import is_gguf
+from helmsman.hwdb.gguf_paths import is_gguf
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan

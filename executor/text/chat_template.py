@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.executor.text.gguf_tokenizer import special_token
-from helmsman.hwdb.gguf_files import GgufFile, gguf_files, is_gguf
+from helmsman.hwdb.gguf_files import GgufFile
+from helmsman.hwdb.gguf_paths import gguf_files, is_gguf
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from helmsman.executor.text.gguf_tokenizer import gguf_tokenizer
 from helmsman.executor.text.tokenizer_bounds import too_much
-from helmsman.hwdb.gguf_files import GgufFile, gguf_files, is_gguf
+from helmsman.hwdb.gguf_files import GgufFile
+from helmsman.hwdb.gguf_paths import gguf_files, is_gguf
 from helmsman.schemas.errors import BadInputError
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"

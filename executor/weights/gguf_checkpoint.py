@@ -12,7 +12,8 @@ from helmsman.executor.weights.file_rows import file_rows
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.group_rows import GroupRows, expert_rows, latent_rows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
-from helmsman.hwdb.gguf_files import gguf_files, model_of
+from helmsman.hwdb.gguf_files import model_of
+from helmsman.hwdb.gguf_paths import gguf_files
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor

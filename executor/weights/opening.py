@@ -11,7 +11,7 @@ from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
 from helmsman.executor.weights.group_rows import GroupRows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.executor.weights.turned_rows import TurnedRows
-from helmsman.hwdb.gguf_files import is_gguf
+from helmsman.hwdb.gguf_paths import is_gguf
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.model import Model
 

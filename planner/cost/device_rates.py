@@ -6,7 +6,7 @@ from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
 from helmsman.schemas.hardware import Device, Efficiency
-from helmsman.schemas.trace import PROBED
+from helmsman.schemas.probed_product import PROBED
 
 
 def blended(device: Device, bytes_read: int) -> Figure:

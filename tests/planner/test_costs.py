@@ -26,7 +26,7 @@ from helmsman.planner.search import exhaustive
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Efficiency
-from helmsman.schemas.trace import PROBED
+from helmsman.schemas.probed_product import PROBED
 
 
 def task(**changes):

@@ -95,7 +95,7 @@ def _write_gguf(
     args: argparse.Namespace, model: "Model", fmt: FileFormat, progress: Callable[[int], None]
 ) -> "WrittenCheckpoint":
     from helmsman.executor.checkpoint.gguf_write import write_gguf
-    from helmsman.hwdb.gguf_files import SUFFIX
+    from helmsman.hwdb.gguf_paths import SUFFIX
 
     if args.out.suffix != SUFFIX:
         raise UsageError(f"a file name that ends with {SUFFIX} is expected", field="--out", value=str(args.out))

@@ -268,7 +268,7 @@ def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[
 
 
 def _check_checkpoint(path: Path) -> None:
-    from helmsman.hwdb.gguf_files import is_gguf
+    from helmsman.hwdb.gguf_paths import is_gguf
 
     try:
         there = path.is_dir() or (is_gguf(path) and path.exists())
