@@ -13,6 +13,9 @@ from helmsman.schemas.formats import Format, StoredFormat, is_plain
 
 _LINE = 64
 """Buffers begin at a multiple of so many bytes."""
+_MODERATE = np.uint16(0xFF7F)
+_NOT_SMALL = np.uint16(0x0040)
+"""Bits of an f16 whose low byte is to lie between 64 and 127: one that it does not have, and one that it has."""
 _BANK = (1 << 20) - 3
 """Values that are repeated: an odd number, so that no two buffers of a region begin with the same ones."""
 
@@ -61,8 +64,12 @@ class ReadRegions:
 
 
 def filled(buffers: list[Buffer]) -> list[Buffer]:
-    """Return `buffers`, filled with normal f16 values that differ from buffer to buffer."""
-    return _filled(buffers, _bank(1.0).astype(np.float16))
+    """Return `buffers`, filled with normal f16 values that differ from buffer to buffer.
+
+    Every byte is also the exponent of a moderate power of two, as MXFP4 has one before each block: with any bytes
+    products would be denormal numbers, which some processors are slow at."""
+    values = _bank(1.0).astype(np.float16).view(np.uint16)
+    return _filled(buffers, values & _MODERATE | _NOT_SMALL)
 
 
 def filled_as(buffers: list[Buffer], fmt: Format, scale: float) -> list[Buffer]:

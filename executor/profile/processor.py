@@ -23,7 +23,7 @@ SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), 
 """(rows, columns) of the products: from a small K projection to a head."""
 GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
-QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
+QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "mxfp4")
 """The quantised formats that are measured; others are priced by the nearest of these (`lowering.nearest_format`)."""
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
@@ -35,6 +35,7 @@ OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
     "bf16": ("bf16",),
     "q8_0": ("int8", "f32"),
     "q4_0": ("int8", "f32"),
+    "mxfp4": ("int8", "f32"),
 }
 """Precisions of activations that are measured beside the default, by the format of weights."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))

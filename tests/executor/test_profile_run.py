@@ -87,6 +87,10 @@ def test_a_real_profile_has_every_part(monkeypatch):
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
         assert [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")] == ["f32", "bf16"]
+        products = [c for c in device.efficiency if c.op == "linear"]
+        assert {"q8_0", "q4_0", "mxfp4"} <= {c.format for c in products if c.bound == "memory"}
+        of_codes = [c.rounding for c in products if (c.bound, c.format) == ("compute", "mxfp4")]
+        assert of_codes == ["int16", "int8", "f32"]
         assert device.read.n >= 3 and device.request.value >= 0
     link = hardware.link("dram", "vram")
     assert link.bandwidth.value > 0
