@@ -23,7 +23,8 @@ class JobLinks(Frozen):
 class PlannerJob(Document):
     """A job, which is queued while it waits for a process, for the first time or again. `done` of `total` parts of it,
     where it has parts; `created`, `started`, `ended`: seconds since 1970; `attempts`: the number of the last attempt at
-    it, one more than those during which the server, or the process at it, was killed; `error`: why it failed."""
+    it, one more than those during which the process at it was killed, alone or with its server; `error`: why it
+    failed."""
 
     schema_id: Literal["helm.job/1"] = version("helm.job/1")
     id: JobId

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from helmsman.schemas.errors import HelmError
@@ -22,7 +23,7 @@ from helmsman.service.planner.computing.answer import WorkerAnswer
 from helmsman.service.planner.computing.computations import Computation, Computations
 from helmsman.service.planner.computing.pool import PoolLimits, Work, WorkerPool
 from helmsman.service.planner.computing.worker_main import WorkerLimits
-from helmsman.service.planner.jobs.database import JobDatabase
+from helmsman.service.planner.jobs.database import JobDatabase, requeue
 from helmsman.service.planner.jobs.desk import JobDesk
 from helmsman.service.planner.jobs.store import StorePlaces
 from helmsman.service.planner.jobs.strays import remove_strays
@@ -77,7 +78,9 @@ class PlannerService:
         database = JobDatabase(places.jobs)
         remove_strays(places.results, places.work, database)
         self.cache = AnswerCache(MemoryCache(options.cache), AnswerTable(places.answers, options.kept))
-        worker = WorkerLimits(options.memory, options.jobs.points, places.work, places.results)
+        worker = WorkerLimits(
+            options.memory, options.jobs.points, places.work, places.results, partial(requeue, places.jobs)
+        )
         quick = options.patience_s + options.crowded_s
         self.pool = WorkerPool(PoolLimits(options.workers, options.job_s, worker, quick), lock)
         self.computations = Computations(self.pool, self.cache.keep)

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.reduction import DupFd
@@ -24,17 +25,22 @@ if TYPE_CHECKING:
 
 _COLLECTED = 50_000
 """Values that are made before cycles are looked for: hardly anything that a search makes is in one."""
+_OOM_SCORE, _MOST_OOM_SCORE = 300, 1000
+"""Added to the score by which Linux chooses what ends when memory runs out, in thousandths of all memory, as Chromium
+does for its pages: the job that takes the memory ends, not the server, which could not say then which job it was."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerLimits:
     """`memory`: bytes of address space that a task may take; `points`: the most questions of a study; `nice`: how far a
-    worker gives way to others; `work`, `results`: folders for what jobs leave between attempts, and for results."""
+    worker gives way to others; `work`, `results`: folders for what jobs leave between attempts, and for results;
+    `requeue`: is called with the key of its last task by a worker whose server has ended."""
 
     memory: int
     points: int
     work: Path
     results: Path
+    requeue: Callable[[str], None]
     nice: int = 0
 
 
@@ -61,36 +67,58 @@ def _received(duplicate: Any) -> SharedDescriptor:
 
 def work(channel: socket, lock: SharedDescriptor | None, limits: WorkerLimits) -> None:
     """Answer tasks that come on `channel`. `lock` is held for as long as the process lives: the store's, so that no
-    other server begins what this one is still at."""
+    other server begins what this one is still at, before it has said that it outlived its own."""
     from helmsman.service.planner.computing.tasks import TaskSetting  # the planner, which the server does without
     from helmsman.service.planner.questions.catalogue import Catalogue
 
-    _prepare(limits)
+    life = WorkerLife(limits.requeue)
+    _prepare(limits, life)
     setting = TaskSetting(Catalogue(), limits.work, limits.results, limits.points)
     while True:
         try:
             frame = receive(channel)
+            life.key = frame.name.partition(" ")[2]
             send(channel, WorkerFrame("begun", b""))
             send(channel, answer_frame(_outcome(channel, frame, setting)))
         except (EOFError, OSError):
+            life.outlive()
             return
 
 
-def _prepare(limits: WorkerLimits) -> None:
+@dataclass
+class WorkerLife:
+    """What a worker says of its last task, by `key`, if its server ends before it: that the task is not the reason."""
+
+    requeue: Callable[[str], None]
+    key: str | None = None
+
+    def outlive(self) -> None:
+        """Let the jobs of the last task wait for another server; those that have ended stay as they are."""
+        if self.key is not None:
+            self.requeue(self.key)
+
+    def end_with_server(self) -> None:
+        """Wait until the server has ended, and end this process too."""
+        server = parent_process()
+        assert server is not None, "was started by one"
+        server.join()
+        try:
+            self.outlive()
+        finally:
+            os._exit(1)
+
+
+def _prepare(limits: WorkerLimits, life: WorkerLife) -> None:
     for number in (signal.SIGINT, signal.SIGHUP):  # of a whole terminal: the server ends this process
         signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
     os.nice(limits.nice)
+    with suppress(OSError):  # other systems have no such file
+        place = Path("/proc/self/oom_score_adj")
+        place.write_text(str(min(_MOST_OOM_SCORE, int(place.read_text()) + _OOM_SCORE)))
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
-    Thread(target=_end_with_server, daemon=True).start()
-
-
-def _end_with_server() -> None:
-    server = parent_process()
-    assert server is not None, "was started by one"
-    server.join()
-    os._exit(1)
+    Thread(target=life.end_with_server, daemon=True).start()
 
 
 def _outcome(channel: socket, frame: WorkerFrame, setting: "TaskSetting") -> WorkerAnswer:

@@ -235,6 +235,15 @@ class JobDatabase:
         return DamagedStoreError(f"the store is damaged: {what}", file=str(self._path), remedy=remedy)
 
 
+def requeue(path: Path, key: str) -> None:
+    """Queue the jobs of a key that run, in the database at `path`, by the process that was at them: their server has
+    ended before it, and this attempt counts for none. It counts where that cannot be written."""
+    change = "UPDATE jobs SET state = 'queued', attempts = attempts - 1, started = NULL WHERE key = ?"
+    place = f"{path.absolute().as_uri()}?mode=rw"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(place, _BUSY_S, isolation_level=None, uri=True)) as database:
+        database.execute(f"{change} AND state = 'running'", (key,))
+
+
 def _make_private(path: Path) -> None:
     """Make the file, where there is none, for nobody else to read: SQLite's own files beside it are then alike."""
     with suppress(OSError):

@@ -1,7 +1,12 @@
 """The desk at which jobs are taken in, followed, told about and given out.
 
 A job is in the database before its client hears of it, and its result on the disk before it is done. What a server
-leaves unfinished, the next one queues again. The question of a job that waits is in the database alone."""
+leaves unfinished, the next one queues again. The question of a job that waits is in the database alone.
+
+An attempt counts against a job where the process at it died: a job that kills its process is not begun for ever. It
+counts for none where the server alone was killed, however often: the process at the job outlives that server, and says
+so in the database before another server can begin. What kills both at once - no memory left in a container that ends as
+a whole, a machine without power - may be the job or not, so that a job survives it many times, but not for ever."""
 
 import asyncio
 import logging
@@ -35,8 +40,8 @@ _log = logging.getLogger("helmsman.planner")
 _LISTED = 200
 """Jobs that a list has at most."""
 _MOST_ATTEMPTS = 100
-"""Servers that may be killed while a job runs before the job is held to be the reason: many, since no job may be lost
-where a server is killed again and again. One that ends as it should counts for none."""
+"""Times that the process at a job may die, mostly together with its server, before the job is held to be the reason:
+many, since who kills a service may well kill all of its processes. One that dies alone ends its job the second time."""
 
 
 class JobDesk:
@@ -58,7 +63,7 @@ class JobDesk:
             row = await self._book.in_thread(self._database.job, job)
             assert row is not None, "nobody else changes the store"
             if row.attempts >= _MOST_ATTEMPTS:
-                problem = f"the service ended {row.attempts} times while this was computed"
+                problem = f"the process that computed this was killed {row.attempts} times"
                 error = problem_of(WorkerEndedError(problem, remedy="ask for less at a time"))
                 await self._book.in_thread(self._database.fail, job, error.to_json(indent=None), time.time())
                 continue

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from helmsman.service.planner.computing.computations import Computations
 from helmsman.service.planner.computing.pool import LaneSeat, PoolLimits, TookTooLongError, Work, WorkerPool
 from helmsman.service.planner.computing.worker import WorkerEndedError, WorkerProcess
 from helmsman.service.planner.computing.worker_main import WorkerLimits
+from helmsman.service.planner.jobs.database import requeue
 
 MACHINE = b'{"cpu": "AMD Ryzen 9 5950X", "ram": 64000000000}'
 LONG = b'{"question": {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}, "serving": ' \
@@ -23,9 +25,11 @@ LONG = b'{"question": {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "str
 """Takes longer than any test."""
 
 
-def pooled(test: Callable[[WorkerPool], Awaitable[None]], folder: Path, **changes: Any) -> None:
+def pooled(
+    test: Callable[[WorkerPool], Awaitable[None]], folder: Path, memory: int = 4 * 2**30, **changes: Any
+) -> None:
     """Run a test with a pool of its own."""
-    worker = WorkerLimits(4 * 2**30, 1000, folder, folder)
+    worker = WorkerLimits(memory, 1000, folder, folder, partial(requeue, folder / "jobs.sqlite"))
     limits = replace(PoolLimits(1, 60.0, worker, 60.0), **changes)
 
     async def run() -> None:
@@ -98,7 +102,7 @@ def test_a_task_has_so_much_memory(tmp_path: Path) -> None:
         assert answer.status == 422 and b"too-much-memory" in answer.content
         assert pool.killed == 1, "what is left of its memory is doubtful"
 
-    pooled(test, tmp_path, worker=WorkerLimits(2**29, 1000, tmp_path, tmp_path))
+    pooled(test, tmp_path, memory=2**29)
 
 
 def test_a_cancelled_task_ends_its_worker(tmp_path: Path) -> None:

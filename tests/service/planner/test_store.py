@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import sqlite3
 import subprocess
@@ -14,8 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from benchmarks.planner_clients import WebServer
-from web_service import OPTIONS, QUESTION, WebPort, web_site
+from web_service import OPTIONS, QUESTION, web_site
 
 from helmsman.cli.web import main
 from helmsman.schemas.errors import BadInputError, HelmError
@@ -200,20 +198,6 @@ def test_results_of_a_job_that_cannot_be_read_are_a_damaged_store(
     assert "the store is damaged" in told and told.count("\n") == 1
 
 
-def test_a_job_that_ended_with_a_hundred_servers_has_failed(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    database = JobDatabase(tmp_path / "store" / "jobs.sqlite")
-    lines = (("a", 100), ("b", 99))
-    question = json.dumps({"schema": "helm.simulation-question/1", "question": QUESTION}).encode()
-    for letter, attempts in lines:
-        database.add(replace(QUEUED, id=letter * 32, key=letter * 64, client="127.0.0.1", attempts=attempts), question)
-    database.close()
-    with web_site(tmp_path / "store") as site:
-        failed, done = (site.ended(f"/v1/jobs/{letter * 32}") for letter, _ in lines)
-    assert failed["state"] == "failed" and "100 times" in failed["error"]["detail"], failed
-    assert (done["state"], done["attempts"]) == ("done", 100)
-
-
 def test_results_beyond_what_is_kept_are_gone(tmp_path: Path) -> None:
     with web_site(tmp_path, replace(OPTIONS, jobs=JobLimits(ended=0))) as site:
         job = site.job("/v1/simulations", {"question": QUESTION})
@@ -222,32 +206,3 @@ def test_results_beyond_what_is_kept_are_gone(tmp_path: Path) -> None:
         while site.get(job["links"]["self"]).status == 200 and time.monotonic() < end:
             time.sleep(0.005)
         assert site.get(f"{job['links']['self']}/result").status == 404
-
-
-def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
-    """Jobs that were taken in are done after the next start, once, and no worker of the first outlives it."""
-    with contextlib.ExitStack() as stack:
-        server = WebServer(tmp_path, "-q", "--jobs", "1").wait()
-        stack.callback(server.kill)
-        places = [_taken(server.port, seed) for seed in range(3)]
-        workers = server.tree()[1:]
-        server.kill()
-        again = WebServer(tmp_path, "-q", "--jobs", "1").wait()
-        stack.callback(again.stop)
-        assert again.recovered >= 1
-        assert not [pid for pid in workers if _runs(pid)]
-        for place in places:
-            assert WebPort(again.port).ended(place)["state"] == "done"
-    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as connection:
-        assert {row[0] for row in connection.execute("SELECT completions FROM jobs")} == {1}
-
-
-def _taken(port: int, seed: int) -> str:
-    serving = {"requests": "synthetic:n=60,input=64,output=16,rate=2", "seed": seed}
-    return WebPort(port).post("/v1/simulations", {"question": QUESTION, "serving": serving}).headers["location"]
-
-
-def _runs(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
