@@ -18,18 +18,25 @@ from helmsman.schemas.model import Model
 ARCHITECTURES: dict[str, str] = {
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
+    "falcon_h1": "falcon-h1",
     "gemma3_text": "gemma3",
     "glm4_moe_lite": "deepseek2",
     "gpt_oss": "gpt-oss",
+    "granitemoehybrid": "granitehybrid",
+    "lfm2": "lfm2",
+    "lfm2_moe": "lfm2moe",
     "llama": "llama",
     "mistral": "llama",
     "mixtral": "llama",
+    "nemotron_h": "nemotron_h",
     "olmoe": "olmoe",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_5_text": "qwen35",
     "qwen3_moe": "qwen3moe",
+    "qwen3_next": "qwen3next",
 }
 _FILE_TYPE_OF_MIX = 15
 """llama.cpp's number of files that mix q4_k and q6_k."""
@@ -44,7 +51,8 @@ def architecture(model: Model) -> str:
     if model.family not in ARCHITECTURES:
         remedy = "write a Hugging Face directory: leave out `gguf`"
         raise UsageError("GGUF has no architecture for this family", field="gguf", value=model.family, remedy=remedy)
-    return ARCHITECTURES[model.family]
+    name = ARCHITECTURES[model.family]
+    return f"{name}_moe" if name == "nemotron_h" and model.routed else name
 
 
 def facts(model: Model, fmt: FileFormat) -> dict[str, Any]:

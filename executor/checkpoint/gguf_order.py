@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from helmsman.executor.weights.file_rows import delta_rule_of, file_rows
-from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED, TILED
+from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED, RATES, TILED
 from helmsman.executor.weights.stored_rows import halves
-from helmsman.lowering.common_attention import common_attention
 from helmsman.lowering.stored_names import StoredTensor
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.model import Model
@@ -38,10 +37,11 @@ def in_file_order(model: Model, architecture: str, item: StoredTensor, drawn: "D
 def _ordered(model: Model, architecture: str, part: Tensor, chunks: "Iterator[Rows]") -> "Iterator[Rows]":
     import numpy as np
 
-    if part.name == "delta_rate.weight":
+    if part.name in RATES:
         chunks = iter([-np.exp(_whole(chunks))])
-    if architecture in INTERLEAVED and part.op in ("q", "k"):
-        yield _whole(chunks)[np.argsort(halves(part.shape[0], common_attention(model).head_dim))]
+    attention = None if part.layer is None else model.attention(part.layer)
+    if architecture in INTERLEAVED and part.op in ("q", "k") and attention is not None:
+        yield _whole(chunks)[np.argsort(halves(part.shape[0], attention.head_dim))]
     elif architecture in TILED and part.name == "delta_out.weight":
         yield np.ascontiguousarray(_whole(chunks)[:, _tiles(model, part)])
     elif architecture in TILED and part.name.split(".")[0] in (*_OF_VALUES, *_OF_HEADS):

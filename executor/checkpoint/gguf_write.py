@@ -9,9 +9,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.config import text_alone
+from helmsman.executor.checkpoint.gguf_factors import Runs, row_factors
 from helmsman.executor.checkpoint.gguf_facts import ARCHITECTURES, architecture, facts, rope_tensors
 from helmsman.executor.checkpoint.gguf_order import in_file_order
-from helmsman.executor.checkpoint.random_values import value_chunks
+from helmsman.executor.checkpoint.hybrid_config import first_body
+from helmsman.executor.checkpoint.random_values import encode, value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import WrittenCheckpoint, stream_name
 from helmsman.executor.passes.model_check import check_native
@@ -21,6 +23,7 @@ from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.lowering.common_attention import latent_attention
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
+from helmsman.schemas.blocks.recurrent import StateSpace
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Blocks, FileFormat, Format, Micro, is_plain
 from helmsman.schemas.model import Model
@@ -47,9 +50,10 @@ def write_gguf(
     exists, the family has no GGUF form or a matrix no whole blocks; BadInputError for a model that kernels do not
     compute; HardwareUnavailableError on a full disk."""
     model = _checked(model)
+    metadata = facts(model, fmt)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
-    header = _header(model, stored, formats, fmt)
+    header = _header(model, stored, formats, metadata)
     sizes = {item.name: _size(item.shape, formats[item.name]) for item in stored}
 
     _make_place(path)
@@ -66,10 +70,11 @@ def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
     """Write a file with the header and the size of `write_gguf`'s, whose values were never written (a sparse file, of
     zeros): enough to plan with. Raises what `write_gguf` raises of families and formats."""
     model = _checked(model)
+    metadata = facts(model, fmt)
     stored = stored_tensors(model, gguf_name)
     formats = formats_of(model, stored, fmt)
     with path.open("wb") as stream:
-        stream.write(_header(model, stored, formats, fmt))
+        stream.write(_header(model, stored, formats, metadata))
         for values in rope_tensors(model).values():
             _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
         stream.truncate(stream.tell() + sum(_aligned(_size(item.shape, formats[item.name])) for item in stored))
@@ -83,14 +88,15 @@ def _checked(model: Model) -> Model:
     return alone
 
 
-def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
+def _header(
+    model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str, str], metadata: Mapping[str, Any]
+) -> bytes:
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)
     shapes = {
         **{name: (len(values),) for name, values in factors.items()},
         **{s.name: _shape(model, s) for s in stored},
     }
-    metadata = facts(model, fmt)
     parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(shapes), len(metadata))]
     parts += [_text(key) + _value(value) for key, value in metadata.items()]
     offset = 0
@@ -104,9 +110,17 @@ def _header(model: Model, stored: tuple[StoredTensor, ...], formats: Mapping[str
 
 
 def _shape(model: Model, item: StoredTensor) -> tuple[int, ...]:
-    """Return the shape in the file, which counts the heads of what every head of latent attention has."""
+    """Return the shape in the file, which counts the heads of what every head of latent attention has, and the heads
+    or groups of a state space's vectors."""
+    part = item.parts[0]
+    if part.name in ("scan_rate.weight", "scan_pass.weight"):
+        return *item.shape, 1
+    if part.name == "scan_norm.weight":
+        space = first_body(model, StateSpace)
+        assert space is not None, "a model with its norm"
+        return space.groups, space.inner // space.groups
     latent = latent_attention(model)
-    if latent is None or item.parts[0].op not in ("k_b", "v_b"):
+    if latent is None or part.op not in ("k_b", "v_b"):
         return item.shape
     rows, columns = item.shape
     return latent.heads, rows // latent.heads, columns
@@ -143,9 +157,22 @@ def _stored_bytes(
 
 def _drawn(model: Model, fmt: Format, seed: int, part: Tensor) -> "Iterator[np.ndarray[Any, Any]]":
     rows, columns = (*(part.shape[1:] if part.stacked else part.shape), 1)[:2]
+    runs = row_factors(model, part)
+    if runs is not None:
+        exact = value_chunks(recipe(model, part), rows, columns, "f32", seed, stream_name(part))
+        yield _multiplied(list(exact), runs, fmt)
+        return
     for expert in range(part.shape[0]) if part.stacked else (None,):
         for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, expert)):
             yield around_one(model, part, chunk)
+
+
+def _multiplied(chunks: "list[np.ndarray[Any, Any]]", runs: Runs, fmt: Format) -> "np.ndarray[Any, Any]":
+    """Return rows of f32 times the factors of their runs, in `fmt`."""
+    import numpy as np
+
+    counts, factors = zip(*runs, strict=True)
+    return encode(np.concatenate(chunks) * np.repeat(np.array(factors), counts)[:, None], fmt)
 
 
 def _told(chunks: "Iterator[np.ndarray[Any, Any]]", progress: Callable[[int], None] | None) -> Iterator[memoryview]:

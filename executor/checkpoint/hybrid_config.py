@@ -21,7 +21,7 @@ OpT = TypeVar("OpT")
 
 def hybrid_fields(model: Model) -> dict[str, Any]:
     """Return mixers by layer, heads, norms, rotation and networks."""
-    attention = _first(model, Attention)
+    attention = first_body(model, Attention)
     assert attention is not None and model.final is not None, "families with attention and a final norm"
     fields: dict[str, Any] = {
         "num_key_value_heads": attention.kv_heads,
@@ -40,12 +40,13 @@ def _bodies(model: Model) -> Iterator[Any]:
     yield from (body.op for block in model.blocks for body in block.bodies)
 
 
-def _first(model: Model, kind: type[OpT]) -> OpT | None:
+def first_body(model: Model, kind: type[OpT]) -> OpT | None:
+    """Return the first body of a kind; None where no block has one."""
     return next((op for op in _bodies(model) if isinstance(op, kind)), None)
 
 
 def _qwen(model: Model, attention: Attention) -> dict[str, Any]:
-    delta, experts, network = _first(model, DeltaRule), _first(model, Experts), _first(model, FeedForward)
+    delta, experts, network = first_body(model, DeltaRule), first_body(model, Experts), first_body(model, FeedForward)
     assert delta is not None and attention.rope is not None and model.final is not None, "a family with both"
     share = attention.rope.rotary_dim / attention.head_dim
     theta = {"rope_type": "default", "rope_theta": attention.rope.theta, "partial_rotary_factor": share}
@@ -80,7 +81,8 @@ def _qwen(model: Model, attention: Attention) -> dict[str, Any]:
 
 
 def _lfm2(model: Model) -> dict[str, Any]:
-    convolution, experts, network = _first(model, ShortConvolution), _first(model, Experts), _first(model, FeedForward)
+    convolution, experts = first_body(model, ShortConvolution), first_body(model, Experts)
+    network = first_body(model, FeedForward)
     assert convolution is not None and model.final is not None, "a family with convolutions"
     fields: dict[str, Any] = {
         "norm_eps": model.final.eps,
@@ -104,7 +106,7 @@ def _lfm2(model: Model) -> dict[str, Any]:
 
 
 def _nemotron(model: Model, attention: Attention) -> dict[str, Any]:
-    space, experts, network = _first(model, StateSpace), _first(model, Experts), _first(model, FeedForward)
+    space, experts, network = first_body(model, StateSpace), first_body(model, Experts), first_body(model, FeedForward)
     assert space is not None and model.final is not None, "a family with state spaces"
     fields: dict[str, Any] = {
         "layers_block_type": [_CHARACTERS[block.bodies[0].op.kind] for block in model.blocks],

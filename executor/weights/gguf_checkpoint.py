@@ -21,16 +21,16 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import FORMATS
 from helmsman.schemas.model import Model
 
-INTERLEAVED = ("llama",)
+INTERLEAVED = ("granite", "granitehybrid", "granitemoe", "llama")
 """Architectures whose files hold the two halves of every head's rows of Q and K in turns."""
 
-TILED = ("qwen35moe",)
+TILED = ("qwen35", "qwen35moe")
 """Architectures whose files have the first value heads of all key heads before their second ones."""
 
-_RATES = ("delta_rate.weight", "scan_rate.weight")
+RATES = ("delta_rate.weight", "scan_rate.weight")
 """Tensors that checkpoints have as logarithms, and files as -exp of these."""
 
-_WITH_STATES = TILED
+_WITH_STATES = (*TILED, "falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen3next")
 """Architectures with states whose files are read."""
 
 
@@ -94,7 +94,7 @@ class GgufCheckpoint:
     def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the values of a vector as operations read them: files keep norms around one, and rates as what decays
         are multiplied by. Raises BadInputError for a rate that is not below 0."""
-        if tensor.name not in _RATES:
+        if tensor.name not in RATES:
             return by_token(tensor, values)
         if not (values < 0).all():
             file, name = self.place(tensor)

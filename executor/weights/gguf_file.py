@@ -28,9 +28,11 @@ class GgufTensors(GgufFile):
 
     def checked(self, name: str, expected: tuple[int, ...]) -> TensorPlace:
         """The place of `name`, if its type can be used and its shape is `expected`; a matrix may be that of several
-        heads, counted first, and a row of one a vector. Raises BadInputError."""
+        heads, counted first, a row of one a vector, and a vector that of several heads. Raises BadInputError."""
         place = self.header.tensors[name]
-        flat = (prod(place.shape[:-1]), place.shape[-1]) if len(expected) == 2 else place.shape
+        flat = place.shape
+        if len(expected) < 3:
+            flat = (prod(flat[:-1]), flat[-1]) if len(expected) == 2 else (place.elements,)
         if flat != expected:
             raise self._wrong(name, f"shape {list(expected)} expected", list(place.shape), _OTHER)
         allowed = READ if len(expected) > 1 else FORMATS

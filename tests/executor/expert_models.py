@@ -19,6 +19,7 @@ from helmsman.executor.stages.common_operations import embedding, head_operation
 from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
 from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.executor.weights.opening import Weights
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.blocks.positions import Rope
@@ -72,7 +73,7 @@ class Told:
     """A part of a plan with all operations of a model, whose weights are of a checkpoint, all in one format."""
 
     model: Model
-    checkpoint: Checkpoint
+    checkpoint: Weights
     fmt: StoredFormat
     arena: Arena
 

@@ -5,42 +5,54 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from converted_files import converted, write_converted
-from hybrid_models import COMMON, FAMILIES, written_hybrid
+from drawn_state import drawn_state
+from gguf_bytes import gguf, string
+from hybrid_models import COMMON, FAMILIES, HybridOnTorch, written_hybrid
 from plans import make_plan
-from safetensors.numpy import load_file
 from small_configs import read_small
-from test_latent_models import logits_of
+from test_latent_models import difference, logits_of
 from two_cpus import TWO_CPUS
 
+from helmsman.executor._kernels import Arena
 from helmsman.executor.checkpoint.gguf_write import write_gguf
-from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.devices.torch.regions import regions_of
+from helmsman.executor.devices.torch.stage import TorchStage
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights.agreement import check_agreement
+from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
 from helmsman.executor.weights.opening import open_weights
 from helmsman.hwdb.gguf_files import gguf_places
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 _DELTA = {"linear_num_value_heads": 6}
 """Three value heads for each of two key heads: an order that is not its own inverse."""
-WRITTEN: dict[str, dict[str, Any]] = {"qwen3_5_moe_text": _DELTA}
+WRITTEN: dict[str, dict[str, Any]] = {
+    "qwen3_5_moe_text": _DELTA,
+    "qwen3_5_text": _DELTA,
+    "qwen3_next": _DELTA,
+    "lfm2": {},
+    "lfm2_moe": {},
+    "falcon_h1": {},
+    "granitemoehybrid": {"position_embedding_type": "rope"},
+    "nemotron_h": {"layers_block_type": ["mamba", "moe", "attention", "mamba", "moe"]},
+}
 """Families whose files are written and read, and what their configs say beside the usual."""
 PROMPT, OUTPUT = 150, 8
 TOLERANCE = 1e-3
 """Of the largest logit."""
 
 
-@pytest.mark.parametrize("family", ["kimi_linear"])
-def test_others_are_refused_by_name(tmp_path: Path, family: str) -> None:
-    from gguf_bytes import gguf, string
-
+def test_others_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf({"general.architecture": string("kimi-linear")}))
     with pytest.raises(BadInputError, match="keeps states"):
-        open_weights(path, make_plan(read_small(family)).model)
+        open_weights(path, read_small("kimi_linear"))
 
 
 @TWO_CPUS
@@ -52,7 +64,6 @@ def test_logits_of_a_converted_file_are_those_of_transformers(family: str, on_cp
     state = {name: values.numpy() for name, values in oracle.state_dict().items()}
     write_converted(state, oracle.config.to_dict(), tmp_path / "model.gguf")
     model = load_model(str(tmp_path / "model.gguf"))
-    check_agreement(model, load_model(str(tmp_path / "config.json")), "f")
     ids = np.random.default_rng(3).integers(0, 128, PROMPT).tolist()
     expected = logits_of(oracle, ids)
     plan = make_plan(model, on_cpu, workload=Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=256))
@@ -61,40 +72,66 @@ def test_logits_of_a_converted_file_are_those_of_transformers(family: str, on_cp
     assert np.abs(computed - expected[-2:]).max() <= TOLERANCE * np.abs(expected).max()
 
 
-def described(family: str, folder: Path, **changes: Any) -> Any:
-    """Return the model of a family's config, which llama.cpp could compute too."""
+def test_pytorch_stages_follow_the_order_of_value_heads(tmp_path: Path) -> None:
+    oracle = written_hybrid("qwen3_5_text", tmp_path, **_DELTA)
+    state = {name: values.numpy() for name, values in oracle.state_dict().items()}
+    write_converted(state, oracle.config.to_dict(), tmp_path / "model.gguf")
+    model = load_model(str(tmp_path / "model.gguf"))
+    weights = GgufCheckpoint.open(tmp_path / "model.gguf", model)
+    loaded = HybridOnTorch(model, weights, "f32", Arena(64 << 20))
+    spec = loaded.spec()
+    stage = TorchStage(spec, loaded.memory.alloc(regions_of(spec).size, "workspace"), 0)
+    ids = np.random.default_rng(3).integers(0, 128, 80).tolist()
+    expected = logits_of(oracle, ids)
+    for part, past in ((slice(0, 79), 0), (slice(79, 80), 79)):
+        stage.feed(torch.tensor([ids]), part, past)
+        stage.compute(0, len(stage.ops), part.stop - part.start, past, ends=True)
+        assert difference(np.array(stage.logits())[0], expected[part.stop - 1]) <= TOLERANCE
+
+
+def configured(family: str, folder: Path, **changes: Any) -> tuple[Model, dict[str, Any]]:
+    """Return the model of a family's config, which llama.cpp could compute too, and the config."""
     from transformers import AutoConfig
 
     sizes = {**COMMON, **FAMILIES[family], **WRITTEN[family], "vocab_size": 512}
     equal = {"linear_value_head_dim": 16} if "linear_value_head_dim" in sizes else {}
     config = AutoConfig.for_model(family, **{**sizes, **equal, **changes})
     config.save_pretrained(folder / "config")
-    return load_model(str(folder / "config" / "config.json"))
+    return load_model(str(folder / "config" / "config.json")), config.to_dict()
 
 
 @pytest.mark.parametrize("family", WRITTEN)
-def test_a_written_file_is_the_converted_checkpoint(family: str, tmp_path: Path) -> None:
-    """But for experts that a checkpoint of the family draws all together."""
-    import json
-
-    model, place = described(family, tmp_path), tmp_path / "model.gguf"
+def test_a_written_file_is_what_a_checkpoint_of_the_same_values_is_converted_to(family: str, tmp_path: Path) -> None:
+    (model, config), place = configured(family, tmp_path), tmp_path / "model.gguf"
     write_gguf(model, place, 1, "f32")
-    check_agreement(load_model(str(place)), model, "f")
-    write_checkpoint(model, tmp_path / "hf", 1, "f32")
-    config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    expected = converted(load_file(tmp_path / "hf" / "model.safetensors"), config)
+    expected = converted(drawn_state(model, 1), config)
     places, data = gguf_places(place), place.read_bytes()
     assert set(places) == set(expected)
     for name, values in expected.items():
         entry = places[name]
-        found = np.frombuffer(data[entry.start : entry.end], np.float32).reshape(entry.shape)
-        assert entry.shape == values.shape, name
-        if "_exps" not in name:
-            np.testing.assert_allclose(found, values, rtol=1e-6, err_msg=name)
+        found = np.frombuffer(data[entry.start : entry.end], np.float32)
+        np.testing.assert_allclose(found.reshape(entry.shape), values, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("family", [family for family in WRITTEN if family != "falcon_h1"])
+def test_a_written_file_describes_its_model(family: str, tmp_path: Path) -> None:
+    """But for multipliers that are those of weights."""
+    model, _ = configured(family, tmp_path)
+    write_gguf(model, tmp_path / "model.gguf", 1, "f32")
+    check_agreement(load_model(str(tmp_path / "model.gguf")), model, "f")
+
+
+def test_a_model_beside_images_is_written_as_that_of_text(tmp_path: Path) -> None:
+    model, _ = configured("qwen3_5_moe_text", tmp_path, shared_expert_intermediate_size=64)
+    around = model.model_copy(update={"family": "qwen3_5_moe"})
+    for name, written in (("text", model), ("around", around)):
+        write_gguf(written, tmp_path / f"{name}.gguf", 1, "q4_0")
+    assert (tmp_path / "text.gguf").read_bytes() == (tmp_path / "around.gguf").read_bytes()
+    check_agreement(load_model(str(tmp_path / "text.gguf")), around, "f")
 
 
 def test_rates_that_do_not_decay_are_refused_by_name(tmp_path: Path) -> None:
-    model, place = described("qwen3_5_moe_text", tmp_path), tmp_path / "model.gguf"
+    (model, _), place = configured("qwen3_5_moe_text", tmp_path), tmp_path / "model.gguf"
     write_gguf(model, place, 1, "f32")
     start = gguf_places(place)["blk.1.ssm_a"].start
     content = bytearray(place.read_bytes())
@@ -106,9 +143,24 @@ def test_rates_that_do_not_decay_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"linear_value_head_dim": 32}, "values of another length than keys")],
+    ("family", "changes", "message"),
+    [
+        ("qwen3_5_text", {"linear_value_head_dim": 32}, "values of another length than keys"),
+        ("qwen3_next", {"mlp_only_layers": [1]}, "blocks without experts among others"),
+        ("qwen3_next", {"norm_topk_prob": False}, "not divided by their sum"),
+        ("lfm2", {"conv_bias": True}, "convolutions with a bias"),
+        ("lfm2_moe", {"use_expert_bias": False}, "a router without bias"),
+        ("nemotron_h", {"layers_block_type": ["mamba", "moe", "attention", "mlp"]}, "without experts"),
+        ("nemotron_h", {"use_bias": True}, "projections with a bias"),
+        ("granitemoehybrid", {"layer_types": ["attention"] * 4}, "attention in all layers"),
+        ("granitemoehybrid", {"mamba_expand": 4, "mamba_d_head": 32}, "twice the hidden values"),
+        ("falcon_h1", {"mamba_rms_norm": True, "mamba_norm_before_gate": True}, "before their gates"),
+        ("falcon_h1", {"tie_word_embeddings": True}, "whose multipliers differ"),
+        ("falcon_h1", {"attention_bias": True}, "biases beside multipliers"),
+    ],
 )
-def test_what_files_cannot_state_is_not_written(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_what_files_cannot_state_is_not_written(
+    family: str, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(BadInputError, match=message):
-        write_gguf(described("qwen3_5_moe_text", tmp_path, **changes), tmp_path / "model.gguf")
+        write_gguf(configured(family, tmp_path, **changes)[0], tmp_path / "model.gguf")

@@ -198,7 +198,7 @@ def _granite(facts: Config) -> Metadata:
         "residual_scale": facts["residual_multiplier"],
         "logit_scale": facts["logits_scaling"],
         "expert_shared_feed_forward_length": facts["shared_intermediate_size"],
-        "rope.scaling.finetuned": False,
+        "rope.scaling.finetuned": facts["position_embedding_type"] == "rope",
     }
 
 
