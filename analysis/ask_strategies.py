@@ -36,6 +36,7 @@ def compare(request: PlanRequest[Any], strategies: Sequence[str], given: Given, 
 
     `most`: also plans for as many sequences as the request has, twice as many and so on, up to this number. Raises what
     the only strategy raises, and UsageError for an option that all that have it refuse."""
+    request.check_undrafted("a comparison")
     check_formats(request)
     questions = _Questions(request, tuple(strategies), given)
     answers = [questions.answer(name) for name in strategies]

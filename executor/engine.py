@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from helmsman.executor.cache.depth import assume
 from helmsman.executor.cache.kv import Caches
 from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.drafts.drafter import Drafter
+from helmsman.executor.drafts.drafting import DraftedRun
+from helmsman.executor.drafts.mtp_head import MtpHead
 from helmsman.executor.homes.storage import Storage, open_storage
+from helmsman.executor.passes.draft_check import check_drafts
 from helmsman.executor.passes.expert_check import check_experts, check_slots_run
 from helmsman.executor.passes.generation import Choose, Generation, OnToken, Progress, Tokens
 from helmsman.executor.passes.model_check import check_native
@@ -27,9 +31,12 @@ from helmsman.executor.programs.program import Lanes
 from helmsman.executor.routing.record import RoutingRecord, check_recorded
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_tokens
+from helmsman.executor.weights.draft_weights import DraftWeights
+from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
+from helmsman.lowering.rules import device_of
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.expert_cache import ExpertCacheCounts
@@ -56,6 +63,8 @@ class Engine:
         self.routing = routing
         self._recorded: list[PassTimes] = []
         self._cached = 0
+        self.drafter: Drafter | None = None
+        self._drafts = 0
 
     @classmethod
     def load(
@@ -69,13 +78,15 @@ class Engine:
         on_bytes: Callable[[int], None] = lambda _: None,
         growing: bool = False,
         record_routing: bool = False,
+        draft_tokens: int = 0,
     ) -> Self:
         """Open the plan's devices and bring every weight to its home.
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
         caches grow as tokens come (`executor.programs.growing_cache`), instead of being allocated in full;
-        `record_routing`: `routing` records which experts the tokens of a generation chose. Raises
+        `record_routing`: `routing` records which experts the tokens of a generation chose;
+        `draft_tokens`: how many the model's own draft head proposes a step, which greedy generations verify. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint, a model that
         kernels do not compute), UsageError (a plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)
@@ -83,8 +94,13 @@ class Engine:
             check_recorded(plan.model, growing)
         check_executed(plan)
         check_context(plan)
-        passes = passes_of(plan)
+        passes = passes_of(plan, draft_tokens)
         check_passes(passes)
+        if draft_tokens:
+            check_drafts(plan, passes, draft_tokens)
+            if growing or record_routing:
+                message = "growing caches draft nothing" if growing else "runs with drafts record no routing"
+                raise UsageError(message, field="draft_tokens", value=draft_tokens, remedy="leave one of them out")
         check_slots_run(plan)
         for one_pass in passes:
             check_experts(one_pass)
@@ -95,15 +111,36 @@ class Engine:
         longest = longest if most is None else min(longest, most)
         opened = open_storage(plan, storage)
         store = open_store(plan, devices, opened, checkpoint, on_bytes)
+        drafting = DraftWeights.open(checkpoint, plan.model) if draft_tokens else None
         if not growing:
             routing = RoutingRecord(plan) if record_routing else None
             loaded = prepare(plan, passes, devices, opened, store, longest, routing=routing)
-            return cls(plan, devices, opened, loaded, routing=routing)
+            engine = cls(plan, devices, opened, loaded, routing=routing)
+            if drafting is not None:
+                together = min(max(longest, 1 + draft_tokens), chunk_tokens(plan.workload.batch))
+                engine.draft(MtpHead(plan, devices, store, opened, drafting, together), draft_tokens)
+            return engine
         check_grows(plan, passes, devices)
         first = rounded(plan, longest)
         loaded = prepare(with_context(plan, first), passes, devices, opened, store, longest)
         rest = GrowingCaches(plan, devices, opened, store, longest, first, dict(devices.memories))
         return cls(plan, devices, opened, loaded, rest)
+
+    def draft(self, drafter: Drafter, count: int) -> None:
+        """From now on verify `count` tokens of a drafter, at most `draft_tokens` of `load`, in every step of a greedy
+        generation."""
+        self.drafter, self._drafts = drafter, count
+
+    def _verified(self, iteration: Iteration, tokens: Tokens) -> tuple[NDArray[np.float32], Tokens]:
+        """Run a pass over (sequences, tokens) tokens; return the states behind the last block (sequences, tokens,
+        hidden), and what the head chooses (sequences, outputs)."""
+        self._feed(tokens)
+        program = self._pass(iteration)
+        program.record(iteration.index, iteration.tokens, iteration.past)
+        (chosen,) = self._loaded.tokens
+        choices = chosen[: iteration.batch * iteration.outputs].reshape(iteration.batch, iteration.outputs).copy()
+        seat = self._loaded.seats[iteration.phase][device_of(self.plan, "head", None, iteration.phase), 0]
+        return seat.hidden_states(iteration.batch, iteration.tokens, self.plan.model.hidden), choices
 
     @property
     def rewinds(self) -> bool:
@@ -173,6 +210,13 @@ class Engine:
             self.routing.restart()
         if past == 0:
             self._restart_slots()
+        if self.drafter is not None:
+            if choose is not None or past:
+                message = "drafts are verified by the likeliest tokens, from the start of a prompt"
+                raise UsageError(message, field="draft_tokens", remedy="leave drafts out")
+            prompts = self._iterations(tokens, 1, 0)
+            run = DraftedRun(self._verified, self.drafter, self._drafts)
+            return self._with_records(run.generate(tokens, prompts, output_tokens, eos, on_token))
         progress = Progress(self._iterations(tokens, output_tokens, past), tokens.shape[0], eos)
         for number, iteration in enumerate(progress.remaining()):
             if number < progress.prompt_passes:
@@ -182,9 +226,13 @@ class Engine:
             if self.routing is not None:
                 self.routing.add(number, range(iteration.past, iteration.context))
             progress.add(self._chosen(program, choose if progress.makes_tokens else None), on_token)
+        return self._with_records(progress.generation(()))
+
+    def _with_records(self, generation: Generation) -> Generation:
+        """Return the generation with the times of its tasks."""
         self._keep_recorded()
         recorded, self._recorded = tuple(self._recorded), []
-        return replace(progress.generation(recorded), expert_cache=self._expert_cache())
+        return replace(generation, recorded=recorded, expert_cache=self._expert_cache())
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.

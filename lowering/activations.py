@@ -76,12 +76,12 @@ class ActivationTransfers:
             deps = (self.out.transfer(output, layer, hop, fmt, deps, self._lane(hop.link)),)
         return deps[0]
 
-    def return_tokens(self, head: Value, home: str, sequences: int) -> None:
+    def return_tokens(self, head: Value, home: str, chosen: int) -> None:
         """The chosen tokens go back to where the next pass looks them up: where embedding and head are apart, a
         transfer that HELM's eq 4.7 does not have."""
         memory, made, _ = head.made[-1]
         if home != memory:
-            self.send(cargo(TOKEN, "activation"), None, (memory, home), TOKEN_BYTES * sequences, "f32", (made,))
+            self.send(cargo(TOKEN, "activation"), None, (memory, home), TOKEN_BYTES * chosen, "f32", (made,))
 
     def _lane(self, link: Link) -> str:
         return activation_lane(link.name) if self.own_lane else link.name

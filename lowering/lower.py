@@ -214,7 +214,7 @@ class TaskBuilder:
         home = tokens_home(self.plan, "decode")
         for batch in range(self.iteration.batches):
             self.out.batch = batch
-            self.activations.return_tokens(self.values[batch, "head"], home, self.iteration.batch)
+            self.activations.return_tokens(self.values[batch, "head"], home, self.iteration.chosen)
         return self.out.take()
 
     def _add_op(self, step: Step) -> None:

@@ -101,8 +101,8 @@ def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple
 
 
 def output_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """Return final norm and head, on the last position of every sequence only (HELM-04)."""
-    of, end = _by_op(output_tensors(model)), _End(model.layers + 1, iteration.batch, formats)
+    """Return final norm and head, on the last position of every sequence only (HELM-04), or on those of drafts."""
+    of, end = _by_op(output_tensors(model)), _End(model.layers + 1, iteration.chosen, formats)
     made, source = list[Operation](), INPUT
     if model.streams is not None:
         made.append(end.linear("merge", of["merge"], (source,)))

@@ -72,7 +72,7 @@ class TaskSizes:
     def _activation(self, task: Task) -> int:
         """Return the bytes of an output, or a part of one, on its way."""
         if task.operation == TOKEN:
-            return TOKEN_BYTES * self.iteration.batch
+            return TOKEN_BYTES * self.iteration.chosen
         work, size = self._maker(task)
         whole = work.op.adds_up or (task.piece is None and len(work.parts) == 1)
         share = 1.0 if whole else work.parts[task.piece or 0].share

@@ -20,7 +20,11 @@ def decide(request: PlanRequest[Any]) -> Decision:
         raise UsageError(problem, field="options", value=type(request.options).__name__, remedy=remedy)
     check_formats(request)
     try:
-        return _decided(request, chosen)
+        if request.drafts is None:
+            return _decided(request, chosen)
+        from helmsman.planner.drafted import decide_drafted
+
+        return decide_drafted(request, request.drafts, lambda plain: _decided(plain, chosen))
     except InfeasibleError as error:
         from helmsman.planner.remedies import with_remedies
 

@@ -48,6 +48,7 @@ def longest_context(
     """Return the most tokens of each sequence for which the strategy has a plan: of a prompt as long as there is room
     for, and one token after it; 0 where there is none for any. `limit`: the most that is asked about, by default what
     the model was made for. Raises what `fits` raises: UsageError."""
+    request.check_undrafted("the longest context")
     work = request.workload
 
     def holds(context: int) -> bool:

@@ -11,6 +11,7 @@ from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.options import read_options
+from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
 from helmsman.planner.registry import FORMER, method
 from helmsman.planner.request import PlanRequest, Tell, say_nothing
@@ -24,6 +25,9 @@ from helmsman.schemas.routing import Routing
 from helmsman.schemas.workload import Workload
 
 HeldT = TypeVar("HeldT")
+
+MTP = "mtp"
+"""The name of a model's own draft head."""
 
 COUNTS = ("prompt_tokens", "output_tokens", "context", "prefix_tokens", "batch", "batches")
 """Fields of a question that make its workload."""
@@ -48,6 +52,7 @@ def request_from(
     weights, formats = resolve_formats(question.format, question.model, model)
     named = None if question.routing is None else Path(question.routing)
     routing = _held(held, "routing", Routing) or named
+    drafter = _held(held, "draft", Model) or question.draft
     return PlanRequest(
         model,
         machine_of(question, profiles, _held(held, "hardware", Hardware)),
@@ -61,8 +66,29 @@ def request_from(
         prices=CostOptions(question.corrections, question.l3_blend),
         batch=question.batch if isinstance(question.batch, str) else None,
         batches=question.batches if isinstance(question.batches, str) else None,
+        drafts=drafts_of(drafter, question.draft_tokens, question.acceptance, models),
         tell=tell,
     )
+
+
+def drafts_of(
+    drafter: Model | str | None,
+    tokens: int | None,
+    acceptance: float | None,
+    models: Callable[[str], Model] = load_model,
+) -> DraftQuestion | None:
+    """Return how tokens are drafted: by a model, one that is named, or the model's own head (`mtp`); None for no
+    drafts. Raises UsageError where something is left out, and what `models` raises."""
+    given = {"draft": drafter, "draft_tokens": tokens, "acceptance": acceptance}
+    missing = next((name for name, value in given.items() if value is None), None)
+    if missing is None:
+        assert drafter is not None and tokens is not None and acceptance is not None, "all are given"
+        named = drafter if isinstance(drafter, Model) else None if drafter == MTP else models(drafter)
+        return DraftQuestion(tokens, acceptance, named)
+    if any(value is not None for value in given.values()):
+        remedy = "give `draft`, `draft_tokens` and `acceptance`, or none of them"
+        raise UsageError("drafts are stated in part", field=missing, remedy=remedy)
+    return None
 
 
 def _held(question: Mapping[str, object], name: str, kind: type[HeldT]) -> HeldT | None:

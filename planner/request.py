@@ -3,16 +3,20 @@ best."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.options import Recorded, recorded
 from helmsman.planner.tensor_formats import Formats
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
+
+if TYPE_CHECKING:
+    from helmsman.planner.prediction.drafts import DraftQuestion
 
 BatchChoice = Literal["max", "best"]
 """max: as many sequences as fit; best: as many as make the most tokens/s."""
@@ -33,7 +37,8 @@ class PlanRequest(Generic[OptionsT]):
 
     `options`: of that strategy, an instance of its dataclass; `weights`, `kv`: formats; `formats`: of tensors that have
     one of their own, as files mix them; `prices`: what the cost model leaves out; `batch`, `batches`: how to choose
-    those of `workload`, None where it says them; `tell`: hears what a search is doing."""
+    those of `workload`, None where it says them; `drafts`: how tokens are drafted, if they are; `tell`: hears what a
+    search is doing."""
 
     model: Model
     hardware: Hardware
@@ -47,6 +52,7 @@ class PlanRequest(Generic[OptionsT]):
     prices: CostOptions = field(default_factory=CostOptions)
     batch: BatchChoice | None = None
     batches: Literal["best"] | None = None
+    drafts: "DraftQuestion | None" = None
     tell: Tell = field(default=say_nothing, compare=False)
 
     def of(self, strategy: str, options: object) -> "PlanRequest[Any]":
@@ -57,6 +63,11 @@ class PlanRequest(Generic[OptionsT]):
     def sized(self, **counts: int) -> "PlanRequest[OptionsT]":
         """Return the same question with other counts in its workload, and none of them to choose."""
         return replace(self, workload=self.workload.model_copy(update=counts), batch=None, batches=None)
+
+    def check_undrafted(self, what: str) -> None:
+        """Raise UsageError for a request with drafts, where `what` is asked of plans without them."""
+        if self.drafts is not None:
+            raise UsageError(f"{what} is of plans without drafts", field="draft", remedy="leave drafts out")
 
     def recorded(self, *without: str) -> Recorded:
         """Return the options that the plan records, but for those named in `without`."""

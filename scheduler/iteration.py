@@ -14,7 +14,8 @@ PHASES: tuple[Phase, ...] = ("prefill", "decode")
 class Iteration:
     """One pass over the model: `batch` sequences advance by `tokens` each; afterwards they hold `context`.
 
-    `batches`: as many batches go through the pass together, layer by layer (zig-zag)."""
+    `batches`: as many batches go through the pass together, layer by layer (zig-zag); `outputs`: of how many of its
+    last tokens every sequence has logits."""
 
     index: int
     phase: Phase
@@ -22,11 +23,17 @@ class Iteration:
     tokens: int
     context: int
     batches: int = 1
+    outputs: int = 1
 
     @property
     def past(self) -> int:
         """Return tokens already in the cache before this pass."""
         return self.context - self.tokens
+
+    @property
+    def chosen(self) -> int:
+        """Return for how many tokens of a batch there are logits, and a choice of what follows."""
+        return self.batch * self.outputs
 
 
 def prefill(workload: Workload, batches: int = 1) -> Iteration:
@@ -52,6 +59,13 @@ def decode(workload: Workload, step: int, batches: int = 1, prompt: int = 1) -> 
     """Decode step `step` (1 is the first after the `prompt` passes over the prompt)."""
     context = workload.prompt_tokens + step
     return Iteration(prompt - 1 + step, "decode", workload.batch, 1, context, batches)
+
+
+def verification(batch: int, drafts: int, context: int) -> Iteration:
+    """Return the decode step that verifies `drafts` tokens of every sequence after the one before, all with logits;
+    `context`: what a step without them would leave cached."""
+    rows = 1 + drafts
+    return Iteration(1, "decode", batch, rows, context + drafts, outputs=rows)
 
 
 def single_stream(workload: Workload, batches: int = 1, most: int | None = None) -> Iterator[Iteration]:

@@ -62,6 +62,16 @@ def empty(values: tuple[object, ...]) -> bool:
     return not values
 
 
+def absent(value: object) -> bool:
+    """Whether a field that later versions added is not there, and is left out of JSON."""
+    return value is None
+
+
+def zero(value: int) -> bool:
+    """Whether a count that later versions added is 0, and is left out of JSON."""
+    return value == 0
+
+
 def mistake(message: str, remedy: str, field: str | None = None, value: Any = None) -> PydanticCustomError:
     """Return the error that a validator raises: `field` lies within the object validated, `value` is what was found
     there."""

@@ -14,9 +14,11 @@ from helmsman.schemas.base import (
     Name,
     NonNegative,
     Sha256,
+    absent,
     empty,
     mistake,
     version,
+    zero,
 )
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Disturbed
@@ -284,7 +286,7 @@ class Seconds(Frozen):
 class MemoryUse(Frozen):
     """Bytes a plan needs in one memory against what it may use.
 
-    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75)."""
+    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75); `drafter`: what drafts tokens."""
 
     memory: Name
     weights: Total
@@ -292,11 +294,12 @@ class MemoryUse(Frozen):
     buffers: Total
     available: Bytes
     pinned: Total = 0
+    drafter: Annotated[Total, Field(exclude_if=zero)] = 0
 
     @property
     def used(self) -> int:
         """Return all bytes together."""
-        return self.weights + self.kv + self.buffers + self.pinned
+        return self.weights + self.kv + self.buffers + self.pinned + self.drafter
 
 
 CaseName = Literal["uniform", "least", "most", "cold"]
@@ -377,6 +380,26 @@ class PassedOver(Frozen):
     gain: Interval
 
 
+class Drafting(Frozen):
+    """Drafts of every decode step: `tokens` that a drafter proposes on `device`, one pass after the other, and one pass
+    of the plan verifies. `model`: the drafter; left out of the plan's own draft head.
+
+    `acceptance`: the assumed probability that a draft is accepted where all before it were; `size`: bytes of the
+    drafter's weights and caches in `memory`; `draft`, `verify`: seconds of one pass of the drafter and of the
+    verification; `expected`: tokens of a sequence that a step makes; `tokens_per_second`: of all sequences."""
+
+    model: Annotated[Model | None, Field(exclude_if=absent)] = None
+    device: Name
+    memory: Name
+    tokens: Count
+    acceptance: Annotated[float, Field(ge=0.0, le=1.0)]
+    size: Total
+    draft: Derived
+    verify: Derived
+    expected: Derived
+    tokens_per_second: Derived
+
+
 class Evidence(Frozen):
     """A hardware number that the prediction used; `disturbed`: the share of the time that others took while it was
     measured, where its spread is wider for it."""
@@ -410,4 +433,5 @@ class Plan(Document):
     certificate: Certificate | None = None
     considered: tuple[Considered, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
+    drafting: Annotated[Drafting | None, Field(exclude_if=absent)] = None
     evidence: tuple[Evidence, ...] = ()

@@ -71,7 +71,9 @@ class PlanQuestion(PlanningQuestion):
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
     `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others; Helm also
     reads `Q4_K_M` and `FP16`, which the schema does not list; `routing`: a file that says which experts tokens choose,
-    by default all alike; `options`: of the strategy, by name; `corrections` off:
+    by default all alike; `draft`: what drafts tokens, `mtp` for the model's own head or a smaller model, of which
+    every step verifies `draft_tokens`, each accepted with probability `acceptance` once those before it were;
+    `options`: of the strategy, by name; `corrections` off:
     efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
@@ -79,3 +81,6 @@ class PlanQuestion(PlanningQuestion):
     hardware: Place | ComposedMachine
     format: Annotated[Literal[MultipliedFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None
     routing: Place | None = None
+    draft: Place | None = None
+    draft_tokens: Count | None = None
+    acceptance: Annotated[float, Field(ge=0.0, le=1.0)] | None = None

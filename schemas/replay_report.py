@@ -1,8 +1,10 @@
 """ReplayReport: what the steps of a plan take in virtual time, and what its lanes do meanwhile."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, Words, version
+from pydantic import Field
+
+from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, Words, absent, version
 from helmsman.schemas.plan import Total
 
 
@@ -108,9 +110,22 @@ class ReplayedLayers(Frozen):
     overlaps: tuple[LayerOverlap, ...]
 
 
+class ReplayedDrafts(Frozen):
+    """Decode steps with drafts, whose acceptances were drawn with the plan's probability: tokens of a sequence that
+    they made, seconds of all, tokens/s of all sequences."""
+
+    steps: Index
+    drafted: Index
+    accepted: Index
+    tokens: Index
+    seconds: NonNegative
+    tokens_per_second: NonNegative
+
+
 class ReplayReport(Report):
     """The answer of `helm-sim` about a plan. `tpot_s`, `itl_s` are null for one output token; `batches_s`: seconds of
-    all batches that take turns; `per_layer`: every layer by phase, null where it was not asked for."""
+    all batches that take turns; `per_layer`: every layer by phase, null where it was not asked for; `drafts`: what
+    becomes of the plan's, where it has any: all else is without them."""
 
     schema_id: Literal["helm.replay/1"] = version("helm.replay/1")
     plan: Name
@@ -127,3 +142,4 @@ class ReplayReport(Report):
     decode_steps: Index
     decode_steps_replayed: Index
     per_layer: dict[Name, ReplayedLayers] | None = None
+    drafts: Annotated[ReplayedDrafts | None, Field(exclude_if=absent)] = None

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Frozen, Index, NonNegative, Report, version
+from helmsman.schemas.base import Frozen, Index, NonNegative, Report, absent, version
 
 
 class RunTimes(Frozen):
@@ -15,6 +15,15 @@ class RunTimes(Frozen):
     ttft_s: NonNegative
     tpot_s: NonNegative | None
     tokens_per_second: NonNegative | None
+
+
+class DraftCounts(Frozen):
+    """Counts tokens that were drafted, of all runs and sequences, those that were accepted, and the decode steps that
+    verified them."""
+
+    drafted: Index
+    accepted: Index
+    passes: Index
 
 
 class RunReport(Report):
@@ -28,3 +37,4 @@ class RunReport(Report):
     tpot_s: NonNegative | None
     tokens_per_second: NonNegative | None
     runs: Annotated[tuple[RunTimes, ...], Field(min_length=1)]
+    drafts: Annotated[DraftCounts | None, Field(exclude_if=absent)] = None

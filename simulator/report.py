@@ -7,6 +7,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.replay_report import (
     LayerOverlap,
+    ReplayedDrafts,
     ReplayedLane,
     ReplayedLayer,
     ReplayedLayers,
@@ -25,9 +26,15 @@ from helmsman.simulator.per_layer import Overlap, PassLayers
 from helmsman.simulator.stream import LaneUse, Stream, StreamPhase
 
 
-def document(plan: Plan, stream: Stream, waits: Waits, passes: Sequence[PassLayers] = ()) -> ReplayReport:
+def document(
+    plan: Plan,
+    stream: Stream,
+    waits: Waits,
+    passes: Sequence[PassLayers] = (),
+    drafts: ReplayedDrafts | None = None,
+) -> ReplayReport:
     """Return the report of a stream: seconds, bytes, tokens/s, the `waits` per layer and batch, the layers of
-    `passes`."""
+    `passes`, and its steps with `drafts`."""
     return ReplayReport(
         plan=plan.label,
         plan_sha256=digest(plan),
@@ -43,12 +50,19 @@ def document(plan: Plan, stream: Stream, waits: Waits, passes: Sequence[PassLaye
         decode_steps=stream.steps,
         decode_steps_replayed=len(stream.simulated),
         per_layer={one_pass.phase: _layers(one_pass) for one_pass in passes} or None,
+        drafts=drafts,
     )
 
 
-def table(plan: Plan, stream: Stream, waits: Waits) -> str:
+def table(plan: Plan, stream: Stream, waits: Waits, drafts: ReplayedDrafts | None = None) -> str:
     """Return the text that `helm-sim` prints."""
-    return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
+    drafted = [] if drafts is None else [_drafted(drafts)]
+    return "\n".join([*_times(plan, stream), *drafted, "", *_lanes(stream), *_synchronised(waits)])
+
+
+def _drafted(drafts: ReplayedDrafts) -> str:
+    rate, step = f"{drafts.tokens_per_second:.4g} tokens/s", format_seconds(drafts.seconds / drafts.steps)
+    return f"drafts       {rate}: {drafts.accepted} of {drafts.drafted} accepted, {drafts.steps} steps of {step}"
 
 
 def _layers(pass_layers: PassLayers) -> ReplayedLayers:

@@ -88,11 +88,11 @@ class BoundStage {
   py::buffer_info logits() {
     const StageSpec& s = stage_->spec();
     if (!stage_->chooses(stage_->ops().size())) throw py::value_error("a stage without a head has no logits");
-    const auto batch = static_cast<py::ssize_t>(s.sequences > 0 ? s.sequences : s.batch);
+    const auto rows = static_cast<py::ssize_t>(outputs_of(s));
     const auto vocab = static_cast<py::ssize_t>(s.vocab);
     const auto width = static_cast<py::ssize_t>(sizeof(float));
     return py::buffer_info(const_cast<float*>(stage_->logits()), width, py::format_descriptor<float>::format(), 2,
-                           {batch, vocab}, {vocab * width, width});
+                           {rows, vocab}, {vocab * width, width});
   }
 
  private:
@@ -108,7 +108,8 @@ class BoundStage {
     const size_t hidden = product({s.batch, tokens, s.hidden, sizeof(float)});
     const bool embeds = stage_->embeds(first);
     if (source != nullptr) expect_size("source", *source, embeds ? s.batch * tokens * sizeof(int32_t) : hidden);
-    if (target != nullptr) expect_size("target", *target, stage_->chooses(last) ? s.batch * sizeof(int32_t) : hidden);
+    const size_t chosen = s.batch * std::min(s.last, tokens) * sizeof(int32_t);
+    if (target != nullptr) expect_size("target", *target, stage_->chooses(last) ? chosen : hidden);
   }
 
   void check_positions(size_t tokens, size_t past, size_t limit) const {

@@ -11,6 +11,8 @@ size_t chunk_rows(const StageSpec& s) {
   return product({s.batch, std::min(s.max_tokens, std::max<size_t>(1, kChunkRows / s.batch))});
 }
 
+size_t outputs_of(const StageSpec& s) { return s.sequences > 0 ? s.sequences : product({s.batch, s.last}); }
+
 namespace {
 
 // The values of the body that operations belong to, one after the other.
@@ -68,7 +70,7 @@ Layout::Layout(const StageSpec& s) : rows_(chunk_rows(s)), heads_(s.paged ? s.ro
   const auto region = [](size_t count, size_t width) { return round_up(product({count, width}), 16); };
   hidden_ = region(rows_, s.hidden), wide_ = region(rows_, wide), inner_ = region(rows_, inner);
   packed_ = region(rows_, input_size(columns));
-  logits_ = region(s.sequences > 0 ? s.sequences : s.batch, s.vocab);
+  logits_ = region(outputs_of(s), s.vocab);
   scores_ = region(rows_, scores), running_ = region(rows_, 2 * heads_);
 }
 

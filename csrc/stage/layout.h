@@ -10,6 +10,8 @@ constexpr size_t kChunkRows = 128;
 
 // Rows that pass through a stage at a time.
 size_t chunk_rows(const StageSpec& spec);
+// Rows that yield logits at most.
+size_t outputs_of(const StageSpec& spec);
 
 // Where one row (a token of a sequence; row = sequence * tokens + token) of something is in the workspace, in bytes.
 struct Region {

@@ -16,7 +16,7 @@ Stage::Stage(Pool& pool, StageSpec spec, void* workspace, size_t first_layer)
       base_(static_cast<float*>(workspace)),
       alone_(cuts(spec_)),
       seconds_(spec_.operations.size()),
-      best_(pool.threads() * outputs()),
+      best_(pool.threads() * outputs_of(spec_)),
       spans_(pool.threads()) {
   layout_.place(spec_, base_);
   share_values(spec_);

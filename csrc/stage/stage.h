@@ -14,10 +14,10 @@ class EmbeddingOperation;
 class Stage {
  public:
   // Bytes. With R = batch * min(max_tokens, max(1, 128 / batch)), widths the largest of any operation or of `room`:
-  // 4 R (hidden + wide + inner + packed) + 4 batch vocab, packed the widest input of a linear layer (a width below 40
-  // that is no multiple of 32 counts as 20 per begun 32), each of the five terms rounded up to 64 bytes; divided
+  // 4 R (hidden + wide + inner + packed) + 4 batch last vocab, packed the widest input of a linear layer (a width below
+  // 40 that is no multiple of 32 counts as 20 per begun 32), each of the five terms rounded up to 64 bytes; divided
   // attention adds 4 R heads round_up(capacity, 16), paged 8 R heads, rounded up likewise, experts what they need.
-  // Ragged: R = max_tokens, and `sequences` in place of batch before vocab.
+  // Ragged: R = max_tokens, and `sequences` in place of batch last.
   static size_t workspace_size(const StageSpec& spec) { return Layout(spec).bytes(); }
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.
@@ -45,10 +45,10 @@ class Stage {
 
   // Operations [first, last) of one pass for tokens `own` of every sequence; all has been checked. source: int32
   // (batch, tokens) ids below vocab when the range begins with the embedding, else f32 (batch, tokens, hidden), or
-  // null: activations are in the workspace. target: int32 (batch,) when the range ends with the head, else f32 (batch,
-  // tokens, hidden), or null: they stay there. It may be the source; of a range that ends with a part of o or down it
-  // gets the columns of that part. stamps: last - first + 1 seconds; an operation that ran once per chunk has the sum
-  // of its times.
+  // null: activations are in the workspace. target: int32 (batch, min(last, tokens)) when the range ends with the head,
+  // else f32 (batch, tokens, hidden), or null: they stay there. It may be the source; of a range that ends with a part
+  // of o or down it gets the columns of that part. stamps: last - first + 1 seconds; an operation that ran once per
+  // chunk has the sum of its times.
   void run(const void* source, void* target, size_t tokens, size_t past, Range own, size_t first, size_t last,
            double* stamps);
 
@@ -91,7 +91,6 @@ class Stage {
   size_t chunk_tokens() const {
     return spec_.sequences > 0 ? spec_.max_tokens : std::max<size_t>(1, kChunkRows / spec_.batch);
   }
-  size_t outputs() const { return spec_.sequences > 0 ? spec_.sequences : spec_.batch; }
   void add_region(const std::string& name, const std::string& title, const Region& region);
   void run(const StageIo& io, Range own, double* stamps);
 

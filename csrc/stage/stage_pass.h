@@ -1,5 +1,7 @@
 // StagePass: one thread's walk through a stage's operations.
 #pragma once
+#include <algorithm>
+
 #include "kernels/isa.h"
 #include "runtime/clock.h"
 #include "stage/norm_operation.h"
@@ -44,7 +46,7 @@ class StagePass {
   size_t position(size_t row) const {
     return io_.ragged != nullptr ? io_.ragged->positions[row] : io_.past + first_ + row % count_;
   }
-  size_t outputs() const { return io_.ragged != nullptr ? io_.ragged->outputs.size() : spec_.batch; }
+  size_t outputs() const { return io_.ragged != nullptr ? io_.ragged->outputs.size() : spec_.batch * last_tokens(); }
   Range mine(size_t items) const { return share_of(items, thread_, threads_); }
   Range rows_of_matrix(const Matrix& m) const { return rows_of(m, thread_, threads_); }
 
@@ -71,8 +73,11 @@ class StagePass {
   void load();
   void store();
   Range columns_read() const;
+  // Of every sequence, those that yield logits.
+  size_t last_tokens() const { return std::min(spec_.last, count_); }
   size_t output_row(size_t index) const {
-    return io_.ragged != nullptr ? io_.ragged->outputs[index] : index * count_ + count_ - 1;
+    if (io_.ragged != nullptr) return io_.ragged->outputs[index];
+    return index / last_tokens() * count_ + count_ - last_tokens() + index % last_tokens();
   }
 
   // What linear layers multiply, rows[columns] of f32, and how it has been packed for the last of them.

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "stage/layout.h"
+
 namespace helm {
 
 const Operation& StageSpec::attention(size_t block) const {
@@ -19,6 +21,8 @@ void check(const StageSpec& s) {
   expect(s.paged || ragged || s.context == s.capacity, "context (" + std::to_string(s.context) +
                                                            ") differs from capacity (" + std::to_string(s.capacity) +
                                                            "), and the stage is not paged");
+  expect(s.last == 1 || (!ragged && s.last <= s.max_tokens && s.batch * s.max_tokens <= chunk_rows(s)),
+         "logits of " + std::to_string(s.last) + " tokens are of passes in one piece");
   for (const auto& op : s.operations) {
     if (op->block) expect(*op->block < s.blocks, op->title() + " belongs to none of the stage's blocks");
     op->check(s);

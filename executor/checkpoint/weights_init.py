@@ -16,6 +16,7 @@ from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.weights.computed_values import norm_of
 from helmsman.lowering.common_attention import latent_attention
+from helmsman.lowering.draft_head import FUSE
 from helmsman.lowering.tensor import CONVOLUTIONS, Tensor
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
@@ -107,6 +108,8 @@ def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
         return Recipe(CORRECTION)
     if op in ("q", "k"):
         return Recipe((NATURAL_QK if _attention(model, tensor).qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
+    if op == FUSE:
+        return Recipe(_unit(model) / sqrt(2 * model.hidden))
     if op == "router":
         return Recipe(CHOICE / sqrt(model.hidden))
     if op in ENTRANCES:

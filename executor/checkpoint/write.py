@@ -12,7 +12,9 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
+from helmsman.executor.passes.draft_check import DRAFTING
 from helmsman.executor.passes.model_check import NATIVE, check_native
+from helmsman.lowering.draft_head import stored_with_draft, with_draft_block
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.formats import Format
@@ -52,7 +54,10 @@ def write_checkpoint(
     check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
     model = text_alone(model)
     fmt = fmt or model.native_format
-    shards = divide(stored_tensors(model), fmt, shard_size)
+    drafts = model.drafts and model.family in DRAFTING
+    stored = stored_with_draft(model) if drafts else stored_tensors(model)
+    described = with_draft_block(model) if drafts else model
+    shards = divide(stored, fmt, shard_size)
     weight_bytes = sum(shard.size for shard in shards)
     texts = _texts(model, fmt, shards)
     with whole_folder(directory, weight_bytes) as place:
@@ -60,7 +65,7 @@ def write_checkpoint(
             with new_file(place / name) as stream:
                 stream.write(f"{text}\n".encode())
         for shard in shards:
-            _write_shard(place / shard.name, shard, model, fmt, seed, progress or (lambda size: None))
+            _write_shard(place / shard.name, shard, described, fmt, seed, progress or (lambda size: None))
     parameters = sum(prod(item.shape) for shard in shards for item in shard.stored)
     files = (*texts, *(shard.name for shard in shards))
     return WrittenCheckpoint(directory, tuple(sorted(files)), weight_bytes, parameters)

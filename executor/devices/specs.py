@@ -39,6 +39,9 @@ class StageSpec(TypedDict):
     calls; the operation `attention` itself only while past + tokens is at most the capacity."""
     context: NotRequired[int]
     """Positions there are: rows of cos, sin, positions and kept rows. Default, and unless paged: the capacity."""
+    last: NotRequired[int]
+    """Tokens at the end of each sequence for which the head chooses: default 1, more of passes in one piece that verify
+    drafts."""
     attention_activations: FloatPrecision
     """The format to which `attention` rounds queries, keys, values and its own weights where a sequence has several
     tokens."""

@@ -131,7 +131,7 @@ def _aligned(size: int) -> int:
 
 def longest(phase_pass: PhasePass, max_tokens: int) -> int:
     """Most tokens of a sequence that a pass advances."""
-    return max_tokens if phase_pass.phase == "prefill" else 1
+    return max_tokens if phase_pass.phase == "prefill" else phase_pass.step_tokens
 
 
 def _needs(plan: Plan, phase_pass: PhasePass, store: WeightLoader, max_tokens: int) -> Iterator[_Need]:

@@ -148,6 +148,10 @@ class WeightLoader:
         rows = slice(position.offset, position.offset + context)
         return self.vector(self.tensor(POSITIONS, None), memory, rows)
 
+    def share(self, other: "WeightLoader", tensor: Tensor) -> None:
+        """Use a matrix that another loader has, instead of loading it again."""
+        self._pieces[tensor] = other.pieces(tensor)
+
     def rule(self, tensor: Tensor) -> Residence:
         """The rule of a tensor that is not divided."""
         return homes(self._plan, tensor)[0].rule

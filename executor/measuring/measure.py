@@ -104,6 +104,9 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
         share = others_share(before.times, after.times)
         if share is not None:
             notes[f"others_cpu_share.{run}"] = share
+        drafts = generations[-1].drafts
+        if drafts is not None:
+            notes |= {f"drafted.{run}": drafts.drafted, f"accepted.{run}": drafts.accepted}
         notes[f"overhead_s.{run}"] = float(np.median(generations[-1].overhead_s))
         probes += prober.probe(engine.devices, run, TURNS)
     return Measured(tuple(generations), tuple(probes), notes | prober.latencies, request.past)

@@ -6,7 +6,7 @@ from statistics import median
 from helmsman.executor.measuring.measure import Measured
 from helmsman.executor.text.stopping import before_stop
 from helmsman.executor.text.tokenizer import Text
-from helmsman.schemas.run_report import RunReport, RunTimes
+from helmsman.schemas.run_report import DraftCounts, RunReport, RunTimes
 from helmsman.schemas.units import format_seconds
 
 
@@ -25,6 +25,19 @@ def document(measured: Measured, text: Text | None, stops: Sequence[str] = ()) -
         tpot_s=_median([run.tpot_s for run in runs]),
         tokens_per_second=_median([run.tokens_per_second for run in runs]),
         runs=runs,
+        drafts=_drafts(measured),
+    )
+
+
+def _drafts(measured: Measured) -> DraftCounts | None:
+    """Return what became of drafts in all runs together; None without any."""
+    runs = [(run, run.drafts) for run in measured.runs if run.drafts is not None]
+    if not runs:
+        return None
+    return DraftCounts(
+        drafted=sum(drafts.drafted for _, drafts in runs),
+        accepted=sum(drafts.accepted for _, drafts in runs),
+        passes=sum(len(run.iterations) - run.prompt_passes for run, _ in runs),
     )
 
 
@@ -37,6 +50,10 @@ def lines(report: RunReport, streamed: bool) -> list[str]:
         result += [f"TPOT      {format_seconds(report.tpot_s)}"]
     if report.tokens_per_second is not None:
         result += [f"decode    {report.tokens_per_second:.2f} tokens/s"]
+    if report.drafts is not None:
+        drafts = report.drafts
+        share = f" ({drafts.accepted / drafts.drafted:.0%})" if drafts.drafted else ""
+        result.append(f"drafts    {drafts.accepted} of {drafts.drafted} accepted{share}, {drafts.passes} decode steps")
     if len(report.runs) > 1:
         result.append(f"runs      {len(report.runs)}, medians shown")
     return result

@@ -80,7 +80,7 @@ class ValueMoves:
     def token(self, task: Task) -> Move:
         """The choice, on its way to where the next pass's embedding is looked up."""
         source = self.seats[self.phase_pass.device_of("head"), task.batch]
-        pieces = Pieces(fixed=TOKEN_BYTES * self.plan.workload.batch)
+        pieces = Pieces(fixed=TOKEN_BYTES * self._chosen_rows)
         return Move(source.chosen, 0, source.tokens, 0, pieces)
 
     def choice(self, task: Task, scratch: Buffer) -> Move:
@@ -99,7 +99,9 @@ class ValueMoves:
         value = SUM if user.op == COMBINE and maker.op == "experts_down" else VALUES[maker.op]
         region = source.stage.regions()[value]
         rows, stride = self.plan.workload.batch, region["stride"]
-        whole = Pieces(fixed=rows * stride) if maker.op == "final_norm" else Pieces(per_token=rows * stride)
+        whole = (
+            Pieces(fixed=self._chosen_rows * stride) if maker.op == "final_norm" else Pieces(per_token=rows * stride)
+        )
         if maker.op in ("scores", "softmax"):
             at, pieces = self._scores(maker, stride)
         else:
@@ -108,6 +110,11 @@ class ValueMoves:
             return Move(source.hidden, at, target.hidden, at, pieces)
         offset = region["offset"] + at
         return Move(source.workspace, offset, target.workspace, offset, pieces)
+
+    @property
+    def _chosen_rows(self) -> int:
+        """Return for how many rows of a pass the head chooses at most."""
+        return self.plan.workload.batch * self.phase_pass.step_tokens
 
     def _moved(self, index: int, maker: DeviceUse) -> tuple[int, int] | None:
         """The columns [start, stop) that are moved of what `maker` has made, perhaps none: only those that are read,

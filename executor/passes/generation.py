@@ -19,9 +19,18 @@ OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
 
 
 @dataclass(frozen=True)
+class DraftCount:
+    """Tokens that were drafted, of all sequences that were not over, and those of them that the model chose itself."""
+
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True)
 class Generation:
     """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step; of each sequence its
-    first `lengths` count.
+    first `lengths` count. `prompt_passes`: over the prompt, the last of which makes the first token; `drafts`: what
+    became of them, where any were made.
 
     `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass; `expert_cache`: what slots for experts did."""
 
@@ -30,12 +39,9 @@ class Generation:
     moments: Times
     recorded: tuple[PassTimes, ...]
     lengths: tuple[int, ...]
+    prompt_passes: int
     expert_cache: tuple[ExpertCacheCounts, ...] = ()
-
-    @property
-    def prompt_passes(self) -> int:
-        """Passes over the prompt, the last of which makes the first token."""
-        return len(self.iterations) - len(self.chosen) + 1
+    drafts: DraftCount | None = None
 
     @property
     def tokens(self) -> tuple[tuple[int, ...], ...]:
@@ -69,22 +75,37 @@ class Generation:
         return outside
 
 
+class Sequences:
+    """How far each of some sequences has come: `lengths` (sequences,) in tokens, and which of them are `running`."""
+
+    def __init__(self, count: int, eos: Sequence[int]) -> None:
+        self._eos = np.array(eos, np.int32)
+        self.lengths, self.running = np.zeros(count, np.int64), np.ones(count, bool)
+
+    def add(self, chosen: Tokens, on_token: OnToken) -> None:
+        """Add one more token (sequences,), with which some may end."""
+        self.lengths += self.running
+        ended = on_token(chosen)
+        self.running &= ~(chosen[:, None] == self._eos).any(axis=1)
+        if ended is not None:
+            self.running &= ~ended
+
+
 class Progress:
     """A run so far: its `iterations` pass by pass, until every sequence has ended."""
 
     def __init__(self, iterations: tuple[Iteration, ...], sequences: int, eos: Sequence[int]) -> None:
         self._iterations = iterations
-        self._eos = np.array(eos, np.int32)
         self.prompt_passes = max(1, sum(iteration.phase == "prefill" for iteration in iterations))
         self._chosen = np.zeros((len(iterations), sequences), np.int32)
-        self._lengths, self._running = np.zeros(sequences, np.int64), np.ones(sequences, bool)
+        self._sequences = Sequences(sequences, eos)
         self._moments = np.zeros(len(iterations) + 1)
         self._moments[0] = time.monotonic()
         self._passes = 0
 
     def remaining(self) -> Iterator[Iteration]:
         """The iterations to come; each is over when its choice is added."""
-        while self._passes < len(self._iterations) and self._running.any():
+        while self._passes < len(self._iterations) and self._sequences.running.any():
             yield self._iterations[self._passes]
 
     @property
@@ -99,14 +120,10 @@ class Progress:
         self._passes += 1
         self._moments[self._passes] = time.monotonic()
         if making:
-            self._lengths += self._running
-            ended = on_token(chosen)
-            self._running &= ~(chosen[:, None] == self._eos).any(axis=1)
-            if ended is not None:
-                self._running &= ~ended
+            self._sequences.add(chosen, on_token)
 
     def generation(self, recorded: tuple[PassTimes, ...]) -> Generation:
         """Return the output so far."""
-        made, lengths = self._chosen[self.prompt_passes - 1 : self._passes], tuple(self._lengths.tolist())
+        made, lengths = self._chosen[self.prompt_passes - 1 : self._passes], tuple(self._sequences.lengths.tolist())
         moments = self._moments[: self._passes + 1]
-        return Generation(self._iterations[: self._passes], made, moments, recorded, lengths)
+        return Generation(self._iterations[: self._passes], made, moments, recorded, lengths, self.prompt_passes)

@@ -45,11 +45,21 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class PhasePass:
-    """The tasks of every pass of a phase; sizes apart they do not depend on how many tokens there are."""
+    """The tasks of every pass of a phase; sizes apart they do not depend on how many tokens there are.
+
+    `drafts`: how many drafted tokens a decode step verifies beside the one before them; where there are any, hidden
+    states behind the last block stay for all tokens of a pass."""
 
     plan: Plan
     phase: Phase
     tasks: tuple[Task, ...]
+    drafts: int = 0
+
+    @property
+    def step_tokens(self) -> int:
+        """Return the most tokens of a sequence in a decode step, each of which the head chooses a next one for; 1 of a
+        prompt."""
+        return 1 + self.drafts if self.phase == "decode" else 1
 
     @cached_property
     def uses(self) -> dict[int, DeviceUse]:
@@ -149,15 +159,15 @@ def _beside(here: Sequence[bool]) -> SlotMode:
     return "divided" if sum(here) > 1 else "host"
 
 
-def passes_of(plan: Plan) -> tuple[PhasePass, PhasePass]:
-    """Prefill and decode, before any page of a cache with a window has left. Raises BadInputError when the plan cannot
-    be lowered."""
+def passes_of(plan: Plan, drafts: int = 0) -> tuple[PhasePass, PhasePass]:
+    """Prefill and decode, before any page of a cache with a window has left; `drafts`: that a step verifies. Raises
+    BadInputError when the plan cannot be lowered."""
     work = plan.workload
     if windows(plan):
         work = work.model_copy(update={"prompt_tokens": 1})
     together = batches_together(plan)
     iterations = prefill(work, together), decode(work, 1, together)
-    first, step = (PhasePass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
+    first, step = (PhasePass(plan, it.phase, lower(plan, it).tasks, drafts) for it in iterations)
     return first, step
 
 

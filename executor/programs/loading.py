@@ -31,7 +31,7 @@ from helmsman.executor.programs.prompt_program import PromptProgram
 from helmsman.executor.routing.record import RoutingRecord
 from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.routing.slots import LayerSlots, layer_slots
-from helmsman.executor.stages.seats import take_seats
+from helmsman.executor.stages.seats import Seats, take_seats
 from helmsman.executor.stages.stage import divides
 from helmsman.executor.weights.opening import open_weights
 from helmsman.lowering.buffers import chunk_tokens
@@ -47,7 +47,7 @@ class LoadedPlan:
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
     `pinned`: what is page-locked until it is released; `kept`: the caches, and what takes submissions; `slots`: for
-    experts, by layer; `late`: whether these come to prompts later than planned."""
+    experts, by layer; `late`: whether these come to prompts later than planned; `seats`: by phase."""
 
     programs: Mapping[Phase, PhaseProgram]
     rewinds: bool
@@ -57,6 +57,7 @@ class LoadedPlan:
     kept: tuple[Caches, Lanes] | None = None
     slots: Mapping[int, LayerSlots] = field(default_factory=dict)
     late: bool = False
+    seats: Mapping[Phase, Seats] = field(default_factory=dict)
 
 
 def open_store(
@@ -99,7 +100,15 @@ def prepare(
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
     return LoadedPlan(
-        programs, rewinds(passes), goes_on(passes), tokens, pinned, (caches, lanes), slots, come_late(passes)
+        programs,
+        rewinds(passes),
+        goes_on(passes),
+        tokens,
+        pinned,
+        (caches, lanes),
+        slots,
+        come_late(passes),
+        {one_pass.phase: its for one_pass, its in zip(passes, seats, strict=True)},
     )
 
 

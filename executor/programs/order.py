@@ -56,6 +56,8 @@ def order(
     def joins(one: int, other: int) -> bool:
         if phase_pass.tasks[one].layer in phase_pass.slotted and phase_pass.tasks[one].op == ROUTER:
             return False  # what it has chosen is looked up first
+        if phase_pass.drafts and phase_pass.tasks[other].op == "final_norm":
+            return False  # hidden states of all chunks stay for whoever drafts
         return other not in apart and divided.get(one) is divided.get(other) and _joins(phase_pass, seats, one, other)
 
     return PassOrder(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))

@@ -73,6 +73,8 @@ class Program:
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
         self._pagers = tuple(lanes.pagers.values())
         self._head, self._batches = phase_pass.device_of("head"), len({batch for _, batch in seats})
+        self._chosen, self._step_tokens = 0, phase_pass.step_tokens
+        self._sequences = phase_pass.plan.workload.batch
         self._names = tuple(task.name for task in phase_pass.tasks)
         self._stamped = TaskStamps(builder.places, ordered.divided)
         self._moves = [builder.moved.get(index) for index in range(len(phase_pass.tasks))]
@@ -83,6 +85,7 @@ class Program:
 
     def run(self, tokens: int, past: int) -> None:
         """Every sequence advances by `tokens` on top of `past` cached ones."""
+        self._chosen = self._sequences * min(tokens, self._step_tokens)
         for pager in self._pagers:
             pager.begin(tokens, past)
         for event in self._events:
@@ -96,9 +99,9 @@ class Program:
             queue.check()
 
     def logits(self) -> NDArray[np.float32]:
-        """f32 (sequences, vocab) of the latest pass."""
+        """f32 (sequences, vocab) of the latest pass; of one that verifies drafts, a row for every token."""
         stages = [self.seats[self._head, batch].stage for batch in range(self._batches)]
-        return np.concatenate([np.asarray(stage.logits()) for stage in stages])
+        return np.concatenate([np.asarray(stage.logits())[: self._chosen] for stage in stages])
 
     def record(self, number: int, tokens: int, past: int) -> None:
         """Keep the times of the latest pass as those of pass `number`."""

@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.cache.kv import Caches
+from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.specs import UniformSpec
@@ -41,6 +45,12 @@ class Seat:
     chosen: Buffer
     first_layer: int
 
+    def hidden_states(self, batch: int, tokens: int, hidden: int) -> NDArray[np.float32]:
+        """Return a copy of the hidden states f32 (batch, tokens, hidden) behind the last block of the latest pass."""
+        if self.hidden is not None:
+            return view(self.hidden, np.float32)[: batch * tokens * hidden].reshape(batch, tokens, hidden).copy()
+        return hidden_rows(self.stage, self.workspace, batch * tokens).reshape(batch, tokens, hidden)
+
     def ops_of(self, task: Task) -> tuple[int, int]:
         """Return the stage's operations [first, last) that are a task: a part of experts may have one of its own."""
         word = task_name(task.layer, rows_word(task.operation, task.rows))
@@ -57,6 +67,14 @@ class Seat:
             first = names.index(f"{prefix}{op}")
             return first, first + 1
         return names.index(f"{prefix}scores"), names.index(f"{prefix}wv") + 1
+
+
+def hidden_rows(stage: Stage, workspace: Buffer, rows: int) -> NDArray[np.float32]:
+    """Return a copy of the first hidden states f32 (rows, hidden) in the workspace of a native stage."""
+    region = stage.regions()["hidden"]
+    shape, strides = (rows, region["row_bytes"] // F32_BYTES), (region["stride"], F32_BYTES)
+    values = view(workspace, np.float32)[region["offset"] // F32_BYTES :]
+    return np.lib.stride_tricks.as_strided(values, shape, strides).copy()
 
 
 Seats = Mapping[Place, Seat]
@@ -86,8 +104,8 @@ def take_seats(
         for one_pass, staging in zip(passes, stagings, strict=True)
     ]
     work = _workspaces(specs, devices)
-    batch = plan.workload.batch
-    buffers = _Buffers(plan, passes, devices, batch * max_tokens, max_tokens > chunk_tokens(batch))
+    batch, most = plan.workload.batch, max(longest(one_pass, max_tokens) for one_pass in passes)
+    buffers = _Buffers(plan, passes, devices, batch * most, most > chunk_tokens(batch))
     return [
         {
             at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)
@@ -119,7 +137,7 @@ class _Buffers:
         self._hidden: dict[Place, Buffer] = {}
         self._chosen: dict[Place, Buffer] = {}
         self._size = F32_BYTES * plan.model.hidden * rows if chunked else 0
-        self._choice = TOKEN_BYTES * plan.workload.batch
+        self._choice = TOKEN_BYTES * plan.workload.batch * max(one_pass.step_tokens for one_pass in passes)
         home = devices.memories[tokens_home(plan, passes[-1].phase)]
         self._home = home
         batches = range(batches_together(plan))

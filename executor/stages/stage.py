@@ -66,6 +66,7 @@ class StageBuilder:
             "context": workload.context,
             "paged": paged is not None,
             "max_tokens": max_tokens,
+            "last": phase_pass.step_tokens,
             "kv_format": kv_format(self.plan, layers),
             "attention_activations": self.plan.hardware.device(device.name).rounds.attention,
             "room": room_of(model, capacity, self.divided, paged is not None, apart),

@@ -71,6 +71,22 @@ class Checkpoint:
         check_config(directory, model)
         files = stored_files(directory)
         stored = stored_tensors(model, file_name, frozenset(files))
+        made, used = cls._checked(directory, model, stored, files)
+        _check_explained(files, used, model)
+        return made
+
+    @classmethod
+    def with_files(cls, directory: Path, model: Model, stored: Sequence[StoredTensor]) -> "Checkpoint":
+        """Find and check `stored`, the tensors of a model that `config.json` describes in other words.
+
+        Raises what `open` raises, but for another `config.json` and for tensors that are left out."""
+        return cls._checked(directory, model, stored, stored_files(directory))[0]
+
+    @classmethod
+    def _checked(
+        cls, directory: Path, model: Model, stored: Sequence[StoredTensor], files: dict[str, SafetensorsFile]
+    ) -> "tuple[Checkpoint, tuple[str, ...]]":
+        """Return the checkpoint, and the names of the file's tensors that it uses."""
         places = {item.name: _place(item, files, directory) for item in stored}
         beside = list[str]()
         for item in stored:
@@ -79,8 +95,7 @@ class Checkpoint:
                 beside.append(_check_micro(item, files, name))
             else:
                 file.checked(name, item.shape)
-        _check_explained(files, (*(name for _, name in places.values()), *beside), model)
-        return cls(model, places, stored, files)
+        return cls(model, places, stored, files), (*(name for _, name in places.values()), *beside)
 
     def tensor(self, tensor: Tensor) -> tuple[str, StoredRows | JoinedRows | TurnedRows | GroupRows]:
         """Format and rows of `tensor`, of its shape; bf16 is given as uint16, MXFP4 as uint8 (rows, bytes per row). A

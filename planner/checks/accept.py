@@ -17,10 +17,10 @@ from helmsman.planner.checks.slots_check import check_slots
 from helmsman.planner.checks.window_check import check_windows
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
-from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.memory.usage import memory_use, shortages, with_drafter
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
-from helmsman.schemas.plan import Plan, Select
+from helmsman.schemas.plan import Drafting, Plan, Select
 from helmsman.schemas.read import is_digest
 from helmsman.schemas.units import format_bytes
 
@@ -42,7 +42,7 @@ def accept(plan: Plan) -> Plan:
         pass_of(shaped(plan), iteration)
     _check_exclusive(plan)
     _check_context(plan)
-    check_memory(plan)
+    check_memory(plan, plan.drafting)
     return plan
 
 
@@ -130,9 +130,10 @@ def _check_context(plan: Plan) -> None:
         )
 
 
-def check_memory(placed: Placed) -> None:
-    """Raise InfeasibleError where a placement does not fit a memory."""
+def check_memory(placed: Placed, drafting: Drafting | None = None) -> None:
+    """Raise InfeasibleError where a placement, and what drafts tokens for it, do not fit a memory."""
     uses = memory_use(placed)
+    uses = uses if drafting is None else with_drafter(uses, drafting)
     for memory, missing in shortages(uses).items():
         use = next(use for use in uses if use.memory == memory)
         raise InfeasibleError(

@@ -114,6 +114,10 @@ class CostModel:
             self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
         return self._priced[key]
 
+    def without_table(self) -> "CostModel":
+        """Return the prices of the record's rates alone."""
+        return self if self.table is None else replace(self, table=None)
+
     def _derived(self, task: Task) -> Estimate:
         """Return the seconds by rooflines."""
         return self._transfer(task) if task.kind == "transfer" else self._operation(task)

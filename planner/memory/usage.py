@@ -12,7 +12,7 @@ from helmsman.planner.memory.buffers import buffers_by_memory
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.page_locking import pinned_by_memory
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.plan import ExpertSlots, MemoryUse, Residence
+from helmsman.schemas.plan import Drafting, ExpertSlots, MemoryUse, Residence
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
@@ -34,6 +34,13 @@ def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
             pinned=pinned.get(memory.name, 0),
         )
         for memory in plan.hardware.memories
+    )
+
+
+def with_drafter(uses: Iterable[MemoryUse], drafting: Drafting) -> tuple[MemoryUse, ...]:
+    """Return what is needed with what drafts tokens."""
+    return tuple(
+        use.model_copy(update={"drafter": drafting.size}) if use.memory == drafting.memory else use for use in uses
     )
 
 

@@ -16,6 +16,7 @@ from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.prediction.objective import objective_bound, objective_seconds
 from helmsman.planner.prediction.phase_document import gap
 from helmsman.planner.registry import known
+from helmsman.planner.words.draft_words import draft_words
 from helmsman.planner.words.engine_command import engine_command
 from helmsman.planner.words.plan_picture import INDENT, WIDTH, Paint, picture, plain
 from helmsman.planner.words.plan_words import binding, in_words
@@ -167,6 +168,7 @@ def _speed(plan: Plan, exact: bool) -> Iterator[str]:
         f"[{format_number(rate.low, 3)} .. {format_number(rate.high, 3)}], "
         f"{format_seconds(decode.seconds.mid)} a step"
     )
+    yield from draft_words(plan, exact)
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"
     yield f"bottleneck   steps: {binding(plan, decode)}; prompts: {binding(plan, predicted.prefill)}"
     yield _bound(plan)
@@ -257,6 +259,7 @@ def _window(plan: Plan, cache: PageCache) -> str:
 def _use(use: MemoryUse) -> str:
     parts = f"weights {format_bytes(use.weights)}, KV {format_bytes(use.kv)}, buffers {format_bytes(use.buffers)}"
     parts += f", page-locking {format_bytes(use.pinned)}" if use.pinned else ""
+    parts += f", drafter {format_bytes(use.drafter)}" if use.drafter else ""
     return f"{use.memory}: {format_bytes(use.used)} of {format_bytes(use.available)} ({parts})"
 
 

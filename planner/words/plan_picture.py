@@ -26,7 +26,7 @@ _ROW = 80
 """Blocks of a model in one row of a strip."""
 _CELLS = 20
 """Letters of a bar."""
-_PARTS = {"weights": "#", "kv": "=", "buffers": "+", "pinned": "%"}
+_PARTS = {"weights": "#", "kv": "=", "buffers": "+", "pinned": "%", "drafter": "?"}
 """Parts of what a memory holds, each with its letter in a bar."""
 _PART_NAMES = {"kv": "KV", "pinned": "locked"}
 _FREE = "-"

@@ -121,6 +121,7 @@ def simulate(plan: Plan | Decision) -> "ReplayReport":
     True
     """
     from helmsman.planner.cost.plan_costs import cost_model
+    from helmsman.simulator.drafts import simulate_drafts
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document
     from helmsman.simulator.stream import simulate as replayed
@@ -129,7 +130,8 @@ def simulate(plan: Plan | Decision) -> "ReplayReport":
     plan = _plan(plan)
     costs = cost_model(plan)
     stream = replayed(plan, median_price(plan), costs.between(), slowed=costs.slowed())
-    return document(plan, stream, synchronisation(plan))
+    drafts = simulate_drafts(plan, max(1, plan.workload.decode_steps))
+    return document(plan, stream, synchronisation(plan), drafts=drafts)
 
 
 def serve_simulation(plan: Plan | Decision, question: AskedServing) -> ServingReport:

@@ -9,6 +9,7 @@ const PARTS = [
   ["kv", "cache of past tokens"],
   ["buffers", "room to work"],
   ["pinned", "page-locking"],
+  ["drafter", "what drafts tokens"],
 ];
 
 /** @param {Element} box @param {any} answer a helm.plan-answer/1 */
@@ -37,7 +38,7 @@ export function showMemory(box, answer) {
 }
 
 /** @param {any} use @returns {number} bytes */
-export const used = (use) => use.weights + use.kv + use.buffers + use.pinned;
+export const used = (use) => use.weights + use.kv + use.buffers + use.pinned + (use.drafter ?? 0);
 
 function tier(use, record, answer) {
   const size = Math.max(record.capacity, used(use));

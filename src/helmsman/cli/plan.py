@@ -55,6 +55,7 @@ def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
     parser.add_argument("--model", required=True, metavar="NAME|DIR|FILE", help="catalogue name, checkpoint or plan")
     add_machine_arguments(parser)
     _add_workload(parser)
+    _add_drafts(parser)
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_plot_argument(parser, _PICTURES)
@@ -130,7 +131,7 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
     """Return the request that the arguments make. Raises what is wrong with them."""
     from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
-    from helmsman.planner.read_request import COUNTS, workload_of
+    from helmsman.planner.read_request import COUNTS, drafts_of, workload_of
 
     check_alone(args)
     model = load_model(args.model)
@@ -139,7 +140,8 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
         from helmsman.planner.read_routing import routed
 
         workload = routed(workload, args.routing, model)
-    return request_of(args, model, machine(args), workload)
+    drafts = drafts_of(args.draft, args.draft_tokens, args.acceptance)
+    return replace(request_of(args, model, machine(args), workload), drafts=drafts)
 
 
 _COLLECTED = 250_000
@@ -225,6 +227,15 @@ def _add_workload(parser: Parser) -> None:
     routing = "which experts tokens choose, as helm-fit-routing writes it (default: all of a layer alike)"
     group.add_argument("--routing", type=Path, metavar="FILE", help=routing)
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
+
+
+def _add_drafts(parser: Parser) -> None:
+    group = parser.add_argument_group("drafts")
+    what = "what drafts tokens: mtp, the model's own draft head, or a smaller model of the same vocabulary"
+    group.add_argument("--draft", metavar="mtp|MODEL", help=what)
+    group.add_argument("--draft-tokens", type=int, metavar="K", help="drafts that every decode step verifies")
+    accepted = "assumed probability that a draft is accepted where all before it were, from 0 to 1"
+    group.add_argument("--acceptance", type=float, metavar="A", help=accepted)
 
 
 def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mapping[str, float]) -> str:

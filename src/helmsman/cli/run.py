@@ -66,6 +66,8 @@ def build_parser() -> Parser:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     routing = "write which experts every token chose, layer by layer, in the last run (Parquet)"
     parser.add_argument("--routing-trace", type=Path, metavar="FILE", help=routing)
+    drafts = "tokens that the model's own draft head (MTP) proposes a step; what is made stays the same (default: none)"
+    parser.add_argument("--draft-tokens", type=_count, default=0, metavar="K", help=drafts)
     add_sampling_arguments(parser)
     return parser
 
@@ -129,9 +131,25 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     if args.routing_trace is not None and (args.chat or args.backend != "native"):
         remedy = "leave --chat and --backend torch out"
         raise UsageError("native runs of one request record it", field="--routing-trace", remedy=remedy)
+    if args.draft_tokens:
+        _check_drafts(args, plan)
     if args.system is not None and not args.chat:
         raise UsageError("only a conversation has it", field="--system", remedy="add --chat, or put it into --text")
     return plan
+
+
+def _check_drafts(args: argparse.Namespace, plan: "Plan") -> None:
+    """Refuse before anything is loaded what drafts nothing. Raises UsageError, BadInputError."""
+    from helmsman.executor.passes.draft_check import check_drafts
+    from helmsman.executor.passes.phase_pass import passes_of
+
+    if args.chat or args.backend != "native" or args.depth:
+        remedy = "leave --chat, --backend torch and --depth out"
+        raise UsageError("native runs of one request draft tokens", field="--draft-tokens", remedy=remedy)
+    if not sampling_of(args).native:
+        message, remedy = "drafts are verified by the likeliest tokens", "leave --temperature and penalties out"
+        raise UsageError(message, field="--draft-tokens", remedy=remedy)
+    check_drafts(plan, passes_of(plan), args.draft_tokens)
 
 
 def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
@@ -174,6 +192,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
             on_bytes=on_bytes,
             growing=args.kv_cache == "growing",
             **({"record_routing": True} if args.routing_trace is not None else {}),
+            **({"draft_tokens": args.draft_tokens} if args.draft_tokens else {}),
         )
 
 

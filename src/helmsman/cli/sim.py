@@ -61,6 +61,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.per_layer and args.layer is not None:
         raise UsageError("--per-layer draws every layer", field="--layer", remedy="leave one of them out")
     from helmsman.planner.cost.plan_costs import cost_model
+    from helmsman.simulator.drafts import simulate_drafts
     from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document, layers_table, table
@@ -85,8 +86,9 @@ def execute(args: argparse.Namespace) -> int:
 
         write_picture(args.plot, gantt_figure(plan, price, layers, between, slowed))
     waits = synchronisation(plan)
-    text = table(plan, stream, waits) + layers_table(passes) + _written(args)
-    emit(args, document(plan, stream, waits, passes).to_json(), lambda: text)
+    drafts = simulate_drafts(plan, max(1, plan.workload.decode_steps))
+    text = table(plan, stream, waits, drafts) + layers_table(passes) + _written(args)
+    emit(args, document(plan, stream, waits, passes, drafts).to_json(), lambda: text)
     return 0
 
 

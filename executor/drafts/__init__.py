@@ -1,0 +1,1 @@
+"""Drafts: tokens that something cheap proposes, and the model verifies in one pass."""
