@@ -244,7 +244,9 @@ def test_a_comparison_tells_how_far_it_is(tmp_path: Path) -> None:
 
 
 def test_questions_to_the_service_share_the_fields_of_questions_to_the_library() -> None:
-    """Each field is defined once, but for those that say in what form something is given."""
-    assert list(PlannerQuestion.model_fields) == list(PlanQuestion.model_fields)
+    """Each field is defined once, but for those that say in what form something is given. The service does not take
+    questions about drafts."""
+    drafts = ["draft", "draft_tokens", "acceptance"]
+    assert [*PlannerQuestion.model_fields, *drafts] == list(PlanQuestion.model_fields)
     own, others = PlannerQuestion.__annotations__, PlanQuestion.__annotations__
     assert own.keys() & others.keys() == {"schema_id", "model", "hardware", "format", "routing"}
