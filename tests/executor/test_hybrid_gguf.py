@@ -56,7 +56,7 @@ def test_others_are_refused_by_name(tmp_path: Path) -> None:
 
 
 @TWO_CPUS
-@pytest.mark.parametrize("on_cpu", [None, 2])
+@pytest.mark.parametrize("on_cpu", [2, pytest.param(None, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("family", WRITTEN)
 def test_logits_of_a_converted_file_are_those_of_transformers(family: str, on_cpu: int | None, tmp_path: Path) -> None:
     """A long prompt passes in chunks, and its last token alone."""
