@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from helmsman.executor.passes.phase_pass import PhasePass, caches_native, rewinds
+from helmsman.executor.passes.phase_pass import PhasePass, caches_native, drops_drafts
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.draft_head import MOST_DRAFTS, draft_head
 from helmsman.lowering.drafter import drafter_rules, shares_head
@@ -29,7 +29,7 @@ def check_drafts(plan: Plan, passes: Sequence[PhasePass], count: int) -> None:
         _refuse(f"draft heads of the family {plan.model.family} are not run", "leave drafts out")
     if not caches_native(passes):
         _refuse("drafts are run by processors and loopback accelerators", "plan for them, or leave drafts out")
-    if not rewinds(passes):
+    if not drops_drafts(passes):
         _refuse(
             "caches of this plan move or forget, and cannot drop rejected drafts", "keep caches where they are used"
         )

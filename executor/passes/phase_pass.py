@@ -12,6 +12,7 @@ from helmsman.lowering.dataflow import HIDDEN, TOKEN, reads_value
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.lower import lower
+from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.paging import windows
 from helmsman.lowering.placement import batches_together
@@ -177,9 +178,20 @@ def caches_stay(passes: Sequence[PhasePass]) -> bool:
     forget."""
     moves = (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES)
     own = all(move.payload == "weights" or move.operation in (TOKEN, HIDDEN) for move in moves)
-    plan = passes[0].plan
-    rings = any(ring_rows(plan, layer) is not None for layer in range(plan.model.layers))
-    return own and not rings and not any(page_links(one_pass.plan) for one_pass in passes)
+    return own and not forgets(passes[0].plan)
+
+
+def forgets(plan: Plan) -> bool:
+    """Whether a cache drops the keys and values of old tokens: one that is a ring, or has a window."""
+    return bool(page_links(plan)) or any(ring_rows(plan, layer) is not None for layer in range(plan.model.layers))
+
+
+def drops_drafts(passes: Sequence[PhasePass]) -> bool:
+    """Whether decode steps may write over what an earlier one has cached of tokens that were not taken: all keys and
+    values are used where they are kept, by operations that attend in one piece."""
+    plan, tasks = passes[0].plan, [task for one_pass in passes for task in one_pass.tasks]
+    moved = any(carries_cache(task) for task in tasks if task.kind in MOVES)
+    return not (moved or any(task.kind in DIVIDED for task in tasks) or forgets(plan))
 
 
 def rewinds(passes: Sequence[PhasePass]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from expert_plans import divided_plan
 from hybrid_models import written_hybrid
 from latent_models import COMMON, FAMILIES
 from numpy.typing import NDArray
@@ -22,9 +23,10 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.passes.generation import DraftCount, Tokens
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import Residence, Select
+from helmsman.schemas.plan import ExpertSlots, Residence, Select
 from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
@@ -124,6 +126,36 @@ def test_drafts_change_no_token(written: tuple[Path, Model], on_cpu: int | None,
         engine.draft(Replayed(expected.chosen.T, 0), DRAFTS)
         rejected = engine.generate(ids, 1 + DRAFTS, ignore_eos=True)
         assert rejected.drafts == DraftCount(drafted=batch * (2 + 1), accepted=0)
+
+
+@pytest.mark.parametrize(
+    "misses",
+    ["host", pytest.param("fetched", marks=pytest.mark.nightly), pytest.param("divided", marks=pytest.mark.nightly)],
+)
+def test_drafts_choose_experts_that_are_cached_in_slots(written: tuple[Path, Model], misses: str) -> None:
+    """A step looks the experts of all of its tokens up at once."""
+    directory, model = written
+    plan = divided_plan(model, ExpertLayout(0, 2), SHAPE)
+    compute = [rule for rule in plan.compute if rule.select.names != "experts_*" or rule.phase is not None]
+    slots = ExpertSlots(
+        select=Select(names="experts_*"),
+        memory="vram",
+        slots=6,
+        misses=misses,
+        fetched=0.5 if misses == "divided" else None,
+    )
+    rules = tuple(compute) if misses == "fetched" else plan.compute
+    plan = plan.model_copy(update={"expert_slots": (slots,), "compute": rules})
+    with Engine.load(plan, directory, Machine.this()) as engine:
+        expected = engine.generate(prompts(1), OUTPUT, ignore_eos=True)
+    with Engine.load(plan, directory, Machine.this(), draft_tokens=DRAFTS) as engine:
+        assert engine.generate(prompts(1), OUTPUT, ignore_eos=True).tokens == expected.tokens
+        engine.draft(Replayed(expected.chosen.T, DRAFTS), DRAFTS)
+        made = engine.generate(prompts(1), OUTPUT, ignore_eos=True)
+    assert made.tokens == expected.tokens
+    counts = made.expert_cache[-1]
+    assert len(counts.hits) == len(made.iterations)
+    assert max(hits + missed for hits, missed in zip(counts.hits[1:], counts.misses[1:], strict=True)) > 4
 
 
 def test_sequences_end_within_accepted_drafts(written: tuple[Path, Model]) -> None:
