@@ -19,4 +19,5 @@ class Drafter(Protocol):
         (sequences, tokens) the token after each of them. What it had at these positions and later is forgotten."""
 
     def propose(self, count: int) -> Tokens:
-        """Return (sequences, count) tokens that may come after the last one of `follow`; count is 1 or more."""
+        """Return (sequences, count) tokens that may come after the last one of `follow`, which comes before every
+        proposal; count is 1 or more."""

@@ -53,11 +53,10 @@ class MtpHead:
 
     def propose(self, count: int) -> Tokens:
         """Return the token that the last state leads to, and those that the head's own states lead to."""
-        past, last, drafts = self._past, self._last, [self._next]
+        drafts = [self._next]
         while len(drafts) < count:
             self._advance(drafts[-1][:, None], self._last, self._past)
             drafts.append(self._next)
-        self._past, self._last, self._next = past, last, drafts[0]
         return np.stack(drafts, axis=1)
 
     def logits(self) -> NDArray[np.float32]:

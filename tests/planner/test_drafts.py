@@ -14,9 +14,9 @@ from helmsman.planner.checks.accept import accept
 from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.drafts import DraftQuestion, drafter_bytes, expected_tokens, verifying_pass
 from helmsman.planner.prediction.predict import mean_step
-from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
-from helmsman.schemas.plan import Drafting, Plan
+from helmsman.schemas.plan import ComputeRule, Drafting, Plan, Select
 from helmsman.simulator.drafts import simulate_drafts
 
 EXPERTS, CHOSEN = 64, 4
@@ -83,6 +83,19 @@ def test_verification_reads_the_union_of_experts_and_all_else_once(plan: Plan) -
     assert heads[1] == 4 * heads[0]
     step, verify = plan.predicted.decode.seconds.mid, drafting_of(plan).verify
     assert step < verify < 4 * step
+
+
+def test_verification_is_placed_as_decode_steps_are(plan: Plan) -> None:
+    """Whatever a plan brings to the accelerator for prompts."""
+    prompts = ComputeRule(select=Select(), device="cuda", phase="prefill")
+    streaming = plan.model_copy(update={"compute": (prompts, *plan.compute)})
+
+    def placed(iteration: Iteration) -> list[tuple[str, str]]:
+        return [(task.op, task.resource) for task in lower(streaming, iteration).tasks]
+
+    step = placed(mean_step(plan.workload))
+    assert placed(verifying_pass(plan, 3)) == step
+    assert placed(prefill(plan.workload)) != step
 
 
 def test_the_search_leaves_room_for_the_drafter(plan: Plan) -> None:
