@@ -23,7 +23,8 @@ from helmsman.planner.prediction.predict import pass_interval
 from helmsman.schemas.check_report import CheckedTerm, ErrorParts
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.served_comparison import Verdict
 from helmsman.schemas.trace import Trace
 from helmsman.simulator.stream import Progress

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from helmsman.analysis.front import front
 from helmsman.schemas.comparison import Comparison, Planned, Point, Row
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.units import format_bytes, format_number, format_seconds
 
 BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttft": "TTFT", "throughput": "request"}

@@ -18,7 +18,8 @@ from helmsman.planner.prediction.between_terms import SUBMISSION
 from helmsman.planner.prediction.predict import predict
 from helmsman.schemas.figures import DISTURBED, Figure
 from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, lane_owner
-from helmsman.schemas.plan import Evidence, Interval, Plan
+from helmsman.schemas.plan import Evidence, Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.units import format_seconds
 from helmsman.timing.pools import Pools
 

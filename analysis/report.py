@@ -7,7 +7,8 @@ from helmsman.analysis.check import CheckResult
 from helmsman.hwdb.machine_line import facts_of, record_line
 from helmsman.schemas.check_report import CheckedTerm, CheckReport, ErrorParts, PlannedSeconds, SecondsNow
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds
 

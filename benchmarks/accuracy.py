@@ -35,7 +35,8 @@ from helmsman.lowering.tensors import parameters
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat, size_of
 from helmsman.schemas.hardware import OTHERS, Hardware
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.read import read_document
 from helmsman.schemas.trace import read_trace
 

@@ -54,7 +54,8 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.objective import objective_seconds
 from helmsman.planner.prediction.speed import speed
 from helmsman.planner.registry import RECOMMENDED
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval
 
 CASES = 300
 

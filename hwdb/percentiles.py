@@ -8,7 +8,7 @@ from typing import Literal
 
 from helmsman.hwdb.fit import Z90
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 
 _Z95 = 1.6448536269514722
 

@@ -17,7 +17,7 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.prediction.complexity import Complexity, complexity
 from helmsman.planner.prediction.sensitivity import Sensitivity, gain, regrets, sensitivity
 from helmsman.scheduler.iteration import Phase
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 
 Risk = Literal["median", "pessimistic", "regret"]
 """By what plans are ranked: the median of their seconds, the 95th percentile, or the most that is lost against the

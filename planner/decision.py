@@ -11,7 +11,8 @@ from helmsman.planner.prediction.objective import Phases
 from helmsman.planner.prediction.predict import PlacementFigures
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Certificate, Evidence, MemoryUse, Plan, Predicted, Schedule, Strategy
+from helmsman.schemas.plan import Certificate, Evidence, Plan, Schedule, Strategy
+from helmsman.schemas.predicted import MemoryUse, Predicted
 from helmsman.schemas.read import digest
 from helmsman.schemas.workload import Workload
 

@@ -90,3 +90,6 @@ Words = Annotated[str, Field(min_length=1, max_length=4000)]
 FilePath = Annotated[str, Field(min_length=1, max_length=4 * 4096)]
 """A path as text: where it is not UTF-8, with escapes."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Total = Annotated[int, Field(ge=0)]
+Derived = Annotated[float, Field(ge=0.0)]
+"""What is computed of bounded inputs may exceed their bounds, and must still have a number to be refused with."""

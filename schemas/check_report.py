@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Count, Frozen, Index, Name, NonNegative, Positive, Report, Sha256, Words, version
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.served_comparison import Verdict
 
 Resource = Annotated[str, Field(max_length=4000)]

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, Words, version
+from helmsman.schemas.base import Count, Derived, Document, Frozen, Name, Sha256, Total, Words, version
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Derived, Interval, MemoryUse, Total
+from helmsman.schemas.predicted import Interval, MemoryUse
 from helmsman.schemas.workload import Workload
 
 Verdict = Literal["fits", "does-not-fit", "does-not-apply"]

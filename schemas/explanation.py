@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, Positive, Sha256, version
-from helmsman.schemas.plan import Derived
+from helmsman.schemas.base import Count, Derived, Document, Frozen, Name, Positive, Sha256, version
 
 Share = Annotated[float, Field(ge=-10.0, le=10.0)]
 Signed = Annotated[float, Field(ge=-1e24, le=1e24)]

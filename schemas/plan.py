@@ -6,19 +6,19 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from helmsman.schemas.base import (
-    Bytes,
     Count,
+    Derived,
     Document,
     Frozen,
     Index,
     Name,
     NonNegative,
     Sha256,
+    Total,
     absent,
     empty,
     mistake,
     version,
-    zero,
 )
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Disturbed
@@ -26,12 +26,9 @@ from helmsman.schemas.formats import Format, KeptFormat, KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.page_cache import PageCache
+from helmsman.schemas.predicted import Interval, Predicted
 from helmsman.schemas.routing import Eviction
 from helmsman.schemas.workload import Workload
-
-# What is computed from bounded inputs may exceed their bounds, and must still have a number to be refused with.
-Total = Annotated[int, Field(ge=0)]
-Derived = Annotated[float, Field(ge=0.0)]
 
 
 class LayerRange(Frozen):
@@ -236,104 +233,6 @@ class Strategy(Frozen):
 
     name: Name
     options: dict[Name, str | int | float | bool] = Field(default_factory=dict)
-
-
-class Interval(Frozen):
-    """A prediction: 5th percentile, median, 95th percentile."""
-
-    low: Derived
-    mid: Derived
-    high: Derived
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.low <= self.mid <= self.high:
-            numbers = f"{self.low}, {self.mid}, {self.high}"
-            raise mistake(f"low, mid and high are out of order: {numbers}", "write them with low <= mid <= high")
-        return self
-
-
-class Term(Frozen):
-    """One summand of a prediction: all tasks of one operation kind on one resource."""
-
-    op: Name
-    resource: Name
-    tasks: Count
-    seconds: Interval
-    bytes: Total
-    flops: Derived
-    bound: Literal["memory", "compute", "launch", "link", "overhead"]
-    source: Name = Field(description="measured, fitted, paper, datasheet, class, assumed")
-
-
-class PhasePrediction(Frozen):
-    """Seconds of one pass (prefill: the prompt; decode: one step at `context`) and what they are made of."""
-
-    context: Count
-    seconds: Interval
-    terms: tuple[Term, ...]
-    bottleneck: Name
-    lower_bound: Derived = Field(description="seconds no placement on this hardware can beat")
-    gap: Derived = Field(description="seconds.mid / lower_bound - 1")
-
-
-class Seconds(Frozen):
-    """A prediction of a duration."""
-
-    seconds: Interval
-
-
-class MemoryUse(Frozen):
-    """Bytes a plan needs in one memory against what it may use.
-
-    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75); `drafter`: what drafts tokens."""
-
-    memory: Name
-    weights: Total
-    kv: Total
-    buffers: Total
-    available: Bytes
-    pinned: Total = 0
-    drafter: Annotated[Total, Field(exclude_if=zero)] = 0
-
-    @property
-    def used(self) -> int:
-        """Return all bytes together."""
-        return self.weights + self.kv + self.buffers + self.pinned + self.drafter
-
-
-CaseName = Literal["uniform", "least", "most", "cold"]
-"""Another routing than a prediction assumes: every expert alike, the ends of the spread of recorded traces by the
-seconds that they lead to, and slots for experts that begin empty."""
-
-
-class RoutingCase(Frozen):
-    """Seconds of the prompt and of a decode step under another routing."""
-
-    name: CaseName
-    prefill: Derived
-    decode: Derived
-
-
-class AssumedRouting(Frozen):
-    """The routing that a prediction assumes, and how its seconds move in other cases."""
-
-    assumed: Literal["uniform", "popularity", "curves"]
-    cases: Annotated[tuple[RoutingCase, ...], Field(max_length=4, exclude_if=empty)] = ()
-
-
-class Predicted(Frozen):
-    """What the cost model expects of the plan; `routing`: of models with experts."""
-
-    prefill: PhasePrediction
-    decode: PhasePrediction
-    ttft: Seconds
-    request: Seconds | None = Field(
-        default=None, description="the whole workload, prompts and decode steps; older plans do not say it"
-    )
-    tokens_per_second: Interval = Field(description="decode tokens per second, all sequences together")
-    memory: tuple[MemoryUse, ...]
-    routing: AssumedRouting | None = None
 
 
 class Certificate(Frozen):

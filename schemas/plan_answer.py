@@ -2,9 +2,9 @@
 
 from typing import ClassVar, Literal
 
-from helmsman.schemas.base import Count, Document, Frozen, Index, Name, version
+from helmsman.schemas.base import Count, Derived, Document, Frozen, Index, Name, Total, version
 from helmsman.schemas.comparison import Speed
-from helmsman.schemas.plan import Derived, Plan, Total
+from helmsman.schemas.plan import Plan
 
 
 class ExpertGroup(Frozen):

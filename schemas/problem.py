@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Document, version
-from helmsman.schemas.plan import Total
+from helmsman.schemas.base import Document, Total, version
 
 Text = Annotated[str, Field(max_length=4000)]
 

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, Words, absent, version
-from helmsman.schemas.plan import Total
+from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, Sha256, Total, Words, absent, version
 
 
 class WorkedTogether(Frozen):

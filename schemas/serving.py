@@ -4,10 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, version
+from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, Total, version
 from helmsman.schemas.served_table import ServedInfo
-
-Total = Annotated[int, Field(ge=0)]
 
 
 class Spread(Frozen):

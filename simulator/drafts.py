@@ -1,6 +1,6 @@
 """Simulate decoding with drafts: every pass replayed in virtual time, and acceptances drawn."""
 
-import numpy as np
+from random import Random
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
@@ -27,10 +27,12 @@ def simulate_drafts(plan: Plan, tokens: int, seed: int = 0) -> ReplayedDrafts | 
     costs = cost_model(plan).without_table()
     draft = _seconds(drafter_of(plan, question), draft_pass(plan), costs)
     step = drafting.tokens * draft + _seconds(plan, verifying_pass(plan, drafting.tokens), costs)
-    draws, made, steps = np.random.default_rng(seed), 0, 0
+    draws, made, steps = Random(seed), 0, 0
     while made < tokens:
-        agreed = draws.random(drafting.tokens) < drafting.acceptance
-        made, steps = made + 1 + int(np.cumprod(agreed).sum()), steps + 1
+        accepted = 0
+        while accepted < drafting.tokens and draws.random() < drafting.acceptance:
+            accepted += 1
+        made, steps = made + 1 + accepted, steps + 1
     return ReplayedDrafts(
         steps=steps,
         drafted=steps * drafting.tokens,

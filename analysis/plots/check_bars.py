@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from helmsman.analysis.comparison_table import cut
 from helmsman.analysis.plots.picture import BLUE, INK, ORANGE, caption, dress_bars, new_figure
 from helmsman.schemas.check_report import CheckedTerm, CheckReport
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.units import format_seconds
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file that models with states have, beside the tokenizer's."""
+"""The metadata that `write_gguf` writes for models with recurrent states, beside the tokenizer's."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ HYBRIDS: Mapping[str, Callable[[Model], dict[str, Any]]] = {
     "qwen3_5_text": delta_facts,
     "qwen3_next": delta_facts,
 }
-"""What gives the keys of mixers and networks, by family."""
+"""By family, the function that returns the metadata keys of its mixers and networks, with their values."""
 
 _ALL_ATTEND = ("qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
 """Families whose files state heads of attention for all layers, and otherwise which layers have it."""

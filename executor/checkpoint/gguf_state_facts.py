@@ -1,4 +1,4 @@
-"""What the metadata of a GGUF file says of mixers with states, and of the networks beside them, by family."""
+"""The metadata keys of a GGUF file that describe recurrent mixers and the networks beside them, family by family."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _SIGMOID = 2
 
 
 def delta_facts(model: Model) -> dict[str, Any]:
-    """Return what Qwen3-Next and 3.5 state."""
+    """Return the keys of Qwen3-Next and Qwen3.5. Raises BadInputError for a model that such files cannot describe."""
     attention, delta = first_body(model, Attention), first_body(model, DeltaRule)
     assert attention is not None and attention.rope is not None and delta is not None, "families with all three"
     if delta.key_dim != delta.value_dim:
@@ -56,7 +56,7 @@ def _counts(experts: Experts) -> dict[str, Any]:
 
 
 def lfm2_facts(model: Model) -> dict[str, Any]:
-    """Return what LFM2 and LFM2-MoE state."""
+    """Return the keys of LFM2 and LFM2-MoE. Raises BadInputError for a model that such files cannot describe."""
     convolution, experts = first_body(model, ShortConvolution), first_body(model, Experts)
     network = first_body(model, FeedForward)
     assert convolution is not None, "families with convolutions"
@@ -75,7 +75,9 @@ def lfm2_facts(model: Model) -> dict[str, Any]:
 
 
 def nemotron_facts(model: Model) -> dict[str, Any]:
-    """Return what Nemotron-H states: a layer has key heads, a network's width, or neither, and a state space then."""
+    """Return the keys of Nemotron-H, each of whose layers has key heads, a network's width, or neither: a state space.
+
+    Raises BadInputError for a model that such files cannot describe."""
     network, experts = first_body(model, FeedForward), first_body(model, Experts)
     if network is not None and experts is not None:
         raise _unstated("blocks without experts among others", "model.pattern", model.pattern[:40])
@@ -104,7 +106,8 @@ def nemotron_facts(model: Model) -> dict[str, Any]:
 
 
 def granite_facts(model: Model) -> dict[str, Any]:
-    """Return what Granite 4 hybrids state, with their multipliers."""
+    """Return the keys of Granite 4 hybrids, multipliers among them. Raises BadInputError for a model that such files
+    cannot describe."""
     attention, space = first_body(model, Attention), first_body(model, StateSpace)
     network, experts = first_body(model, FeedForward), first_body(model, Experts)
     assert attention is not None, "a family with attention"
@@ -129,7 +132,8 @@ def granite_facts(model: Model) -> dict[str, Any]:
 
 
 def falcon_facts(model: Model) -> dict[str, Any]:
-    """Return what Falcon-H1 states; its multipliers are those of weights."""
+    """Return the keys of Falcon-H1, whose multipliers are in the weights. Raises BadInputError for a model that such
+    files cannot describe."""
     network, space = first_body(model, FeedForward), first_body(model, StateSpace)
     attention = first_body(model, Attention)
     assert network is not None and space is not None and attention is not None, "a family with all three"

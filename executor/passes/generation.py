@@ -76,7 +76,9 @@ class Generation:
 
 
 class Sequences:
-    """How far each of some sequences has come: `lengths` (sequences,) in tokens, and which of them are `running`."""
+    """Counts the tokens that a run makes for every sequence, until a sequence ends.
+
+    `lengths`: int64 (sequences,), tokens made so far; `running`: bool (sequences,), whether a sequence goes on."""
 
     def __init__(self, count: int, eos: Sequence[int]) -> None:
         self._eos = np.array(eos, np.int32)

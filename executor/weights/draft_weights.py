@@ -28,7 +28,7 @@ class DraftWeights:
     embedding and head are the model's."""
 
     tiled = False
-    """Delta rules have no head."""
+    """Of delta rules, which no draft head has."""
 
     def __init__(self, model: Model, checkpoint: Checkpoint) -> None:
         self.model = model

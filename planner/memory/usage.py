@@ -12,7 +12,8 @@ from helmsman.planner.memory.buffers import buffers_by_memory
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.page_locking import pinned_by_memory
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.plan import Drafting, ExpertSlots, MemoryUse, Residence
+from helmsman.schemas.plan import Drafting, ExpertSlots, Residence
+from helmsman.schemas.predicted import MemoryUse
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:

@@ -10,7 +10,7 @@ from helmsman.hwdb.percentiles import ENDS, duration_at
 from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import lane_owner
-from helmsman.schemas.plan import Interval, Term
+from helmsman.schemas.predicted import Interval, Term
 from helmsman.timing.works import Works
 
 HANDOVER = "hand-over"

@@ -26,8 +26,8 @@ from helmsman.schemas.plan import Drafting, Plan
 
 @dataclass(frozen=True, slots=True)
 class DraftQuestion:
-    """How tokens are drafted: `tokens` of a step, by `model`, the plan's own draft head if None; a draft is accepted
-    with probability `acceptance` once all before it were."""
+    """Asks for decode steps with drafts: `tokens`, how many drafts every step verifies; `model`, the drafter, or None
+    for the plan's own draft head; `acceptance`, the probability that a draft is accepted if all before it were."""
 
     tokens: int
     acceptance: float

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval, PhasePrediction, Predicted
+from helmsman.schemas.predicted import Interval, PhasePrediction, Predicted
 from helmsman.schemas.workload import Workload
 
 

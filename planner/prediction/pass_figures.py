@@ -12,7 +12,7 @@ from helmsman.lowering.graph import RepeatingGraph, TaskGraph
 from helmsman.lowering.pass_shape import SizedPass
 from helmsman.planner.cost.model import CostModel, Estimate, work_of
 from helmsman.planner.prediction.phase_document import added_document, phase_document
-from helmsman.schemas.plan import Interval, PhasePrediction
+from helmsman.schemas.predicted import Interval, PhasePrediction
 from helmsman.timing.makespan import works_makespan
 from helmsman.timing.works import Works, alike
 

@@ -10,7 +10,7 @@ from helmsman.planner.cost.model import CostModel, Estimate
 from helmsman.planner.prediction.between_terms import between_terms
 from helmsman.planner.prediction.bound import lower_bound
 from helmsman.schemas.hardware import Hardware, lane_owner
-from helmsman.schemas.plan import Interval, PhasePrediction, Term
+from helmsman.schemas.predicted import Interval, PhasePrediction, Term
 from helmsman.timing.pools import Pools
 from helmsman.timing.works import Works
 

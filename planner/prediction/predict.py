@@ -13,7 +13,7 @@ from helmsman.planner.prediction.pass_figures import LoweredPass, PassesFigures,
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.prediction.routing_cases import assumed_routing
 from helmsman.scheduler.iteration import Iteration, Phase
-from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
+from helmsman.schemas.predicted import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
 from helmsman.schemas.workload import Workload
 
 

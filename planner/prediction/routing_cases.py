@@ -7,7 +7,8 @@ from helmsman.lowering.placement import KnownPlan, Placed, Placement, known
 from helmsman.lowering.routing import cold_hits, experts_of
 from helmsman.lowering.rules import slots_of
 from helmsman.scheduler.iteration import Phase
-from helmsman.schemas.plan import AssumedRouting, CaseName, ExpertSlots, RoutingCase
+from helmsman.schemas.plan import ExpertSlots
+from helmsman.schemas.predicted import AssumedRouting, CaseName, RoutingCase
 from helmsman.schemas.routing import HitCurve, LayerRouting, Routing, RoutingCurve
 
 _COLD_PASSES = 32

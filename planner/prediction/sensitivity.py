@@ -20,7 +20,7 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 from helmsman.timing.makespan import works_makespan
 from helmsman.timing.works import Works, alike
 

@@ -6,7 +6,8 @@ from helmsman.lowering.placement import batches_of
 from helmsman.planner.prediction.objective import Phases, objective_seconds
 from helmsman.schemas.comparison import Planned, Speed
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval, Plan, Schedule
+from helmsman.schemas.plan import Plan, Schedule
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.workload import Workload
 
 

@@ -31,7 +31,8 @@ from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
+from helmsman.schemas.predicted import Predicted
 from helmsman.schemas.workload import Workload
 from helmsman.timing.interference import streaming
 

@@ -21,7 +21,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat, StoredFormat, size_of
 from helmsman.schemas.hardware import Device, Link
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Term
+from helmsman.schemas.predicted import Interval, PhasePrediction, Predicted, Term
 
 
 @dataclass(frozen=True, slots=True)

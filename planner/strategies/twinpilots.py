@@ -24,7 +24,7 @@ from helmsman.planner.strategies.streaming.framing import decide_framed
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
 from helmsman.scheduler.iteration import Phase, prefill
-from helmsman.schemas.plan import MemoryUse
+from helmsman.schemas.predicted import MemoryUse
 
 NAME = "twinpilots"
 

@@ -26,7 +26,8 @@ from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
-from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan, Residence
+from helmsman.schemas.plan import Considered, Plan, Residence
+from helmsman.schemas.predicted import Interval, MemoryUse, PhasePrediction
 from helmsman.schemas.units import format_bytes, format_number, format_seconds
 
 SHOWN = 4

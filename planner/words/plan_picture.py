@@ -12,7 +12,8 @@ from helmsman.planner.words.expert_lines import expert_lines
 from helmsman.planner.words.plan_words import device_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import MemoryUse, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.units import format_number
 
 Paint = Callable[[str, str], str]

@@ -17,7 +17,8 @@ from helmsman.planner.prediction.predict import phase_seconds
 from helmsman.planner.registry import known, method
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
-from helmsman.schemas.plan import ComputeRule, KvRule, PhasePrediction, Plan, Residence, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Select
+from helmsman.schemas.predicted import PhasePrediction
 from helmsman.schemas.units import format_number, format_seconds
 
 SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")

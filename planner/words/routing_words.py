@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from helmsman.planner.memory.names import memory_place
-from helmsman.schemas.plan import CaseName, ExpertSlots, Plan
+from helmsman.schemas.plan import ExpertSlots, Plan
+from helmsman.schemas.predicted import CaseName
 from helmsman.schemas.units import format_seconds
 
 _CASES: Mapping[CaseName, str] = {

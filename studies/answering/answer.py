@@ -8,7 +8,7 @@ from helmsman.planner.prediction.speed import speed
 from helmsman.planner.read_request import request_from
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
 from helmsman.studies.answering.serving import Columns, served

@@ -18,7 +18,8 @@ from helmsman.planner.strategies.optimal.search.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
-from helmsman.schemas.plan import Interval, MemoryUse, Plan, Schedule, Seconds
+from helmsman.schemas.plan import Plan, Schedule
+from helmsman.schemas.predicted import Interval, MemoryUse, Seconds
 from helmsman.schemas.workload import Workload
 
 

@@ -22,8 +22,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.prediction.speed import planned
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.errors import InfeasibleError, UsageError
-from helmsman.schemas.plan import ComputeRule, Interval, KvRule, LayerRange, Plan, Residence, Seconds, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
 from helmsman.schemas.plan import Part as Rows
+from helmsman.schemas.predicted import Interval, Seconds
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerTimes, PassLayers
 

@@ -18,7 +18,8 @@ from helmsman.planner.prediction.predict import mean_step, pass_interval, pass_s
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency, Hardware
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.trace import Probe, Trace
 
 DRAWS = 100

@@ -24,7 +24,7 @@ def test_every_cell_asks_for_its_strategy_and_a_decode_step(monkeypatch: pytest.
     for placement in PLACEMENTS:
         accuracy._plan(Cell(small_model("llama"), "bf16", placement, tmp_path), tmp_path / "hardware.json", args)
     strategies = [words[words.index("--strategy") + 1] for words in asked]
-    assert strategies == [each.strategy for each in PLACEMENTS]
+    assert strategies == [placement.strategy for placement in PLACEMENTS]
     assert len(set(strategies)) == 7
     assert {words[words.index("--objective") + 1] for words in asked} == {"latency"}
 

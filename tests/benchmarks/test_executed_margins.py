@@ -7,7 +7,7 @@ from plans import make_plan
 from shapes import small_model
 
 from helmsman.analysis.rows import Sample, make_row
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 
 
 def executed(predicted: float, rounds: list[tuple[float, float]]) -> Executed:

@@ -19,7 +19,8 @@ from helmsman.planner.prediction.speed import planned as plan_compared
 from helmsman.planner.strategies.recommended import _proof
 from helmsman.planner.words.explain import explain
 from helmsman.schemas.objective import OBJECTIVES, Objective
-from helmsman.schemas.plan import Interval, PassedOver, Plan
+from helmsman.schemas.plan import PassedOver, Plan
+from helmsman.schemas.predicted import Interval
 from helmsman.schemas.read import parse_document, read_document
 
 SLOWER = 20.0

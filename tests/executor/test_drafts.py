@@ -81,16 +81,16 @@ class Replayed:
 
 @dataclass
 class Watched:
-    """Keeps what a draft head was told and what it proposed first, with its logits before and after."""
+    """Keeps what a draft head followed and what it proposed first, with its logits before and after."""
 
     head: MtpHead
-    told: list[tuple[Tokens, NDArray[np.float32]]] = field(default_factory=list)
+    followed: list[tuple[Tokens, NDArray[np.float32]]] = field(default_factory=list)
     logits: list[NDArray[np.float32]] = field(default_factory=list)
     proposed: list[Tokens] = field(default_factory=list)
 
     def follow(self, following: Tokens, hidden: NDArray[np.float32], past: int) -> None:
         """Keep it, and pass it on."""
-        self.told.append((following.copy(), hidden.copy()))
+        self.followed.append((following.copy(), hidden.copy()))
         self.head.follow(following, hidden, past)
 
     def propose(self, count: int) -> Tokens:
@@ -168,11 +168,11 @@ def test_sequences_end_within_accepted_drafts(written: tuple[Path, Model]) -> No
         engine.draft(Replayed(expected.chosen.T, DRAFTS), DRAFTS)
         seen = list[int]()
 
-        def told(chosen: Tokens) -> NDArray[np.bool_]:
+        def stop(chosen: Tokens) -> NDArray[np.bool_]:
             seen.append(int(chosen[0]))
             return chosen == last
 
-        ended = engine.generate(prompts(1), OUTPUT, on_token=told, ignore_eos=True)
+        ended = engine.generate(prompts(1), OUTPUT, on_token=stop, ignore_eos=True)
     assert ended.tokens[0] == expected.tokens[0][:end] == tuple(seen)
 
 
@@ -194,7 +194,7 @@ def test_the_head_is_that_of_transformers(tmp_path: Path, family: str) -> None:
     main._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{model.layers}\."]  # of released files: other numbers
     head = MtpModel.from_pretrained(main).eval()
     tokens = torch.from_numpy(np.concatenate([ids, made.chosen[:1].T], axis=1)).long()
-    assert np.array_equal(np.concatenate([following for following, _ in watched.told[:1]], axis=1), tokens[:, 1:])
+    assert np.array_equal(np.concatenate([following for following, _ in watched.followed[:1]], axis=1), tokens[:, 1:])
     cache = MtpCache(config=main.config.get_mtp_config())
     with torch.no_grad():
         states = main(tokens[:, :-1], output_hidden_states=True).hidden_states[-1]

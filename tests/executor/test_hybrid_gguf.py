@@ -109,8 +109,8 @@ def test_a_written_file_is_what_a_checkpoint_of_the_same_values_is_converted_to(
     assert set(places) == set(expected)
     for name, values in expected.items():
         entry = places[name]
-        found = np.frombuffer(data[entry.start : entry.end], np.float32)
-        np.testing.assert_allclose(found.reshape(entry.shape), values, rtol=1e-6, err_msg=name)
+        written = np.frombuffer(data[entry.start : entry.end], np.float32)
+        np.testing.assert_allclose(written.reshape(entry.shape), values, rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("family", [family for family in WRITTEN if family != "falcon_h1"])

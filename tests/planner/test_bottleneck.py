@@ -3,7 +3,7 @@
 from plans import make_hardware
 
 from helmsman.planner.prediction.phase_document import bottleneck
-from helmsman.schemas.plan import Interval, Term
+from helmsman.schemas.predicted import Interval, Term
 
 
 def term(op: str, resource: str, seconds: float, bound: str) -> Term:

@@ -7,7 +7,7 @@ import pytest
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE, MOST_PASSED_OVER, choose
 from helmsman.planner.prediction.complexity import Complexity
 from helmsman.planner.prediction.sensitivity import Sensitivity
-from helmsman.schemas.plan import Interval
+from helmsman.schemas.predicted import Interval
 
 
 @dataclass(frozen=True)

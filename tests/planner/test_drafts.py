@@ -166,13 +166,13 @@ def test_the_command_answers_with_drafts_beside_those_without(capsys: pytest.Cap
     machine = ["--gpu", "RTX 3060", "--cpu", "AMD Ryzen 9 7950X", "--ram", "64GB", "--strategy", "layer-split"]
     command = ["--model", "GLM-4.7-Flash", "--format", "q4_0", *machine, "--draft", "mtp", "--draft-tokens", "2"]
     assert main([*command, "--acceptance", "0.8"]) == 0
-    told = capsys.readouterr().out
-    assert "drafts       " in told
-    assert "draft step" not in told
+    printed = capsys.readouterr().out
+    assert "drafts       " in printed
+    assert "draft step" not in printed
     assert main([*command, "--acceptance", "0.8", "-v"]) == 0
-    told = capsys.readouterr().out
-    assert "draft step   2 x " in told
-    assert ", drafter " in " ".join(told.split())
+    printed = capsys.readouterr().out
+    assert "draft step   2 x " in printed
+    assert ", drafter " in " ".join(printed.split())
     half = ["--acceptance", "0.5"]
     for more, flag in (
         ([], "--acceptance"),

@@ -19,7 +19,7 @@ from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.weights_on_host import WeightsOnHost
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import MemoryUse
+from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.workload import Workload
 
 WORK = Workload(prompt_tokens=8, output_tokens=9, context=32, batch=2)

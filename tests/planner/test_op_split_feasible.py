@@ -22,7 +22,7 @@ from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import MemoryUse
+from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.workload import Workload
 
 WORK = Workload(prompt_tokens=8, output_tokens=9, context=32, batch=3)

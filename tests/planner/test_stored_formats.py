@@ -23,7 +23,8 @@ from helmsman.scheduler.iteration import decode
 from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS
-from helmsman.schemas.plan import MemoryUse, Residence, Select
+from helmsman.schemas.plan import Residence, Select
+from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.workload import Workload
 
 MATRICES = {"Qwen3-8B": 8_190_427_136, "Qwen3-0.6B": 595_984_384, "Meta-Llama-3-8B": 8_029_995_008}

@@ -9,7 +9,8 @@ from random_cases import random_split
 
 from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.schemas.generate import DOCUMENTS, FOLDER, schema_text
-from helmsman.schemas.plan import Interval, MemoryUse, Plan
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.predicted import Interval, MemoryUse
 from helmsman.schemas.read import parse_document
 
 

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,12 @@ def test_the_simulation_says_what_the_plan_says(plan: Path, capsys: pytest.Captu
     assert found["ttft_s"] == pytest.approx(predicted.ttft.seconds.mid, rel=1e-9)
     assert found["tpot_s"] == pytest.approx(predicted.decode.seconds.mid, rel=1e-3)
     assert found["tpot_s"] == pytest.approx((found["e2e_s"] - found["ttft_s"]) / 7)
+
+
+def test_replays_start_without_numpy(plan: Path) -> None:
+    code = "import sys; from helmsman.cli.sim import main; main([sys.argv[1], '-q']); print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, plan], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_the_same_question_has_the_same_answer(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,20 +13,8 @@ from helmsman.schemas.hardware import (
     Source,
 )
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import (
-    ComputeRule,
-    Interval,
-    KvRule,
-    LayerRange,
-    MemoryUse,
-    PhasePrediction,
-    Plan,
-    Predicted,
-    Residence,
-    Seconds,
-    Select,
-    Strategy,
-)
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select, Strategy
+from helmsman.schemas.predicted import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
 from helmsman.schemas.read import digest
 from helmsman.schemas.workload import Workload
 

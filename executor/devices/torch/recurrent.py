@@ -157,8 +157,8 @@ def _recur(step: RecurrenceStep, activations: Activations, tokens: int, run: Seq
 
     def parted(begin: int, count: int, width: int) -> torch.Tensor:
         part = _parts(inputs[0][..., begin : begin + count * width], count)
-        each = part.repeat(1, 1, heads // count, 1) if op["tiled"] else part.repeat_interleave(heads // count, 2)
-        return each.transpose(1, 2)
+        repeated = part.repeat(1, 1, heads // count, 1) if op["tiled"] else part.repeat_interleave(heads // count, 2)
+        return repeated.transpose(1, 2)
 
     q, k = parted(op["queries"], shared, keys), parted(op["keys"], shared, keys)
     v = parted(op["values"], heads, values)

@@ -14,7 +14,7 @@ from helmsman.planner.prediction.predict import assemble, mean_step, phase_secon
 from helmsman.planner.strategies.op_split.search import TIE, Split
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
-from helmsman.schemas.plan import Interval, Predicted
+from helmsman.schemas.predicted import Interval, Predicted
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.op_split.strategy import OpSplit

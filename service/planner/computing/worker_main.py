@@ -87,7 +87,9 @@ def work(channel: socket, lock: SharedDescriptor | None, limits: WorkerLimits) -
 
 @dataclass
 class WorkerLife:
-    """What a worker says of its last task, by `key`, if its server ends before it: that the task is not the reason."""
+    """Queues the jobs of a worker's last task again if its server ends first, as the task is not the reason then.
+
+    `requeue`: does so in the store, given the task's `key`; None before the first task."""
 
     requeue: Callable[[str], None]
     key: str | None = None
