@@ -1,5 +1,6 @@
 """Probes of devices and links in turns, beside a run: what each reads, computes and moves now."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from statistics import fmean, median
@@ -20,6 +21,7 @@ from helmsman.executor.devices.probe import (
     product_matrices,
     weights_rate,
 )
+from helmsman.executor.passes.phase_pass import passes_of
 from helmsman.executor.system.machine import Machine, beyond_caches
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
@@ -126,5 +128,11 @@ def sharing(plan: Plan, devices: Devices) -> dict[str, list[CpuDevice]]:
 
 
 def computed_format(plan: Plan) -> StoredFormat:
-    """The format in which most matrices of a plan are used: its last rule covers what none before it does."""
-    return plan.residence[-1].used
+    """Return the format in which the products of a decode step read most bytes: a head of 8-bit codes can outweigh the
+    4-bit experts that a token chooses."""
+    read: Counter[StoredFormat] = Counter()
+    _, step = passes_of(plan)
+    for task in step.tasks:
+        if task.kind in ("linear", "experts"):
+            read[task.format] += task.bytes
+    return read.most_common(1)[0][0]

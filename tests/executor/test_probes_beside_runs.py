@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from plans import make_hardware
 
+import helmsman
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.probe import panel_bytes
 from helmsman.executor.measuring import prober as prober_module
-from helmsman.executor.measuring.prober import Prober, middle
+from helmsman.executor.measuring.prober import Prober, computed_format, middle
 from helmsman.executor.system.machine import Machine
+from helmsman.schemas.plan import Select
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 from helmsman.schemas.trace import Probe
 
@@ -188,3 +190,13 @@ def test_medians_are_of_like_probes() -> None:
         for a, b in ((1.0, 40.0), (2.0, 10.0), (9.0, 20.0))
     ]
     assert [(probe.name, probe.value) for probe in middle(turns)] == [("cpu", 2.0), ("h2d", 20.0)]
+
+
+def test_probes_multiply_in_the_format_that_a_step_reads_most_of() -> None:
+    model = helmsman.load_model("OLMoE-1B-7B-0924").with_layers(1)
+    plan = helmsman.plan({"model": model, "hardware": "epyc9554-cpu", "strategy": "cpu-only", "format": "q4_0"}).plan
+    head = plan.residence[-1].model_copy(
+        update={"select": Select(names="head.weight"), "format": "q8_0", "used": "q8_0"}
+    )
+    assert computed_format(plan) == "q4_0"
+    assert computed_format(plan.model_copy(update={"residence": (head, *plan.residence)})) == "q8_0"
