@@ -3,6 +3,8 @@
 Experts in slots are computed where the slots are, the others where rules put the operation. These two parts have rows
 as if slots were the first experts: 0 <= s < slots, and slots <= e < experts, those that are fetched before others."""
 
+from functools import lru_cache
+from math import exp, lgamma, log, log1p
 from typing import NamedTuple
 
 from helmsman.lowering.operation import Operation
@@ -67,6 +69,37 @@ def fetched_experts(missing: int, share: float) -> int:
     return min(missing - 1, max(1, round(share * missing)))
 
 
+@lru_cache(maxsize=4096)
+def fetched_share(slots: int, share: float, distinct: float, hit: float) -> float:
+    """Return which share of the experts that a pass misses is fetched on average where a `share` of them shall be:
+    whole experts, as far as slots hold none of the pass.
+
+    The pass chooses `distinct` experts, of which `hit` are in slots: each with the same probability."""
+    chosen = max(1, round(distinct))
+    missed = 1.0 - hit / distinct
+    if missed <= 0.0:
+        return 0.0
+    counts = (max(0, min(fetched_experts(count, share), slots - chosen + count)) for count in range(1, chosen + 1))
+    fetched = sum(_binomial(chosen, missed, count) * most for count, most in enumerate(counts, 1) if most)
+    return fetched / (chosen * missed)
+
+
+def _binomial(trials: int, probability: float, count: int) -> float:
+    """Return the probability of `count` successes, above 0 in each."""
+    if probability >= 1.0:
+        return float(count == trials)
+    ways = lgamma(trials + 1) - lgamma(count + 1) - lgamma(trials - count + 1)
+    return exp(ways + count * log(probability) + (trials - count) * log1p(-probability))
+
+
+def _part_of_misses(rule: ExpertSlots, piece: ExpertPiece, experts: int, distinct: float, hit: float) -> float:
+    """Return which share of the misses a part computes."""
+    if rule.fetched is None or (piece.start == rule.slots and piece.stop == experts):
+        return 1.0
+    share = fetched_share(rule.slots, rule.fetched, distinct, hit)
+    return share if piece.start == rule.slots else 1.0 - share
+
+
 def expert_amounts(plan: KnownPlan, iteration: Iteration, op: Operation, piece: ExpertPiece) -> ExpertAmounts:
     """Return what a part of an operation of experts reads and does in a pass."""
     routing, layer = plan.workload.routing, op.layer or 0
@@ -90,7 +123,7 @@ def expert_amounts(plan: KnownPlan, iteration: Iteration, op: Operation, piece: 
     if piece.start == 0:
         read = distinct * there.experts
         return ExpertAmounts(0, experts.experts, read / experts.experts, read, there.choices, 0.0)
-    own_part = (piece.stop - piece.start) / (experts.experts - rule.slots)
+    own_part = _part_of_misses(rule, piece, experts.experts, distinct, distinct * there.experts)
     missed, choices = own_part * distinct * (1.0 - there.experts), own_part * (1.0 - there.choices)
     read, elsewhere = missed / experts.experts, piece.device != slot_device(plan, rule)
     coming = (piece.stop - piece.start) / experts.experts if ahead else read

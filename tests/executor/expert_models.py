@@ -57,6 +57,9 @@ def written(family: str, directory: Path, **changes: Any) -> Any:
             value.normal_(0, 0.3 if value.dim() > 1 else 0.1).add_(float(value.dim() == 1))
             if name.endswith("gate.weight"):
                 value.mul_(2.0)
+        for name, value in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                value.normal_(0, 0.2)
     model.save_pretrained(directory)
     return model
 

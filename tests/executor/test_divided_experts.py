@@ -27,7 +27,7 @@ from helmsman.schemas.plan import ComputeRule, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
-PROMPT, OUTPUT, LONG = 17, 32, 150
+PROMPT, OUTPUT, LONG = 17, 64, 150
 SHAPE = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=256)
 TOLERANCE = 1e-3
 """Of the largest logit, against transformers."""

@@ -25,7 +25,7 @@ from helmsman.schemas.trace import read_trace, write_trace
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
-PROMPT, OUTPUT, LONG = 17, 24, 150
+PROMPT, OUTPUT, LONG = 17, 64, 150
 SHAPE = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=256)
 
 

@@ -1,13 +1,14 @@
 """Routers that compare sigmoids and correct them, beside a network that all tokens share: GLM-4 MoE, whose first block
 is dense, and MiniMax-M2; on one device, divided between two, and in slots, against transformers."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks.oracle import load_oracle, oracle_greedy, oracle_logits
+from benchmarks.oracle import load_oracle, mean_kl, oracle_greedy, oracle_logits
 from expert_models import FAMILIES, written
 from expert_plans import divided_plan
 from plans import make_plan
@@ -17,15 +18,20 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout
+from helmsman.schemas.blocks.block import Residual
+from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ExpertSlots, Plan, Select
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
-PROMPT, OUTPUT, LONG = 17, 32, 150
+PROMPT, OUTPUT, LONG = 17, 64, 150
 SHAPE = Workload(prompt_tokens=LONG, output_tokens=OUTPUT, context=256)
 TOLERANCE = 1e-3
 """Of the largest logit."""
+
+SHOWN = 1e-2
+"""Mean divergence that a planted fault must exceed, nats."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 32, "intermediate_size": 96, "moe_intermediate_size": 32, "n_routed_experts": 8,
@@ -65,3 +71,45 @@ def test_logits_and_tokens_are_those_of_transformers(
             made = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True)
         assert list(made.tokens[0]) == greedy.tokens, name
         assert np.abs(logits - expected[LONG - 4 :]).max() <= TOLERANCE * np.abs(expected).max(), name
+
+
+FAULTS: dict[str, Callable[[Experts], Experts]] = {
+    "weights that are not normalised": lambda op: op.model_copy(
+        update={"router": op.router.model_copy(update={"normalised": False})}
+    ),
+    "choices without the correction": lambda op: op.model_copy(
+        update={"router": op.router.model_copy(update={"correction": False})}
+    ),
+    "no shared network": lambda op: op.model_copy(update={"shared": None}),
+}
+
+
+def faulty(model: Model, change: Callable[[Experts], Experts]) -> Model:
+    """Return the model with other experts."""
+
+    def of_residual(residual: Residual) -> Residual:
+        bodies = [
+            body.model_copy(update={"op": change(body.op)}) if isinstance(body.op, Experts) else body
+            for body in residual.bodies
+        ]
+        return residual.model_copy(update={"bodies": tuple(bodies)})
+
+    layouts = [
+        layout.model_copy(update={"residuals": tuple(map(of_residual, layout.residuals))}) for layout in model.layouts
+    ]
+    return model.model_copy(update={"layouts": tuple(layouts)})
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_show_wherever_experts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    monkeypatch.setitem(FAMILIES, "glm4_moe", CONFIGS["glm4_moe"])
+    written("glm4_moe", tmp_path, vocab_size=512, max_position_embeddings=256)
+    model, oracle = load_model(str(tmp_path / "config.json")), load_oracle(tmp_path)
+    ids = np.random.default_rng(3).integers(2, model.vocab, LONG).tolist()
+    expected = oracle_logits(oracle, ids)
+    monkeypatch.setattr("helmsman.executor.weights.checkpoint.check_agreement", lambda *given: None)
+    monkeypatch.setattr("helmsman.executor.weights.checkpoint._check_explained", lambda *given: None)
+    for name, plan in plans(faulty(model, FAULTS[fault])).items():
+        with Engine.load(plan, tmp_path, Machine.this()) as engine:
+            logits = engine.logits(np.array([ids], np.int32))[0]
+        assert mean_kl(expected, logits) > SHOWN, name

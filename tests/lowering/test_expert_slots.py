@@ -1,8 +1,11 @@
 """Slots for experts in passes: parts that hit and that miss, what comes over the link, and bytes in memories."""
 
+from random import Random
+
 import pytest
 from expert_question import MIB, question, routing_of, skewed
 
+from helmsman.lowering.expert_parts import fetched_experts, fetched_share
 from helmsman.lowering.lower import lower
 from helmsman.lowering.pass_shape import SizedPass, pass_of
 from helmsman.lowering.placement import Placement, shaped
@@ -65,7 +68,29 @@ def test_fetched_experts_come_when_the_router_has_chosen() -> None:
 def test_divided_misses_have_three_parts() -> None:
     sizes = downs(placed(DIVIDED))
     assert set(sizes) == {("cuda", (0, 32)), ("cuda", (32, 56)), ("cpu", (56, 128))}
-    assert sizes["cpu", (56, 128)] == pytest.approx(3 * sizes["cuda", (32, 56)], rel=0.01)
+    share = fetched_share(32, 0.25, 8.0, 2.0)
+    assert sizes["cuda", (32, 56)] / (sizes["cuda", (32, 56)] + sizes["cpu", (56, 128)]) == pytest.approx(
+        share, rel=0.01
+    )
+
+
+@pytest.mark.parametrize(
+    ("slots", "share", "distinct", "hit"),
+    [(3, 0.11, 4, 0.4), (47, 0.11, 8, 2.9), (3, 0.5, 8, 3.0), (7, 0.5, 3, 2.6), (16, 0.2, 100, 12.5), (5, 0.5, 8, 0.0)],
+)
+def test_fetched_shares_are_those_of_drawn_passes(slots: int, share: float, distinct: float, hit: float) -> None:
+    """Every chosen expert is in a slot or not; whole experts are fetched, as far as slots hold none of the pass."""
+    draws = Random(5)
+    fetched = missed = 0
+    for _ in range(20_000):
+        missing = sum(draws.random() >= hit / distinct for _ in range(int(distinct)))
+        missed += missing
+        fetched += max(0, min(fetched_experts(missing, share), slots - int(distinct) + missing)) if missing else 0
+    assert fetched_share(slots, share, distinct, hit) == pytest.approx(fetched / missed, rel=0.05)
+
+
+def test_no_share_of_nothing_is_fetched() -> None:
+    assert fetched_share(8, 0.5, 4.0, 4.0) == 0.0
 
 
 def test_popular_experts_hit_more() -> None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
-from helmsman.lowering.expert_parts import fetched_experts
+from helmsman.lowering.expert_parts import fetched_share
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import shaped
 from helmsman.lowering.routing import Hits, distinct_experts, experts_of, hits, part_shares
@@ -114,8 +114,7 @@ class BlockPrices:
         if there.empty:
             return self._seconds_on("accelerator", layer, phase)
         if held and rule is not None and rule.share is not None:
-            missing = self._kind(layer).experts - held
-            share = fetched_experts(missing, rule.share) / missing
+            share = fetched_share(held, rule.share, here.distinct + there.distinct, here.distinct)
             parts = there.part(share), there.part(1.0 - share)
             return self._beside("away", layer, phase) + own.divided(here, *parts)
         return self._beside("away", layer, phase) + own.both(here, there)
