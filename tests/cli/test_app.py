@@ -281,3 +281,16 @@ def test_options_of_plans_that_other_commands_speak_of_are_flags_of_helm_plan() 
     remedies = " ".join(re.findall(r"plan with(?:out)? `[^\"]*", "".join(map(Path.read_text, executor.rglob("*.py")))))
     named = set(re.findall(r"`([a-z_]+)`", remedies)) - {"backend"}
     assert named and named <= set(OF_PLANS)
+
+
+@pytest.mark.parametrize(("argv", "own"), [("None", True), ("['models']", False)])
+def test_only_a_process_of_the_command_collects_seldom(argv: str, own: bool) -> None:
+    """A program that calls a command keeps its garbage collection."""
+    code = (
+        "import gc, sys; before = gc.get_threshold(); sys.argv = ['helm-list', 'models']; "
+        "from helmsman.cli.list import main; "
+        f"main({argv}); "
+        "print(gc.get_threshold() != before and gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(own)
