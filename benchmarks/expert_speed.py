@@ -1,23 +1,28 @@
 """Speeds of models with experts or windows beside llama.cpp: random weights of real shapes, one engine at a time.
 
     python -m benchmarks.expert_speed FOLDER --peer-python PYTHON [--models NAME,..] [--layers N|all]
-        [-p 128,1024] [-n 32] [-d 0,4096] [--threads 2] [--pairs 5] [--json FILE]
+        [-p 128,1024] [-n 32] [-d 0,4096] [--threads 2] [--pairs 5] [--skewed] [--json FILE]
 
 Files are written into FOLDER, where they are not there yet: the first N layers of a model (default: as many as give
 2.5 GB), all of them need 2 to 17 GB each. Engines run in fresh processes that alternate, each of which loads the file,
 runs every test once to warm up and once to be timed; so that only one of them is in memory. Between two processes a
 plain read of memory is timed, with as many threads. Ratios are medians of pair-wise ones, with the least and the
 largest; decode is also compared with the reads beside it, over the bytes that its steps must read. `peak`: resident
-memory when a model has been loaded, less its file. Routing is that of the weights: about uniform."""
+memory when a model has been loaded, less its file. Routing is that of the weights: about uniform, or with `--skewed`
+that of routers whose rows are smaller the later their expert: a quarter of 128 experts takes three quarters of the
+choices."""
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from benchmarks.kernel_bench import Bench, open_bench
 from benchmarks.machine import print_machine
@@ -27,6 +32,7 @@ from helmsman.cli.plan import main as plan_main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.measuring.bench import Test, longest_prompt, tests_of
 from helmsman.executor.system.interference import cpu_times, others_share
+from helmsman.hwdb.gguf_files import gguf_places
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.formats import FileFormat
 from helmsman.schemas.plan import Plan
@@ -39,6 +45,9 @@ CUTS: dict[str, tuple[FileFormat, int]] = {
     "Qwen3.5-35B-A3B": ("q4_0", 4),
 }
 """By catalogue name, the format and how many layers are 2.5 GB or the whole model."""
+SKEW = 0.1
+"""How much less the logits of the last expert spread than those of the first, where routing is skewed."""
+
 READS = 5
 """Reads of memory before our process, and after it: the first ones of a pool that has waited are slow."""
 
@@ -91,6 +100,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("-d", "--depths", type=_counts, default=(0, 4096))
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--skewed", action="store_true", help="some experts are chosen more often than others")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -135,7 +145,22 @@ def _written(args: argparse.Namespace, name: str) -> Path:
     place: Path = args.folder / f"{name}-{fmt}-{layers}.gguf"
     if not place.exists():
         write_gguf(model.with_layers(layers), place, 0, fmt)
-    return place
+    return _skewed(place) if args.skewed else place
+
+
+def _skewed(place: Path) -> Path:
+    """Return a copy of a file whose routers choose the first experts most often, which is written where it is not
+    there: the logits of an expert spread less, so that it is among the largest more seldom."""
+    copy = place.with_stem(f"{place.stem}-skewed")
+    if copy.exists():
+        return copy
+    shutil.copyfile(place, copy)
+    for name, tensor in gguf_places(copy).items():
+        if name.endswith("ffn_gate_inp.weight"):
+            experts, hidden = tensor.shape
+            rows = np.memmap(copy, np.float32, "r+", tensor.start, (experts, hidden))
+            rows *= SKEW ** np.linspace(0.0, 1.0, experts, dtype=np.float32)[:, None]
+    return copy
 
 
 @dataclass(frozen=True)
