@@ -6,12 +6,12 @@ from helmsman.analysis.comparison_table import cut
 from helmsman.hwdb.catalogue import read_catalogue
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
+from helmsman.lowering.mix_rules import MIXES
 from helmsman.lowering.tensors import active_parameters, parameters
-from helmsman.planner.file_formats import MIX
 from helmsman.planner.registry import RECOMMENDED, method, names
 from helmsman.scheduler.policies import policy_names, policy_options
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import STORED_FORMATS, is_plain, size_of
+from helmsman.schemas.formats import NAMED_MIXES, STORED_FORMATS, is_plain, size_of
 from helmsman.schemas.listing import Entry, Kind, Listing
 from helmsman.schemas.units import format_bytes, format_rate
 
@@ -79,7 +79,13 @@ def _formats() -> Iterator[tuple[str, str]]:
     for fmt in STORED_FORMATS:
         kind = "values" if is_plain(fmt) else "codes with scales"
         yield fmt, f"{8 * size_of(_VALUES, fmt) / _VALUES:.4g} bits a weight, {kind}"
-    yield MIX, "q4_k, and q6_k where llama.cpp's files of that name have it"
+    for mix in NAMED_MIXES:
+        base = MIXES[mix].base
+        least = 8 * size_of(_VALUES, base) / _VALUES
+        yield (
+            mix,
+            f"{least:.4g} bits a weight and more: {base}, and what llama.cpp's files have beside",
+        )
 
 
 KINDS: dict[Kind, Callable[[], Iterator[tuple[str, str]]]] = {

@@ -53,8 +53,8 @@ def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float |
     each GPU, None: the best both ends can do. `peer`: as in `Parts`. Raises UsageError."""
     name = "-".join(part.lower() for part in (gpu, cpu) if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
-    gpus, gpu = _counted(gpu, "gpu") if gpu is not None else (1, None)
-    sockets, cpu = _counted(cpu, "cpu")
+    gpus, gpu = counted(gpu, "gpu") if gpu is not None else (1, None)
+    sockets, cpu = counted(cpu, "cpu")
     parts = Parts(printable[:200], cpu, ram, gpu, gpus, link, sockets, peer=peer)
     if peer is not None and gpus == 1:
         remedy = "leave `peer` out, or write `gpu` 2x NAME"
@@ -62,7 +62,7 @@ def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float |
     return assemble(parts)
 
 
-def _counted(text: str, field: str) -> tuple[int, str]:
+def counted(text: str, field: str) -> tuple[int, str]:
     """`2x NAME` as a count and a name; NAME alone is one."""
     match = re.match(r"^(\d{1,9})x[ -]*(\S.*)$", text, re.IGNORECASE)
     count = int(match[1]) if match else 1
@@ -155,19 +155,20 @@ def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: 
     for number in range(parts.gpus):
         suffix = str(number) if number else ""
         name, near = f"vram{suffix}", hosts[number * parts.nodes // parts.gpus]
-        memories += (_video_memory(gpu, name, read),)
-        devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", name, read),)
+        memories += (video_memory(gpu, name, read),)
+        devices += (gpu_device(gpu, known, f"{gpu.kind}{suffix}", name, read),)
         own = pcie_links(link, near, name, suffix)
         links += (*own, *(far_link for host in hosts if host != near for far_link in far_links(own, host)))
     if parts.peer is not None:
         ends = permutations([memory.name for memory in memories if memory.kind == "vram"], 2)
         links += tuple(peer_link(source, target, parts.peer) for source, target in ends)
         sources["given-peer"] = Source(kind="user", where="--peer on the command line")
-    extra = {"gpu": gpu_source, "vram-reserve": _reserve("vram-reserve"), **known.sources, **link_sources(parts.nodes)}
+    extra = {"gpu": gpu_source, "vram-reserve": reserved("vram-reserve"), **known.sources, **link_sources(parts.nodes)}
     return _document(parts, memories, devices, links, {**sources, **extra})
 
 
-def _video_memory(gpu: Gpu, name: str, read: Figure) -> Memory:
+def video_memory(gpu: Gpu, name: str, read: Figure) -> Memory:
+    """Return the memory of a card."""
     reserve = max(round(0.6 * GIB), round(0.07 * gpu.capacity))
     return Memory(
         name=name,
@@ -186,11 +187,12 @@ def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: S
     read = scaled(gpu.bandwidth, known.sustained)
     memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu.bandwidth)
     shared = memories[0].model_copy(update={"bandwidth": read, "product": gpu.name})
-    within = _gpu_device(gpu, known, gpu.kind, shared.name, read)
+    within = gpu_device(gpu, known, gpu.kind, shared.name, read)
     return _document(parts, (shared,), (*devices, within), links, {**sources, "gpu": gpu_source, **known.sources})
 
 
-def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figure) -> Device:
+def gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figure) -> Device:
+    """Return a GPU that reads a memory."""
     peak = Figure(value=gpu.flops, p10=gpu.flops, p90=gpu.flops, source="gpu")
     return Device(
         name=name,
@@ -228,7 +230,7 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
     suffixes = [str(node) if node else "" for node in range(parts.nodes)]
     sources = {
         "cpu": cpu_source,
-        memory.source: _reserve(memory.source),
+        memory.source: reserved(memory.source),
         _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, sockets)),
         **known.sources,
     }
@@ -268,7 +270,8 @@ def _flops_formula(cpu: Cpu, sockets: int) -> str:
     return f"derived: ({pipes}) FP32 FLOP per cycle x {cpu.base_hz / 1e9:g}..{cpu.boost_hz / 1e9:g} GHz, middle of both"
 
 
-def _reserve(name: str) -> Source:
+def reserved(name: str) -> Source:
+    """Return where the bytes come from that plans leave to others."""
     return Source(kind="assumed", where=RESERVES[name])
 
 

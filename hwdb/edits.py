@@ -1,5 +1,5 @@
-"""Machines with something changed, as a study asks: `vram=12GB,link=pcie4x8`, `dram_bw=x1.5`, `+1 gpu`,
-`cuda.read=low`."""
+"""Machines with something changed, as a study asks: `vram=12GB,link=pcie4x8`, `dram_bw=x1.5`, `gpu=RTX 3090`,
+`+1 gpu`, `cuda.read=low`."""
 
 import re
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from helmsman.hwdb.another_gpu import with_more_gpus
+from helmsman.hwdb.exchanged_gpu import gpu_named, with_gpu
 from helmsman.hwdb.interval_ends import at_end, is_figure
 from helmsman.hwdb.links import PCIE_SHARE, raw_rate
 from helmsman.schemas.errors import UsageError
@@ -229,7 +230,13 @@ def _amount(value: str, now: float, parse: Callable[[str], float]) -> float:
     return amount
 
 
+def _card(text: str) -> float:
+    """Return bytes of the memory of a card. Raises UsageError for one that is not known."""
+    return float(gpu_named(text)[1].capacity)
+
+
 EDITS = {
+    "gpu": Edit("each GPU, as 'RTX 3090' or '2x RTX 3090' of the catalogue", _card, with_gpu),
     "vram": Edit("bytes of each GPU's memory", _bytes, _sized("accelerators")),
     "ram": Edit("bytes of the host's memory", _bytes, _sized("host")),
     "vram_bw": Edit("bytes/s of each GPU's memory", _rate, _read_at("accelerators")),

@@ -3,18 +3,16 @@
 from pathlib import Path
 
 from helmsman.hwdb.gguf_paths import is_gguf
-from helmsman.lowering.named_mixes import q4_k_m
-from helmsman.lowering.tensors import tensors
-from helmsman.planner.tensor_formats import Formats
+from helmsman.lowering.mix_rules import MIXES
+from helmsman.lowering.named_mixes import named_mix
+from helmsman.lowering.tensors import parameters, tensors
+from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, block_of, is_plain
+from helmsman.schemas.formats import FORMAT_FACTS, NamedMix, StoredFormat, is_plain
 from helmsman.schemas.model import Model
 
 NATIVE = "native"
 """The format of weights that stands for those of the file."""
-
-MIX = "q4_k_m"
-"""The mixture of formats in which most files of quantised models are."""
 
 DEFAULT: StoredFormat = "f16"
 """The format of weights where neither the user nor the file says one."""
@@ -22,15 +20,17 @@ DEFAULT: StoredFormat = "f16"
 
 def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) -> tuple[StoredFormat, Formats]:
     """Return the format of most weights, and what each tensor is kept in where files are to be planned as they are,
-    else nothing; `wanted`: a format, `native`, `q4_k_m`, or None, which is native for GGUF files and for checkpoints of
-    quantised weights; `name`: how the model was named.
+    else nothing; `wanted`: a format, a mixture, `native`, or None, which is native for GGUF files and for checkpoints
+    of quantised weights; `name`: how the model was named.
 
-    Raises UsageError for native formats of what has no files, BadInputError for types that are not known."""
+    Raises UsageError for native formats of what has no files, and for mixtures that are of experts alone, BadInputError
+    for types that are not known."""
+    mix = next((mix for mix in MIXES if mix == wanted), None)
+    if mix is not None:
+        return _told_apart(model, _mixed(model, mix))
     chosen = next((fmt for fmt in FORMAT_FACTS if fmt == wanted), None)
     if chosen is not None:
         return chosen, {}
-    if wanted == MIX:
-        return "q4_k", _mixed(model)
     formats = _of_files(Path(name), model, wanted == NATIVE)
     return _told_apart(model, formats) if formats else (DEFAULT, {})
 
@@ -79,18 +79,20 @@ def _told_apart(model: Model, formats: Formats) -> tuple[StoredFormat, Formats]:
     return most, {**quantised, **others} if mixed else {}
 
 
-def _mixed(model: Model) -> Formats:
-    """The formats of the matrices of a model in `q4_k_m`. Raises UsageError where rows are no whole blocks."""
-    formats = dict[tuple[str, int | None], StoredFormat]()
-    for tensor in tensors(model):
-        if tensor.quantised and tensor.tied_to is None:
-            fmt = q4_k_m(model, tensor)
-            columns = tensor.shape[-1]
-            if columns % block_of(fmt):
-                message = f"rows of {tensor.name} have {columns} values, and blocks have {block_of(fmt)}"
-                raise UsageError(message, field="format", value=MIX, remedy="use `format` f16")
-            formats[tensor.name, tensor.layer] = fmt
-    return formats
+def _mixed(model: Model, mix: NamedMix) -> Formats:
+    """Return the formats of the matrices of a model in a mixture. Raises UsageError for one of experts where there are
+    none."""
+    if mix == "mxfp4" and not model.routed:
+        raise UsageError("is of models with experts", field="format", value=mix, remedy="use `format` q4_k_m")
+    return named_mix(model, mix)
+
+
+def true_bits(model: Model, name: str, wanted: str | None) -> tuple[int, float]:
+    """Return the bytes of a model's weights in a format, and bits of a parameter with all that is kept beside: `q4_k_m`
+    is 4.85 bits or so, not 4.5. Raises what `resolve_formats` raises."""
+    weights, formats = resolve_formats(wanted, name, model)
+    size = sum(size_in(tensor, formats, weights) for tensor in tensors(model) if tensor.tied_to is None)
+    return size, 8.0 * size / parameters(model)
 
 
 def file_formats(path: Path, model: Model) -> Formats:

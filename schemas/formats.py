@@ -4,6 +4,8 @@ from typing import Literal, NamedTuple, get_args
 
 from typing_extensions import TypeIs
 
+from helmsman.schemas.errors import UsageError
+
 Format = Literal["f32", "f16", "bf16"]
 """Values one by one: activations, and what 4-bit groups are expanded to."""
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -48,6 +50,18 @@ STORED_FORMATS: tuple[MultipliedFormat, ...] = get_args(MultipliedFormat)
 StoredFormat = Literal[MultipliedFormat, OtherBlocks, ScaledFormat]
 """The formats that weights are kept in; `FORMAT_FACTS` says which of them are multiplied."""
 
+NamedMix = Literal[
+    "iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m", "iq3_xxs", "iq3_xs", "iq3_s", "iq3_m", "iq4_xs", "iq4_nl",
+    "q2_k", "q2_k_s", "q3_k_s", "q3_k_m", "q3_k_l", "q4_1", "q4_k_s", "q4_k_m", "q5_0", "q5_1", "q5_k_s", "q5_k_m",
+    "mxfp4",
+]  # fmt: skip
+"""Mixtures of formats by the names of llama.cpp's files (`lowering.named_mixes`); `mxfp4`: its MXFP4_MOE."""
+NAMED_MIXES: tuple[NamedMix, ...] = get_args(NamedMix)
+
+WeightsFormat = Literal[MultipliedFormat, NamedMix]
+"""The formats of weights that questions name: one for all matrices, or a mixture."""
+WEIGHTS_FORMATS: tuple[WeightsFormat, ...] = get_args(WeightsFormat)
+
 Precision = Literal["f32", "bf16", "int16", "int8"]
 """The numbers that activations are rounded to where they meet a matrix: `bf16` to that format; `int16`, `int8` to whole
 numbers of so many bits under a scale per 32 of a row."""
@@ -62,12 +76,28 @@ FileFormat = Literal[Format, Blocks, Micro, "q4_k_m"]
 q8_0 for rows that are whole blocks of neither."""
 FILE_FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 
-_OTHER_NAMES = {"fp32": "f32", "float32": "f32", "fp16": "f16", "float16": "f16", "half": "f16", "bfloat16": "bf16"}
+_MADE_BY_HAND = "ud-"
+"""How names of mixtures begin that their makers choose for every model anew (Unsloth Dynamic)."""
+
+_OTHER_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float32": "f32",
+    "fp16": "f16",
+    "fp32": "f32",
+    "half": "f16",
+    "mxfp4_moe": "mxfp4",
+}
 
 
 def format_named(text: str) -> str:
-    """Return the name that a format has here: `Q4_K_M` and `FP16` are written for q4_k_m and f16."""
+    """Return the name that a format has here: `Q4_K_M` and `FP16` are written for q4_k_m and f16.
+
+    Raises UsageError for mixtures that no rule tells."""
     name = text.lower()
+    if name.startswith(_MADE_BY_HAND):
+        message, remedy = "a mixture of its own for every model", "plan the GGUF file itself: name it as the model"
+        raise UsageError(message, field="format", value=text, remedy=remedy)
     return _OTHER_NAMES.get(name, name)
 
 

@@ -10,6 +10,7 @@ from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
 from helmsman.schemas.explanation import Explanation
+from helmsman.schemas.fit_report import FitReport
 from helmsman.schemas.gate_acceptance import GateAcceptance
 from helmsman.schemas.gate_case import GateCase
 from helmsman.schemas.gate_history import GateEntry, HistoryManifest
@@ -50,6 +51,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,
     "explanation": Explanation,
+    "fit-report": FitReport,
     "gate-acceptance": GateAcceptance,
     "gate-case": GateCase,
     "gate-entry": GateEntry,

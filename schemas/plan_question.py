@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, version
-from helmsman.schemas.formats import KvFormat, MultipliedFormat, Precision, format_named
+from helmsman.schemas.formats import KvFormat, Precision, WeightsFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 
 Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
@@ -69,7 +69,7 @@ class PlanQuestion(PlanningQuestion):
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
     as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
-    `q4_k_m` as most quantised files mix them, by default native for such files and f16 for others; Helm also
+    a mixture as llama.cpp's files of its name have it, by default native for such files and f16 for others; Helm also
     reads `Q4_K_M` and `FP16`, which the schema does not list; `routing`: a file that says which experts tokens choose,
     by default all alike; `draft`: what drafts tokens, `mtp` for the model's own head or a smaller model, of which
     every step verifies `draft_tokens`, each accepted with probability `acceptance` once those before it were;
@@ -79,7 +79,7 @@ class PlanQuestion(PlanningQuestion):
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
     model: Place
     hardware: Place | ComposedMachine
-    format: Annotated[Literal[MultipliedFormat, "native", "q4_k_m"] | None, FORMAT_NAMES] = None
+    format: Annotated[Literal[WeightsFormat, "native"] | None, FORMAT_NAMES] = None
     routing: Place | None = None
     draft: Place | None = None
     draft_tokens: Count | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from helmsman.schemas.base import Frozen, Name, Words, version
-from helmsman.schemas.formats import MultipliedFormat
+from helmsman.schemas.formats import WeightsFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan_question import FORMAT_NAMES, ComposedMachine, PlanningQuestion, Value
@@ -82,6 +82,6 @@ class PlannerQuestion(PlanningQuestion):
     schema_id: Literal["helm.planner-question/1"] = version("helm.planner-question/1")
     model: ModelChoice
     hardware: MachineChoice
-    format: Annotated[Literal[MultipliedFormat, "q4_k_m"] | None, FORMAT_NAMES] = None
+    format: Annotated[WeightsFormat | None, FORMAT_NAMES] = None
     routing: Routing | None = None
     options: Annotated[dict[Name, Value], Field(max_length=64)] = Field(default_factory=dict)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, NonNegative, Positive, Words, version
-from helmsman.schemas.formats import KvFormat, MultipliedFormat, format_named
+from helmsman.schemas.formats import KvFormat, WeightsFormat, format_named
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan_question import ComposedMachine, Place, Value
 from helmsman.schemas.serving_question import MAX_USERS, POLICY, Rate
@@ -21,7 +21,7 @@ def _format(value: object) -> object:
     return format_named(value) if isinstance(value, str) else value
 
 
-WeightFormat = Annotated[Literal[MultipliedFormat, "native", "q4_k_m"], BeforeValidator(_format)]
+WeightFormat = Annotated[Literal[WeightsFormat, "native"], BeforeValidator(_format)]
 CacheFormat = Annotated[KvFormat, BeforeValidator(_format)]
 OptionValues = Value | Annotated[tuple[Value, ...], Field(min_length=1, max_length=MOST_LISTED)]
 """The value of an option, or several."""

@@ -44,10 +44,12 @@ def varied_questions(study: Study, grid: Grid) -> int:
     return len(grid.models) * grid.scenarios * study.sensitivity * len(ENDS) * figures
 
 
-def report_of(study: Study, grid: Grid, engine: Engine, store: Store | None, told: Told) -> StudyReport:
-    """Return what a study answers. Raises what `rows_of` raises."""
+def report_of(
+    study: Study, grid: Grid, engine: Engine, store: Store | None, told: Told, machines: Machines | None = None
+) -> StudyReport:
+    """Return what a study answers; `machines`: those that are known already. Raises what `rows_of` raises."""
     points = tuple(grid.points())
-    rows = _judged_rows(study, points, engine, store, told)
+    rows = _judged_rows(study, points, engine, store, told, machines)
     rankings = rankings_of(study, rows)
     counts = Counter(row.status for row in rows)
     return StudyReport(
@@ -66,9 +68,14 @@ def report_of(study: Study, grid: Grid, engine: Engine, store: Store | None, tol
 
 
 def _judged_rows(
-    study: Study, points: Sequence[StudyPoint], engine: Engine, store: Store | None, told: Told
+    study: Study,
+    points: Sequence[StudyPoint],
+    engine: Engine,
+    store: Store | None,
+    told: Told,
+    machines: Machines | None = None,
 ) -> tuple[StudyRow, ...]:
-    return tuple(judged(study, row) for row in rows_of(study, points, engine, store, told))
+    return tuple(judged(study, row) for row in rows_of(study, points, engine, store, told, machines))
 
 
 def _sensitivity(

@@ -4,15 +4,19 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import quantise as quantise_rows
-from helmsman.lowering.named_mixes import q4_k_m
+from helmsman.lowering.named_mixes import named_mix
 from helmsman.lowering.stored_names import StoredTensor
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Blocks, FileFormat, Format, Micro, block_of, size_of
+from helmsman.schemas.formats import BLOCKS, FORMATS, Blocks, FileFormat, Format, Micro, block_of, size_of
 from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_MULTIPLIED: tuple[Format | Blocks | Micro, ...] = (*FORMATS, *BLOCKS, "mxfp4")
+"""The formats that matrices of such files have."""
 
 
 def quantise(values: "NDArray[np.float32]", fmt: Blocks | Micro) -> "NDArray[np.uint8]":
@@ -36,14 +40,12 @@ def formats_of(model: Model, stored: Iterable[StoredTensor], fmt: FileFormat) ->
 
 
 def _format_of(model: Model, item: StoredTensor, fmt: FileFormat) -> Format | Blocks | Micro:
-    if fmt == "mxfp4" and not item.parts[0].stacked:
-        fmt = "q8_0"
-    if fmt != "q4_k_m":
+    if fmt != "q4_k_m" and fmt != "mxfp4":
         _check_blocks(item, fmt)
         return fmt
-    chosen = q4_k_m(model, item.parts[0])
-    _check_blocks(item, chosen)
-    return chosen
+    first = item.parts[0]
+    mixed = named_mix(model, fmt)[first.name, first.layer]
+    return next(kept for kept in _MULTIPLIED if kept == mixed)
 
 
 def _check_blocks(item: StoredTensor, fmt: Format | Blocks | Micro) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from helmsman.schemas.errors import HelmError as HelmError
     from helmsman.schemas.errors import InfeasibleError as InfeasibleError
     from helmsman.schemas.errors import UsageError as UsageError
+    from helmsman.schemas.fit_report import FitReport as FitReport
     from helmsman.schemas.hardware import Hardware as Hardware
     from helmsman.schemas.model import Model as Model
     from helmsman.schemas.plan import Plan as Plan
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from helmsman.schemas.trace import Trace as Trace
     from helmsman.schemas.workload import Workload as Workload
     from helmsman.studies.ask import study as study
+    from helmsman.studies.fitting.fit import fit as fit
 
 __version__ = "0.1.0"
 
@@ -60,6 +62,7 @@ _HOMES = {
     "Comparison": "schemas.comparison",
     "ComposedMachine": "schemas.plan_question",
     "Decision": "planner.decision",
+    "FitReport": "schemas.fit_report",
     "Hardware": "schemas.hardware",
     "HardwareUnavailableError": "schemas.errors",
     "HelmError": "schemas.errors",
@@ -86,6 +89,7 @@ _HOMES = {
     "find_capacity": "library",
     "find_replicas": "library",
     "find_users": "library",
+    "fit": "studies.fitting.fit",
     "load_hardware": "library",
     "load_model": "library",
     "plan": "library",

@@ -92,16 +92,21 @@ def _check_priced(prices: StudyPrices, grid: Grid) -> None:
 
 
 def rows_of(
-    study: Study, points: Sequence[StudyPoint], engine: Engine, store: Store | None, told: Told
+    study: Study,
+    points: Sequence[StudyPoint],
+    engine: Engine,
+    store: Store | None,
+    told: Told,
+    machines: Machines | None = None,
 ) -> tuple[StudyRow, ...]:
     """Return the rows of points, in order: known ones from the store, others answered, and kept there as soon as their
-    shard is done, but for those that failed.
+    shard is done, but for those that failed. `machines`: those that are known already.
 
     Raises UsageError and BadInputError for models and machines that there are not, BadInputError for a damaged store,
     UsageError where it cannot be written."""
     if store is not None:
         store.check()
-    machines = Machines()
+    machines = Machines() if machines is None else machines
     keys = tuple(keyed(study, points, machines))
     wanted = dict(keys)
     rows = {} if store is None else {key: row for key, row in store.rows().items() if key in wanted}

@@ -2,17 +2,16 @@
 latency."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import inf
 
+from helmsman import library
 from helmsman.hwdb.edits import AS_IT_IS
-from helmsman.schemas.formats import FORMAT_FACTS
+from helmsman.planner.file_formats import true_bits
 from helmsman.schemas.study_report import BestSetting, FormatChoice, Upgrade
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.summary.costs import change_price, prices_named
 from helmsman.studies.summary.ranking import RowRanking
-
-_MIXED_BITS = 4.85
-"""Bits of a value in a file of mixed formats that most quantised files are."""
 
 
 def best_settings(ranking: RowRanking) -> tuple[BestSetting, ...]:
@@ -76,7 +75,7 @@ def format_choices(ranking: RowRanking) -> tuple[FormatChoice, ...]:
     choices = []
     for (model, machine, change), numbers in ranking.by_place.items():
         formats = {number: ranking.rows[number].format for number in numbers if ranking.goodness(number) > -inf}
-        bits = {number: _bits(fmt) for number, fmt in formats.items() if fmt not in (None, "native")}
+        bits = {number: _bits(model, fmt) for number, fmt in formats.items() if fmt not in (None, "native")}
         row = ranking.best(number for number, precise in bits.items() if precise == max(bits.values()))
         fmt = None if row is None else formats[row]
         if row is not None and fmt is not None:
@@ -86,12 +85,10 @@ def format_choices(ranking: RowRanking) -> tuple[FormatChoice, ...]:
     return tuple(choices)
 
 
-def _bits(fmt: str | None) -> float:
-    """Return bits of a value in a format."""
-    if fmt == "q4_k_m":
-        return _MIXED_BITS
-    facts = {str(name): facts for name, facts in FORMAT_FACTS.items()}[str(fmt)]
-    return 8.0 * facts.size / facts.values
+@lru_cache(maxsize=1024)
+def _bits(model: str, fmt: str | None) -> float:
+    """Return bits of a parameter of a model in a format."""
+    return true_bits(library.load_model(model), model, fmt)[1]
 
 
 def upgrades(ranking: RowRanking) -> tuple[Upgrade, ...]:

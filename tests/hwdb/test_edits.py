@@ -20,6 +20,7 @@ EXAMPLES = {
     "vram_bw": "x1.5",
     "dram_bw": "x0.5",
     "link": "pcie5x16",
+    "gpu": "RTX 3090",
     "gpu_flops": "x2",
     "cpu_flops": "x2",
 }

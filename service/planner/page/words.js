@@ -38,10 +38,15 @@ export const methodAbout = (name) => METHODS[name]?.[1] ?? toldOfMethods.get(nam
 
 /** Formats of weights: [name, bits a weight]; the smallest first. */
 export const FORMATS = {
-  q4_k_m: ["Q4_K_M", "4.8 bit"],
+  iq2_m: ["IQ2_M", "2.9 bit"],
+  iq3_xxs: ["IQ3_XXS", "3.3 bit"],
+  q3_k_m: ["Q3_K_M", "4 bit"],
+  iq4_xs: ["IQ4_XS", "4.5 bit"],
+  q4_k_m: ["Q4_K_M", "4.9 bit"],
   q4_k: ["Q4_K", "4.5 bit"],
   q4_0: ["Q4_0", "4.5 bit"],
   q4: ["Q4", "4.5 bit, groups"],
+  q5_k_m: ["Q5_K_M", "5.7 bit"],
   q6_k: ["Q6_K", "6.6 bit"],
   q8_0: ["Q8_0", "8.5 bit"],
   q8: ["Q8", "8.5 bit, groups"],

@@ -2,22 +2,24 @@
 
 import argparse
 
-from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, format_named
+from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, WEIGHTS_FORMATS, format_named
 
 NATIVE = "native"
 """The format of weights that stands for those of a model's files."""
-MIX = "q4_k_m"
-"""The format of weights that stands for a mixture."""
+BEST = "best"
+"""The format of weights that stands for the most precise one with room and speed enough."""
 
 
 def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -> None:
     """--format and --kv-format; with `native` what the model's file has may be asked for (`resolve_formats`)."""
     if native:
         weights = (
-            "how weights are stored; q4_k_m: as most quantised files mix them; native: as a GGUF file or a checkpoint "
-            "has them, or as a config says of quantised ones (default: native for quantised files, else f16)"
+            "how weights are stored: all alike, or mixed as llama.cpp's files of a name are (Q4_K_M); native: as a "
+            "GGUF file or a checkpoint has them, or as a config says of quantised ones; best: the one that loses least "
+            "of those that fit and reach --floor (default: native for quantised files, else f16; helm-list formats)"
         )
-        group.add_argument("--format", type=format_named, choices=(*STORED_FORMATS, MIX, NATIVE), help=weights)
+        choices = (*WEIGHTS_FORMATS, NATIVE, BEST)
+        group.add_argument("--format", type=format_named, choices=choices, metavar="NAME", help=weights)
     else:
         stored = "how weights are stored (default f16)"
         group.add_argument("--format", type=format_named, choices=STORED_FORMATS, default="f16", help=stored)

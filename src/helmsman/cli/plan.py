@@ -13,11 +13,22 @@ from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
-from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
+from helmsman.cli.formats import BEST
+from helmsman.cli.machine import add_machine_arguments, machine, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
 from helmsman.cli.progress import timed_progress
+from helmsman.cli.short_forms import (
+    add_short_form_arguments,
+    asks_for_studies,
+    best_format,
+    check_short_forms,
+    chosen_row,
+    purpose_in,
+    show_study,
+    with_format,
+)
 from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
 from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import UsageError
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
     from helmsman.planner.decision import Decision
     from helmsman.planner.request import PlanRequest
     from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.schemas.fit_report import FitReport
 
 _PICTURES = (
     "where every block lives and runs; for op-split the search; for --strategy all every strategy's speed, "
@@ -36,6 +48,7 @@ _PICTURES = (
 _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
     "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
+    "--for", "--floor", "--compare-hw", "--upgrade",
 )  # fmt: skip
 """The options that everybody needs."""
 _OTHERS = (
@@ -45,8 +58,9 @@ _OTHERS = (
 )
 
 
-def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
-    """Return the arguments of helm-plan for a strategy; None: those of all of them; `whole`: --help shows them all."""
+def build_parser(strategy: str | None = None, whole: bool = True, purpose: str | None = None) -> Parser:
+    """Return the arguments of helm-plan for a strategy; None: those of all of them; `whole`: --help shows them all;
+    `purpose`: whose lengths are defaults."""
     parser = command_parser(
         "helm-plan",
         "Choose where weights, KV cache and work go, and predict how fast that is.",
@@ -58,6 +72,7 @@ def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
     _add_drafts(parser)
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
+    add_short_form_arguments(parser, purpose)
     add_plot_argument(parser, _PICTURES)
     parser.set_defaults(in_flags=parser.in_flags)
     if not whole:
@@ -76,15 +91,29 @@ def _parser_for(arguments: list[str]) -> Parser:
     named = any(word.startswith("--strategy") or word == "--help-all" for word in arguments)
     everything = "--help-all" in arguments and not any(word.startswith("--strategy") for word in arguments)
     strategy = None if everything else strategy_named(arguments)
-    return build_parser(strategy, whole=named and "--help-all" not in arguments)
+    return build_parser(strategy, named and "--help-all" not in arguments, purpose_in(arguments))
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Plan, print, write."""
+    """Answer which format is best, where that is asked, then plan or compare; print, write."""
+    _check_plot(args)
+    check_short_forms(args)
+    report = None
+    if args.format == BEST:
+        report = best_format(args, machine(args))
+        args = with_format(args, chosen_row(args, report).format)
+    if not asks_for_studies(args):
+        return _plan(args, report)
+    named = args.hw is not None or args.cpu is not None
+    show_study(args, machine(args) if named else None, args.format)
+    return 0
+
+
+def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
+    """Plan, print, write; `formats`: the table of those that were tried, which is printed too."""
     from helmsman.analysis.disturbance import unmarked_record
     from helmsman.planner.decide import decide
 
-    _check_plot(args)
     steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
     request = plan_request(args)
     long = compares(args) or request.batch is not None or request.batches is not None
@@ -112,13 +141,15 @@ def execute(args: argparse.Namespace) -> int:
     if args.plot:
         _draw(args, decision)
     document, reasons = _reasons(decision) if getattr(args, "explain", False) else (decision.plan.to_json(), "")
+    document, table = (document, "") if formats is None else (formats.to_json(), f"{_formats_text(formats)}\n\n")
     write_out(args, decision.plan.to_json())
     _write_table(args, decision)
     show(
         args,
         document,
         lambda: (
-            _explained(decision, args.verbose, clock.seconds, took if request.batch is None else {})
+            table
+            + _explained(decision, args.verbose, clock.seconds, took if request.batch is None else {})
             + disturbed
             + reasons
             + _drawn(args)
@@ -127,9 +158,14 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _formats_text(report: "FitReport") -> str:
+    from helmsman.studies.fitting.words import formats_text
+
+    return formats_text(report)
+
+
 def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
     """Return the request that the arguments make. Raises what is wrong with them."""
-    from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
     from helmsman.planner.read_request import COUNTS, drafts_of, workload_of
 

@@ -1,7 +1,6 @@
 """`helm-whatif`: which machine, format or upgrade? Many questions at once, answered, kept and summed up."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, write_text
 from helmsman.cli.parser import Parser, command_parser
-from helmsman.cli.progress import bars
+from helmsman.cli.questions import local_engine, question_bar
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.schemas.study import Study
-    from helmsman.studies.answering.run import Told
     from helmsman.studies.answering.shards import Engine
 
 _MOST_UNCONFIRMED = 2000
@@ -68,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     _confirm(args, len(grid), varied_questions(study, grid))
     folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
     store = None if folder is None else Store(folder)
-    report = report_of(study, grid, engine, store, _bar(args))
+    report = report_of(study, grid, engine, store, question_bar(args))
     if args.rows is not None:
         with whole_file(args.rows) as stream:
             write_rows(report.rows, stream)
@@ -93,21 +91,12 @@ def _study(args: argparse.Namespace) -> "Study":
 
 
 def _engine(args: argparse.Namespace) -> "Engine":
-    jobs = args.jobs if args.jobs is not None else _processors()
-    if jobs < 1:
-        raise UsageError("must be at least 1", field="--jobs", value=jobs)
+    local = local_engine(args.jobs)
     if args.engine == "ray":
         from helmsman.studies.answering.on_ray import RayEngine
 
         return RayEngine()
-    from helmsman.studies.answering.local import LocalEngine
-
-    return LocalEngine(jobs)
-
-
-def _processors() -> int:
-    """Return the number of CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return local
 
 
 def _confirm(args: argparse.Namespace, count: int, again: int) -> None:
@@ -121,20 +110,3 @@ def _confirm(args: argparse.Namespace, count: int, again: int) -> None:
         if sys.stdin.readline().strip().lower() in ("y", "yes"):
             return
     raise UsageError("many questions", field="points", value=count + again, remedy="add --yes, or shorten the lists")
-
-
-def _bar(args: argparse.Namespace) -> "Told":
-    """Return a bar of the questions that have answers, on a terminal, with the time that is left."""
-    hidden = True if args.quiet or args.json else None
-    bar = bars()(total=0, unit="question", delay=1.0, disable=hidden, leave=False)
-
-    def told(done: int, total: int) -> None:
-        if total != bar.total:
-            bar.reset(total)
-            bar.initial = done
-        bar.n = done
-        bar.refresh()
-        if done == total:
-            bar.clear()
-
-    return told

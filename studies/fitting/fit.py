@@ -1,0 +1,233 @@
+"""Models in formats at contexts on one machine: each solved as a question of a study, and the best of them chosen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from helmsman import library
+from helmsman.hwdb.edits import AS_IT_IS
+from helmsman.hwdb.format_losses import published_losses
+from helmsman.hwdb.load_model import catalogue_names
+from helmsman.lowering.tensors import parameters
+from helmsman.planner.read_request import workload_of
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.fit_report import FitReport, FitRow
+from helmsman.schemas.formats import KvFormat
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan_question import Value
+from helmsman.schemas.study import Study
+from helmsman.schemas.study_row import StudyRow
+from helmsman.studies.answering.local import LocalEngine
+from helmsman.studies.answering.run import Told, rows_of
+from helmsman.studies.answering.shards import Engine
+from helmsman.studies.fitting.choice import best_rows
+from helmsman.studies.fitting.formats import TriedFormat, tried_formats
+from helmsman.studies.fitting.purposes import Purpose, floor_of, purpose_named
+from helmsman.studies.questions.named_parts import Machines
+from helmsman.studies.questions.points import ServedPoint, StudyMethod, StudyPoint
+
+QUICK = "llama-cpp"
+"""The strategy that is asked where many models are: that of the engine that most people have, and quick to solve."""
+
+_FOUND_ITSELF = {"fit": True}
+"""Options of it: experts and layers are where it puts them itself."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a request; `context`: that caches hold, None: prompt and output."""
+
+    prompt: int
+    output: int
+    context: int | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Return tokens that caches hold."""
+        return self.context or self.prompt + self.output
+
+
+@dataclass(frozen=True)
+class FitQuestion:
+    """What is asked of one machine: `models` by name, in `formats` (none: those that are worth a try), for requests of
+    these `lengths`, planned by `strategy` with `options`."""
+
+    hardware: Hardware
+    models: tuple[str, ...]
+    purpose: Purpose
+    floor: float | None = None
+    lengths: tuple[Lengths, ...] = ()
+    formats: tuple[str, ...] = ()
+    kv_format: KvFormat = "f16"
+    strategy: str = QUICK
+    options: Mapping[str, Value] = field(default_factory=dict)
+    objective: str = "request"
+    batch: int | None = None
+
+    @property
+    def sequences(self) -> int:
+        """Return sequences that advance together."""
+        return self.purpose.batch if self.batch is None else self.batch
+
+    @cached_property
+    def loaded(self) -> Mapping[str, Model]:
+        """Return the models by name. Raises UsageError and BadInputError for those that there are not."""
+        return {name: library.load_model(name) for name in self.models}
+
+
+def fit(
+    hardware: str | Hardware,
+    models: Sequence[str] | None = None,
+    *,
+    purpose: str = "chat",
+    floor: float | None = None,
+    contexts: Sequence[int] = (),
+    formats: Sequence[str] = (),
+    kv_format: KvFormat = "f16",
+    strategy: str = QUICK,
+    options: Mapping[str, Value] | None = None,
+    jobs: int = 1,
+) -> FitReport:
+    """Return what a machine can run: models (default: all of the catalogue) in formats at contexts, with the one to
+    take of each model.
+
+    `purpose`: chat, code or batch, which says lengths and the least tokens/s unless `floor` does; `contexts`: tokens of
+    prompt and output together, at which they are asked; `formats`: by default those worth a try; `jobs`: processes.
+
+    >>> report = fit("rtx4060-laptop", ["Qwen3-0.6B"], formats=["q8_0"], strategy="cpu-only")
+    >>> [(row.format, row.status) for row in report.rows]
+    [('q8_0', 'fits')]
+    """
+    meant = purpose_named(purpose)
+    question = FitQuestion(
+        library.load_hardware(hardware) if isinstance(hardware, str) else hardware,
+        tuple(catalogue_names() if models is None else models),
+        meant,
+        floor,
+        lengths_at(contexts, meant),
+        tuple(formats),
+        kv_format,
+        strategy,
+        options_of(strategy) if options is None else options,
+    )
+    return fitted(question, LocalEngine(jobs), lambda done, total: None)
+
+
+def options_of(strategy: str) -> Mapping[str, Value]:
+    """Return the options of a strategy that is asked about many models."""
+    return _FOUND_ITSELF if strategy == QUICK else {}
+
+
+def lengths_at(contexts: Sequence[int], purpose: Purpose) -> tuple[Lengths, ...]:
+    """Return requests that fill contexts, with the outputs of a purpose, or its own. Raises UsageError for a context
+    without room for a prompt."""
+    if not contexts:
+        return (Lengths(purpose.prompt_tokens, purpose.output_tokens),)
+    least = min(contexts)
+    if least <= purpose.output_tokens:
+        remedy = f"use more than {purpose.output_tokens} tokens, which an output takes"
+        raise UsageError("no room for a prompt", field="contexts", value=least, remedy=remedy)
+    return tuple(Lengths(context - purpose.output_tokens, purpose.output_tokens) for context in dict.fromkeys(contexts))
+
+
+def fitted(question: FitQuestion, engine: Engine, told: Told) -> FitReport:
+    """Return the report of a question. Raises UsageError for names, formats and lengths that there are not."""
+    floor, floor_source = floor_of(question.purpose, question.floor)
+    asked = tuple(_asked(question))
+    if not asked:
+        remedy = "ask for other formats or shorter contexts"
+        raise UsageError("no model has such formats at such contexts", field="models", remedy=remedy)
+    study = Study(models=question.models, machines=(question.hardware.name,), strategies=(question.strategy,))
+    machines = Machines.of([(question.hardware.name, question.hardware)])
+    answers = rows_of(study, [point for point, _ in asked], engine, None, told, machines)
+    rows = tuple(
+        _row(question, fmt, answer, floor)
+        for (_, fmt), answer in zip(asked, answers, strict=True)
+        if answer.status != "does-not-apply"
+    )
+    if not rows:
+        raise UsageError(str(answers[0].missing), field="strategy", value=question.strategy)
+    used = {row.format for row in rows if row.loss}
+    return FitReport(
+        machine=question.hardware.name,
+        purpose=question.purpose.name,
+        floor=floor,
+        floor_source=floor_source,
+        batch=question.sequences,
+        kv_format=question.kv_format,
+        best=best_rows(rows),
+        losses=tuple(loss for fmt, loss in published_losses().items() if fmt in used),
+        rows=rows,
+    )
+
+
+def _asked(question: FitQuestion) -> Iterator[tuple[StudyPoint, TriedFormat]]:
+    """Yield the points, each with its format; of a model none beyond its context."""
+    method = StudyMethod(question.strategy, tuple(question.options.items()))
+    for name, model in question.loaded.items():
+        formats = tried_formats(model, name, question.formats)
+        for lengths in question.lengths:
+            if len(question.models) > 1 and lengths.tokens > model.max_context:
+                continue
+            _check(question, model, lengths)
+            for fmt in formats:
+                yield _point(question, name, method, lengths, fmt), fmt
+
+
+def _check(question: FitQuestion, model: Model, lengths: Lengths) -> None:
+    """Raise UsageError for lengths that make no sense or that the model has not."""
+    workload_of(
+        model,
+        prompt_tokens=lengths.prompt,
+        output_tokens=lengths.output,
+        context=lengths.context,
+        prefix_tokens=0,
+        batch=question.sequences,
+        batches=1,
+    )
+
+
+def _point(question: FitQuestion, name: str, method: StudyMethod, lengths: Lengths, fmt: TriedFormat) -> StudyPoint:
+    return StudyPoint(
+        model=name,
+        machine=question.hardware.name,
+        change=AS_IT_IS,
+        format=fmt.name,
+        kv_format=question.kv_format,
+        method=method,
+        objective=question.objective,
+        prompt_tokens=lengths.prompt,
+        output_tokens=lengths.output,
+        context=lengths.context,
+        batch=question.sequences,
+        slo=None,
+        served=ServedPoint(),
+        prices="prices",
+    )
+
+
+_COPIED = (
+    "prompt_tokens", "output_tokens", "context", "status", "decode_rate", "decode_rate_low", "decode_rate_high",
+    "ttft_s", "ttft_low_s", "ttft_high_s", "request_s", "host_bytes", "accelerator_bytes", "missing",
+)  # fmt: skip
+"""Columns that are those of a study."""
+
+
+def _row(question: FitQuestion, fmt: TriedFormat, answer: StudyRow, floor: float) -> FitRow:
+    model = question.loaded[answer.model]
+    rate = answer.decode_rate
+    return FitRow(
+        **{name: getattr(answer, name) for name in _COPIED},
+        model=answer.model,
+        parameters=parameters(model),
+        format=fmt.name,
+        bits=fmt.bits,
+        weight_bytes=fmt.size,
+        strategy=answer.planned_by,
+        settings=answer.plan,
+        meets_floor=None if rate is None else rate >= floor,
+        loss=fmt.loss,
+        loss_of=fmt.loss_of,
+        note=f"planned, not run: {', '.join(model.unknown)} unknown" if model.unknown else None,
+    )
