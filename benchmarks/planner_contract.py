@@ -1,12 +1,14 @@
 """schemathesis against the service's own description: no server errors, no undocumented answers."""
 
-import re
+import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from typing import Any
 
 from benchmarks.planner_clients import WebServer
 from helmsman.schemas.errors import UsageError
@@ -23,8 +25,10 @@ _OPERATIONS = 19
 """Operations of the service: each has its share of the cases of the fuzzing."""
 PHASES = "examples,coverage,fuzzing"
 """Phases of schemathesis. Coverage makes as many cases as the schemas have corners: tens of thousands here."""
-_LIMITS = ("-q", "--rate", "100000", "--client-jobs", "4", "--job-time", "5s")
+_LIMITS = ("--rate", "100000", "--client-jobs", "4", "--job-time", "5s")
 """Few jobs, and short ones: those that are refused are answers too."""
+_REQUEST = '"message": "request"'
+"""Part of the lines of the log that are of requests."""
 
 
 def tool(given: Path | None) -> list[str]:
@@ -44,9 +48,11 @@ def tool(given: Path | None) -> list[str]:
     return [program]
 
 
-def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES) -> None:
-    """Send about so many cases of fuzzing, and those of other phases, and print what was found; `given`: the program of
-    schemathesis. Raises UsageError where there is none, SystemExit with schemathesis' own status."""
+def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES, paths: str | None = None) -> None:
+    """Send about so many cases of fuzzing, and those of other phases, and print what was found.
+
+    `given`: the program of schemathesis; `paths`: a pattern of those of the operations that are asked, each as often as
+    among all. Raises UsageError where there is none, SystemExit with schemathesis' own status."""
     program = tool(given)
     with tempfile.TemporaryDirectory(prefix="helm-web-") as folder:
         log = Path(folder) / "log"
@@ -56,6 +62,7 @@ def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES
             command += ["--checks", ",".join(_CHECKS), "--max-examples", str(max(1, cases // _OPERATIONS))]
             command += ["--seed", str(seed), "--continue-on-failure", "--no-color"]
             command += ["--phases", phases, "--request-timeout", "60"]
+            command += [] if paths is None else ["--include-path-regex", paths]
             command += [
                 "--suppress-health-check",
                 "too_slow",
@@ -64,8 +71,20 @@ def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES
         finally:
             print(f"MiB of its own: {server.resident()}; ended within {server.stop():.2f} s")
         print(run.stdout[-8000:], run.stderr[-2000:])
-        mistakes = len(re.findall("internal error", log.read_text()))
-        print(f"{mistakes} internal errors in the log")
-        if mistakes:
-            print(log.read_text()[-4000:])
+        lines = log.read_text().splitlines()
+        requests = [json.loads(line) for line in lines if _REQUEST in line]
+        _print_answers(requests)
+        mistakes = [line for line in lines if "internal error" in line and _REQUEST not in line]
+        print(f"{len(mistakes)} internal errors in the log", *mistakes[:20], sep="\n")
         raise SystemExit(run.returncode or bool(mistakes))
+
+
+def _print_answers(requests: list[dict[str, Any]]) -> None:
+    """Print by operation how many requests the service answered, and with which status."""
+    answers = Counter((f"{said['method']} {said['route']}", said["status"]) for said in requests)
+    by_operation: dict[str, dict[int, int]] = {}
+    for (operation, status), count in sorted(answers.items()):
+        by_operation.setdefault(operation, {})[status] = count
+    for operation, by_status in by_operation.items():
+        print(f"{operation}: {sum(by_status.values())} requests; {by_status}")
+    print(f"{answers.total()} requests")

@@ -34,6 +34,7 @@ def _arguments() -> argparse.Namespace:
     contract.add_argument("--cases", type=int, default=20_000)
     contract.add_argument("--seed", type=int, default=1)
     contract.add_argument("--phases", metavar="NAMES", help="of schemathesis (default: examples,coverage,fuzzing)")
+    contract.add_argument("--paths", metavar="PATTERN", help="of the operations that are asked (default: all)")
     contract.add_argument("--schemathesis", type=Path, metavar="PROGRAM", help="if it is not installed here")
     kills = commands.add_parser("kills")
     kills.add_argument("--kills", type=int, default=1000)
@@ -49,7 +50,7 @@ def _run(args: argparse.Namespace) -> None:
 
         tool(args.schemathesis)  # before the machine is measured, which takes a while
         print_machine()
-        check(args.cases, args.seed, args.schemathesis, args.phases or PHASES)
+        check(args.cases, args.seed, args.schemathesis, args.phases or PHASES, args.paths)
         return
     print_machine()
     if args.command == "throughput":
