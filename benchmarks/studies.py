@@ -77,7 +77,7 @@ def spread(names: list[str], count: int) -> list[str]:
 def timed(folder: Path, study: dict[str, Any], jobs: int) -> None:
     """Ask a study once, and say what it took and what its rows were."""
     rows, began = folder / "rows.parquet", time.perf_counter()
-    command(folder, study, "--jobs", str(jobs), "--rows", str(rows)).wait()
+    command(folder, study, "--jobs", str(jobs), "--rows", str(rows), "--store", str(folder / "answers")).wait()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, wall, answers = used.ru_utime + used.ru_stime, time.perf_counter() - began, read_rows(rows)
     told = {
