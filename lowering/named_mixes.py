@@ -91,19 +91,25 @@ def named_mix(model: Model, name: NamedMix) -> Mapping[tuple[str, int | None], S
     In the mixtures that Helm writes itself, what nothing here multiplies is the next larger format that is."""
     mix, share = MIXES[name], _shares(model)
     numbers: Counter[str] = Counter()
-    members = [(role_of(file), file, parts) for file, parts in _in_files(model) if parts[0].quantised]
+    members, routed = _members(model), model.routed
     values = sum(role == "values" for role, _, _ in members)
     tied = not any(role == "output" for role, _, _ in members)
     result = dict[tuple[str, int | None], StoredFormat]()
     for role, file, parts in members:
         count = values if role == "values" else model.layers
-        by_layer = model.routed and role != "values" and not mix.counted and parts[0].layer is not None
+        by_layer = routed and role != "values" and not mix.counted and parts[0].layer is not None
         number = (parts[0].layer or 0) if by_layer else numbers[role]
         numbers[role] += 1
         chosen = _chosen(mix, "output" if tied and role == "embedding" else role, parts[0], Place(number, count, share))
         fmt = "f16" if _KEPT in file else _stored(parts[0], chosen, mix.written)
         result.update(((part.name, part.layer), fmt) for part in parts)
     return result
+
+
+@lru_cache(maxsize=8)
+def _members(model: Model) -> tuple[tuple[str, str, tuple[Tensor, ...]], ...]:
+    """Return the matrices of a model's file: the role and the name of each, and the tensors that it holds."""
+    return tuple((role_of(file), file, parts) for file, parts in _in_files(model) if parts[0].quantised)
 
 
 def role_of(file: str) -> str:

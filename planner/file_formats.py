@@ -25,7 +25,7 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
 
     Raises UsageError for native formats of what has no files, and for mixtures that are of experts alone, BadInputError
     for types that are not known."""
-    mix = next((mix for mix in MIXES if mix == wanted), None)
+    mix = _mix(wanted)
     if mix is not None:
         return _told_apart(model, _mixed(model, mix))
     chosen = next((fmt for fmt in FORMAT_FACTS if fmt == wanted), None)
@@ -79,6 +79,10 @@ def _told_apart(model: Model, formats: Formats) -> tuple[StoredFormat, Formats]:
     return most, {**quantised, **others} if mixed else {}
 
 
+def _mix(wanted: str | None) -> NamedMix | None:
+    return next((mix for mix in MIXES if mix == wanted), None)
+
+
 def _mixed(model: Model, mix: NamedMix) -> Formats:
     """Return the formats of the matrices of a model in a mixture. Raises UsageError for one of experts where there are
     none."""
@@ -90,7 +94,11 @@ def _mixed(model: Model, mix: NamedMix) -> Formats:
 def true_bits(model: Model, name: str, wanted: str | None) -> tuple[int, float]:
     """Return the bytes of a model's weights in a format, and bits of a parameter with all that is kept beside: `q4_k_m`
     is 4.85 bits or so, not 4.5. Raises what `resolve_formats` raises."""
-    weights, formats = resolve_formats(wanted, name, model)
+    mix = _mix(wanted)
+    if mix is None:
+        weights, formats = resolve_formats(wanted, name, model)
+    else:
+        weights, formats = MIXES[mix].base, _mixed(model, mix)
     size = sum(size_in(tensor, formats, weights) for tensor in tensors(model) if tensor.tied_to is None)
     return size, 8.0 * size / parameters(model)
 

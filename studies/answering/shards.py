@@ -17,10 +17,11 @@ SIZE = 8
 @dataclass(frozen=True, slots=True)
 class StudyShard:
     """Neighbouring points with their keys, and the machines that they are about, so that whoever answers need not have
-    their records."""
+    their records. `enough`: tokens a second at which the points after one that makes them are not asked."""
 
     points: tuple[tuple[str, StudyPoint], ...]
     machines: tuple[tuple[Machine, Hardware], ...]
+    enough: float | None = None
 
 
 Rows = tuple[StudyRow, ...]
@@ -34,9 +35,14 @@ def shards_of(points: Sequence[tuple[str, StudyPoint]], machines: Machines) -> l
 
 
 def answered(study: Study, shard: StudyShard) -> Rows:
-    """Return the rows of a shard's points."""
-    answerer = Answerer(study, Machines.of(shard.machines))
-    return tuple(answerer.row(key, point) for key, point in shard.points)
+    """Return the rows of a shard's points, as far as they are asked."""
+    answerer, rows = Answerer(study, Machines.of(shard.machines)), list[StudyRow]()
+    for key, point in shard.points:
+        rows.append(answerer.row(key, point))
+        rate = rows[-1].decode_rate
+        if shard.enough is not None and rate is not None and rate >= shard.enough:
+            break
+    return tuple(rows)
 
 
 def _shard(points: tuple[tuple[str, StudyPoint], ...], machines: Machines) -> StudyShard:

@@ -19,12 +19,12 @@ from helmsman.schemas.plan_question import Value
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.answering.local import LocalEngine
-from helmsman.studies.answering.run import Told, rows_of
-from helmsman.studies.answering.shards import Engine
+from helmsman.studies.answering.run import Told
+from helmsman.studies.answering.shards import Engine, StudyShard
 from helmsman.studies.fitting.choice import best_rows
 from helmsman.studies.fitting.formats import TriedFormat, tried_formats
 from helmsman.studies.fitting.purposes import Purpose, floor_of, purpose_named
-from helmsman.studies.questions.named_parts import Machines
+from helmsman.studies.questions.named_parts import Machines, keyed
 from helmsman.studies.questions.points import ServedPoint, StudyMethod, StudyPoint
 
 QUICK = "llama-cpp"
@@ -51,7 +51,7 @@ class Lengths:
 @dataclass(frozen=True)
 class FitQuestion:
     """What is asked of one machine: `models` by name, in `formats` (none: those that are worth a try), for requests of
-    these `lengths`, planned by `strategy` with `options`."""
+    these `lengths`, planned by `strategy` with `options`. `whole`: every format is wanted, not the best alone."""
 
     hardware: Hardware
     models: tuple[str, ...]
@@ -64,6 +64,7 @@ class FitQuestion:
     options: Mapping[str, Value] = field(default_factory=dict)
     objective: str = "request"
     batch: int | None = None
+    whole: bool = False
 
     @property
     def sequences(self) -> int:
@@ -87,13 +88,15 @@ def fit(
     kv_format: KvFormat = "f16",
     strategy: str = QUICK,
     options: Mapping[str, Value] | None = None,
+    whole: bool = False,
     jobs: int = 1,
 ) -> FitReport:
     """Return what a machine can run: models (default: all of the catalogue) in formats at contexts, with the one to
     take of each model.
 
     `purpose`: chat, code or batch, which says lengths and the least tokens/s unless `floor` does; `contexts`: tokens of
-    prompt and output together, at which they are asked; `formats`: by default those worth a try; `jobs`: processes.
+    prompt and output together, at which they are asked; `formats`: by default those worth a try, of which those that
+    lose more than one that is fast enough are left out unless the `whole` table is wanted; `jobs`: processes.
 
     >>> report = fit("rtx4060-laptop", ["Qwen3-0.6B"], formats=["q8_0"], strategy="cpu-only")
     >>> [(row.format, row.status) for row in report.rows]
@@ -110,6 +113,7 @@ def fit(
         kv_format,
         strategy,
         options_of(strategy) if options is None else options,
+        whole=whole or bool(formats),
     )
     return fitted(question, LocalEngine(jobs), lambda done, total: None)
 
@@ -134,20 +138,14 @@ def lengths_at(contexts: Sequence[int], purpose: Purpose) -> tuple[Lengths, ...]
 def fitted(question: FitQuestion, engine: Engine, told: Told) -> FitReport:
     """Return the report of a question. Raises UsageError for names, formats and lengths that there are not."""
     floor, floor_source = floor_of(question.purpose, question.floor)
-    asked = tuple(_asked(question))
-    if not asked:
+    ladders = tuple(_ladders(question))
+    if not ladders:
         remedy = "ask for other formats or shorter contexts"
         raise UsageError("no model has such formats at such contexts", field="models", remedy=remedy)
-    study = Study(models=question.models, machines=(question.hardware.name,), strategies=(question.strategy,))
-    machines = Machines.of([(question.hardware.name, question.hardware)])
-    answers = rows_of(study, [point for point, _ in asked], engine, None, told, machines)
-    rows = tuple(
-        _row(question, fmt, answer, floor)
-        for (_, fmt), answer in zip(asked, answers, strict=True)
-        if answer.status != "does-not-apply"
-    )
+    answers = _answers(question, ladders, floor, engine, told)
+    rows = tuple(_row(question, fmt, row, floor) for fmt, row in answers if row.status != "does-not-apply")
     if not rows:
-        raise UsageError(str(answers[0].missing), field="strategy", value=question.strategy)
+        raise UsageError(str(answers[0][1].missing), field="strategy", value=question.strategy)
     used = {row.format for row in rows if row.loss}
     return FitReport(
         machine=question.hardware.name,
@@ -162,17 +160,51 @@ def fitted(question: FitQuestion, engine: Engine, told: Told) -> FitReport:
     )
 
 
-def _asked(question: FitQuestion) -> Iterator[tuple[StudyPoint, TriedFormat]]:
-    """Yield the points, each with its format; of a model none beyond its context."""
+Ladder = tuple[tuple[StudyPoint, TriedFormat], ...]
+"""The points of a model at a context, the most precise format first."""
+
+
+def _answers(
+    question: FitQuestion, ladders: Sequence[Ladder], floor: float, engine: Engine, told: Told
+) -> list[tuple[TriedFormat, StudyRow]]:
+    """Return the answers to ladders in order, each with its format; unless all are wanted, as far as the first that
+    makes `floor` tokens a second."""
+    name, hardware = question.hardware.name, question.hardware
+    study = Study(models=question.models, machines=(name,), strategies=(question.strategy,))
+    points = [point for ladder in ladders for point, _ in ladder]
+    keys = {point: key for key, point in keyed(study, points, Machines.of([(name, hardware)]))}
+    enough = None if question.whole else floor
+    shards = [
+        StudyShard(tuple((keys[point], point) for point, _ in ladder), ((name, hardware),), enough)
+        for ladder in ladders
+    ]
+    known: dict[str, StudyRow] = {}
+    told(0, len(shards))
+    for done, rows in enumerate(engine(study, shards), 1):
+        known.update((row.key, row) for row in rows)
+        told(done, len(shards))
+    return [(fmt, known[keys[point]]) for ladder in ladders for point, fmt in ladder if keys[point] in known]
+
+
+def _ladders(question: FitQuestion) -> Iterator[Ladder]:
+    """Yield what is asked of every model at every context that it has."""
     method = StudyMethod(question.strategy, tuple(question.options.items()))
     for name, model in question.loaded.items():
-        formats = tried_formats(model, name, question.formats)
+        formats = _worth_asking(question, tried_formats(model, name, question.formats))
         for lengths in question.lengths:
             if len(question.models) > 1 and lengths.tokens > model.max_context:
                 continue
             _check(question, model, lengths)
-            for fmt in formats:
-                yield _point(question, name, method, lengths, fmt), fmt
+            if formats:
+                yield tuple((_point(question, name, method, lengths, fmt), fmt) for fmt in formats)
+
+
+def _worth_asking(question: FitQuestion, formats: tuple[TriedFormat, ...]) -> tuple[TriedFormat, ...]:
+    """Return the formats that all memories together have room for, or the smallest; all where all are wanted."""
+    if question.whole or not formats:
+        return formats
+    room = sum(memory.available for memory in question.hardware.memories)
+    return tuple(fmt for fmt in formats if fmt.size <= room) or (min(formats, key=lambda fmt: fmt.size),)
 
 
 def _check(question: FitQuestion, model: Model, lengths: Lengths) -> None:

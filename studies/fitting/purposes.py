@@ -35,7 +35,7 @@ PURPOSES: Mapping[PurposeName, Purpose] = {
     for purpose in (
         Purpose("chat", 1024, 256, 1, round(READING, 1),
                 "people read 238 words a minute (Brysbaert, Journal of Memory and Language 109, 2019), "
-                "4/3 tokens a word"),
+                "75 words are 100 tokens (OpenAI's rule of thumb)"),
         Purpose("code", 8192, 512, 1, 25.0,
                 "MLPerf Inference, llama2-70b-interactive: 40 ms a token (mlcommons/inference, loadgen/mlperf.conf)"),
         Purpose("batch", 1024, 256, 8, round(_MILLION / _NIGHT_S, 1),

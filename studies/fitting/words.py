@@ -43,9 +43,10 @@ def loss_lines(report: FitReport) -> Iterator[str]:
     """Yield where the losses of a report come from."""
     if any(row.loss is None and row.status == "fits" for row in report.rows):
         yield "KL loss -    nobody published one"
-    sources = dict.fromkeys((loss.model, loss.data, loss.source) for loss in report.losses)
-    for model, data, source in sources:
-        text = f"KL loss      nats a token of {model} on the {data}; other models lose more or less ({source})"
+    models = dict.fromkeys(loss.model for loss in report.losses)
+    for model in models:
+        sources = dict.fromkeys(f"{loss.source}: {loss.data}" for loss in report.losses if loss.model == model)
+        text = f"KL loss      nats a token of {model}, others lose more or less ({'; '.join(sources)})"
         yield from wrap(text, _WIDTH, subsequent_indent=" " * 13)
 
 
@@ -108,7 +109,7 @@ def _missing_head(contexts: bool) -> Cells:
 
 def _missing(row: FitRow, contexts: bool) -> Cells:
     context = (str(row.context),) if contexts else ()
-    reason = (row.missing or row.status).split("; ")[0]
+    reason = (row.missing or row.status).split("; ")[-1].removeprefix("else ")
     return row.model, row.format, format_number(row.bits, 3), format_bytes(row.weight_bytes), *context, reason
 
 

@@ -29,7 +29,7 @@ def test_a_machine_is_asked_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     bits = pyarrow.parquet.read_table(tmp_path / "r.parquet").column("bits").to_pylist()
     assert bits == [row.bits for row in report.rows]
     printed = capsys.readouterr().out
-    assert "what it can run for chat, 1024 + 256 tokens" in printed and "4/3 tokens a word" in printed
+    assert "what it can run for chat, 1024 + 256 tokens" in printed and "rule of thumb" in printed
 
 
 def test_a_machine_on_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:

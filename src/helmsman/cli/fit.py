@@ -34,7 +34,7 @@ def build_parser() -> Parser:
     group.add_argument("--kv-format", type=format_named, choices=KV_FORMATS, default="f16", help=kept)
     how = "how to plan (default: llama-cpp, with experts where its --fit puts them)"
     group.add_argument("--strategy", default="llama-cpp", metavar="NAME", help=how)
-    group.add_argument("--all", action="store_true", help="show every format of every model")
+    group.add_argument("--all", action="store_true", help="ask and show every format of every model")
     rows = "write all rows: CSV where FILE ends so, else Parquet"
     parser.add_argument("--rows", type=Path, metavar="FILE", help=rows)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that answer (default: one for each CPU)")
@@ -77,6 +77,7 @@ def execute(args: argparse.Namespace) -> int:
         args.kv_format,
         args.strategy,
         options_of(args.strategy),
+        whole=args.all or bool(args.formats),
     )
     report = fitted(question, local_engine(args.jobs), question_bar(args))
     if args.rows is not None:

@@ -99,6 +99,7 @@ def best_format(args: argparse.Namespace, hardware: "Hardware") -> "FitReport":
         options=dict(_options(args)),
         objective=args.objective,
         batch=args.batch,
+        whole=True,
     )
     return fitted(question, local_engine(args.jobs), question_bar(args))
 
