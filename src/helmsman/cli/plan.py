@@ -13,6 +13,7 @@ from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
+from helmsman.cli.engine_settings import add_settings_arguments, check_settings, show_emitted, show_reading
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
@@ -36,6 +37,7 @@ _PICTURES = (
 _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
     "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
+    "--emit", "--from",
 )  # fmt: skip
 """The options that everybody needs."""
 _OTHERS = (
@@ -58,6 +60,7 @@ def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
     _add_drafts(parser)
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
+    add_settings_arguments(parser)
     add_plot_argument(parser, _PICTURES)
     parser.set_defaults(in_flags=parser.in_flags)
     if not whole:
@@ -85,6 +88,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.planner.decide import decide
 
     _check_plot(args)
+    check_settings(args, compares(args))
     steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
     request = plan_request(args)
     long = compares(args) or request.batch is not None or request.batches is not None
@@ -93,7 +97,7 @@ def execute(args: argparse.Namespace) -> int:
         if compares(args):
             warn_of_disturbed(args, request.hardware)
             comparison = compared(args, request)
-        elif not args.max_context:
+        elif args.settings is None and not args.max_context:
             warn(args, unmarked_record(request.hardware))
             decision = decide(request)
         took = clock.parts()
@@ -106,8 +110,14 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     if args.max_context:
         return _print_longest(args, request)
+    if args.settings is not None:
+        show_reading(args, request)
+        return 0
     for warning in decision.warnings:
         print(f"helm-plan: warning: {args.in_flags(warning)}", file=sys.stderr)
+    if args.emit is not None:
+        show_emitted(args, decision, request)
+        return 0
     decision, disturbed = _told_disturbance(decision)
     if args.plot:
         _draw(args, decision)
