@@ -97,7 +97,7 @@ CASES = [
     ("Qwen3-30B-A3B", "freetoken", "freetoken", {"miss_mode": "offload"}),
     ("Qwen3-30B-A3B", "freetoken", "freetoken", {}),
     ("Qwen3-0.6B", "ollama", "llama-cpp", {"ngl": 11}),
-    ("Qwen3-14B", "lm-studio", "llama-cpp", {"ngl": 31}),
+    ("Qwen3-14B", "lm-studio", "llama-cpp", {"ngl": 21}),
     ("Qwen3-30B-A3B", "lm-studio", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
     ("Qwen3-30B-A3B", "exllamav3", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
     ("Qwen3-30B-A3B", "exllamav3", "llama-cpp", {"ngl": 49, "override_tensor": r"blk\.(7|2[0-9])\.ffn_.*exps=CPU"}),
