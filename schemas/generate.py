@@ -9,6 +9,7 @@ from helmsman.schemas.bench import Bench
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
+from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.fit_report import FitReport
 from helmsman.schemas.gate_acceptance import GateAcceptance
@@ -50,6 +51,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckReport,
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,
+    "engine-settings": EngineSettings,
     "explanation": Explanation,
     "fit-report": FitReport,
     "gate-acceptance": GateAcceptance,
@@ -83,6 +85,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "serving-count": ServingCount,
     "serving-question": ServingQuestion,
     "serving-sweep": ServingSweep,
+    "settings-reading": SettingsReading,
     "simulation-answer": SimulationAnswer,
     "simulation-question": SimulationQuestion,
     "study": Study,

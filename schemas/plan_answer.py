@@ -45,7 +45,7 @@ class Rejected(Frozen):
 
 
 class EngineSetting(Frozen):
-    """The flags with which another engine does what the plan says."""
+    """The command, or the content of the file, with which another engine does what the plan says."""
 
     engine: Name
     command: str
@@ -56,8 +56,8 @@ class PlanAnswer(Document):
 
     `text`: what helm-plan prints; `in_short`: its sentence; `blocks`: the strip of blocks in decode steps,
     `prompt_blocks` in prompts where that differs; `memory_names`: what people call the machine's memories, by their
-    names in its record; `unused`: devices that the plan has no use for, and why; `settings`: flags that make another
-    engine do the same, where these are known."""
+    names in its record; `unused`: devices that the plan has no use for, and why; `settings`: what makes another
+    engine do the same, where the plan is of its strategy."""
 
     byte_limit: ClassVar[int] = 32 * 2**20
     schema_id: Literal["helm.plan-answer/1"] = version("helm.plan-answer/1")

@@ -31,10 +31,12 @@ by so many (assumed; the engine says no number)."""
 
 @dataclass(frozen=True, slots=True)
 class FreeToken:
-    """`slots` of every layer, None: as many as fit; `mode`: of what is not there."""
+    """`slots` of every layer, None: as many as fit; `mode`: of what is not there; `share`: of that, what is fetched
+    where it is divided, None: by the rates of the machine."""
 
     slots: int | None = None
     mode: Mode = "hybrid"
+    share: float | None = None
 
     @property
     def name(self) -> str:
@@ -86,7 +88,7 @@ class FreeToken:
             return SlotRule("least-recent", "fetched")
         if self.mode == "cpu":
             return SlotRule("least-recent", "host")
-        return SlotRule("least-recent", "divided", link_share(frame))
+        return SlotRule("least-recent", "divided", link_share(frame) if self.share is None else self.share)
 
 
 def link_share(frame: Frame) -> float:
@@ -116,6 +118,12 @@ class FreeTokenOptions:
         "freetoken: experts that are not in the cache are fetched (offload), computed by the CPU (cpu), or both",
         choices=("offload", "cpu", "hybrid"),
     )
+    fetched_share: float | None = option(
+        None,
+        "freetoken: of experts that are not in the cache, the share that hybrid fetches (default: by bandwidths)",
+        metavar="SHARE",
+        parse=float,
+    )
 
 
 def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
@@ -128,7 +136,10 @@ def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
     if slots is not None and slots < 0:
         remedy = "use 0 or more, or leave it out"
         raise UsageError("not a number of slots", field="expert_slots", value=slots, remedy=remedy)
-    engine = FreeToken(slots, options.miss_mode)
+    share = options.fetched_share
+    if share is not None and not 0 < share < 1:
+        raise UsageError("not a share", field="fetched_share", value=share, remedy="use a number between 0 and 1")
+    engine = FreeToken(slots, options.miss_mode, share)
     return engine_question(request, frame, engine)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
+    from helmsman.library import emit as emit
     from helmsman.library import find_capacity as find_capacity
     from helmsman.library import find_replicas as find_replicas
     from helmsman.library import find_users as find_users
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from helmsman.library import load_model as load_model
     from helmsman.library import plan as plan
     from helmsman.library import profile as profile
+    from helmsman.library import read_settings as read_settings
     from helmsman.library import run as run
     from helmsman.library import serve_simulation as serve_simulation
     from helmsman.library import simulate as simulate
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from helmsman.planner.request import PlanRequest as PlanRequest
     from helmsman.schemas.check_report import CheckReport as CheckReport
     from helmsman.schemas.comparison import Comparison as Comparison
+    from helmsman.schemas.engine_settings import EngineSettings as EngineSettings
+    from helmsman.schemas.engine_settings import SettingsReading as SettingsReading
     from helmsman.schemas.errors import BadInputError as BadInputError
     from helmsman.schemas.errors import HardwareUnavailableError as HardwareUnavailableError
     from helmsman.schemas.errors import HelmError as HelmError
@@ -62,6 +66,7 @@ _HOMES = {
     "Comparison": "schemas.comparison",
     "ComposedMachine": "schemas.plan_question",
     "Decision": "planner.decision",
+    "EngineSettings": "schemas.engine_settings",
     "FitReport": "schemas.fit_report",
     "Hardware": "schemas.hardware",
     "HardwareUnavailableError": "schemas.errors",
@@ -78,6 +83,7 @@ _HOMES = {
     "ServingCount": "schemas.serving",
     "ServingQuestion": "schemas.serving_question",
     "ServingReport": "schemas.serving",
+    "SettingsReading": "schemas.engine_settings",
     "Trace": "schemas.trace",
     "UsageError": "schemas.errors",
     "Study": "schemas.study",
@@ -86,6 +92,7 @@ _HOMES = {
     "check": "library",
     "compare": "library",
     "compose_hardware": "library",
+    "emit": "library",
     "find_capacity": "library",
     "find_replicas": "library",
     "find_users": "library",
@@ -94,6 +101,7 @@ _HOMES = {
     "load_model": "library",
     "plan": "library",
     "profile": "library",
+    "read_settings": "library",
     "run": "library",
     "serve_simulation": "library",
     "simulate": "library",

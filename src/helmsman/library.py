@@ -16,6 +16,7 @@ from helmsman.planner.registry import FORMER, OWN, method
 from helmsman.planner.request import PlanRequest
 from helmsman.profiles_folder import profiles_folder
 from helmsman.schemas.comparison import Comparison
+from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -111,6 +112,42 @@ def compare(
         remedy = f"use {request.workload.batch}, the question's own, or more"
         raise UsageError("not a number of sequences", field="most", value=most, remedy=remedy)
     return compared(request, names, given, most)
+
+
+def emit(asked: Plan | Decision | Asked, engine: str) -> EngineSettings:
+    """Return the command or file with which an engine carries out a plan, or the best plan for a question; what it
+    cannot say of it, and what that costs.
+
+    `engine`: llama.cpp, ollama, lm-studio, vllm, sglang, accelerate, deepspeed, ktransformers, freetoken or exllamav3.
+    Of a plan alone, the machine that it holds is asked about again.
+
+    >>> question = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "llama-cpp"}
+    >>> emit(question, "llama.cpp").text.split()[:3]
+    ['llama-server', '-ngl', '29']
+    """
+    from helmsman.analysis.ask_settings import settings_of
+
+    if isinstance(asked, Plan | Decision):
+        return settings_of(_plan(asked), engine)
+    request = _request(asked)
+    return settings_of(decide(request).plan, engine, request)
+
+
+def read_settings(given: str | Path, question: Asked) -> SettingsReading:
+    """Return the prediction for settings of another engine, beside the plan for a question.
+
+    `given`: a command, a file or the address of a llama-server; the question says the model, the machine, the formats
+    and how many tokens.
+
+    >>> question = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "llama-cpp"}
+    >>> reading = read_settings("llama-server -ngl 4 -c 4096", question)
+    >>> reading.yours.speed.decode_rate.mid < reading.best.speed.decode_rate.mid
+    True
+    """
+    from helmsman.analysis.ask_settings import reading_of
+    from helmsman.settings_text import settings_text
+
+    return reading_of(settings_text(str(given)), _request(question))
 
 
 def simulate(plan: Plan | Decision) -> "ReplayReport":

@@ -70,8 +70,9 @@ def test_experts_of_the_first_layers_stay_with_the_processors(model: str, count:
     on_cpu = [layer for layer, devices in computes(made, "decode").items() if devices == {"cpu"}]
     assert len(on_cpu) == with_experts and all(layer < layers for layer in on_cpu)
     assert in_memory(whole, "dram") - in_memory(made, "dram") == expert_bytes(model, 10**4) - moved
-    assert engine_command(made) == f"llama-server -ngl {load_model(model).layers + 1} --n-cpu-moe {count} -c 72"
-    assert (engine_command(whole) or "").endswith("--cpu-moe -c 72")
+    start = f"llama-server -ngl {load_model(model).layers + 1}"
+    assert (engine_command(made) or "").startswith(f"{start} --n-cpu-moe {count} -c 72 ")
+    assert (engine_command(whole) or "").startswith(f"{start} --cpu-moe -c 72 ")
 
 
 def test_a_pattern_for_all_experts_is_the_flag() -> None:
@@ -155,7 +156,7 @@ def test_what_llama_cpp_places_itself_is_what_its_flags_say(model: str, hardware
     options |= {"override_tensor": moved[1]} if moved else {}
     again = planned(model, hardware, **options)
     assert (again.residence, again.compute, again.kv) == (made.residence, made.compute, made.kv)
-    assert flags in (engine_command(made) or "")
+    assert ngl is not None and ngl[0] in (engine_command(made) or "")
 
 
 def test_the_first_layers_get_their_experts_and_little_stays_free() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.planner.strategies.engines.tensor_pattern import PatternError, tensor_pattern
+from helmsman.planner.settings.tensor_pattern import PatternError, tensor_pattern
 
 NAMES = ("blk.3.attn_q.weight", "blk.12.ffn_up.weight", "output.weight", "token_embd.weight",
          "blk.0.ffn_gate_exps.weight", "blk.0.ffn_down.bias", "")  # fmt: skip

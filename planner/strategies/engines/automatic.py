@@ -14,10 +14,10 @@ from typing import Literal
 from helmsman.lowering.placement import shaped
 from helmsman.lowering.stored_names import TensorKey
 from helmsman.planner.memory.usage import memory_use
+from helmsman.planner.settings.tensor_names import selected_tensors
+from helmsman.planner.settings.tensor_pattern import tensor_pattern
 from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, buffer_name, experts_of
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
-from helmsman.planner.strategies.engines.tensor_names import selected_tensors
-from helmsman.planner.strategies.engines.tensor_pattern import tensor_pattern
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 

@@ -8,8 +8,8 @@ from helmsman.lowering.stored_names import TensorKey
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.engines.tensor_names import FIELD, selected_tensors
-from helmsman.planner.strategies.engines.tensor_pattern import PatternError, TensorPattern, tensor_pattern
+from helmsman.planner.settings.tensor_names import FIELD, selected_tensors
+from helmsman.planner.settings.tensor_pattern import PatternError, TensorPattern, tensor_pattern
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 

@@ -13,9 +13,9 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.stages import first_ops, last_ops
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.settings.tensor_names import FIELD
 from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, side_of
 from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
-from helmsman.planner.strategies.engines.tensor_names import FIELD
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.tensor_formats import with_own_formats
 from helmsman.schemas.errors import UsageError

@@ -13,6 +13,7 @@ from helmsman.cli.app import run_command
 from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
+from helmsman.cli.engine_settings import add_settings_arguments, check_settings, show_emitted, show_reading
 from helmsman.cli.formats import BEST
 from helmsman.cli.machine import add_machine_arguments, machine, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, write_out, write_text
@@ -49,6 +50,7 @@ _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
     "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
     "--for", "--floor", "--compare-hw", "--upgrade",
+    "--emit", "--from",
 )  # fmt: skip
 """The options that everybody needs."""
 _OTHERS = (
@@ -73,6 +75,7 @@ def build_parser(strategy: str | None = None, whole: bool = True, purpose: str |
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_short_form_arguments(parser, purpose)
+    add_settings_arguments(parser)
     add_plot_argument(parser, _PICTURES)
     parser.set_defaults(in_flags=parser.in_flags)
     if not whole:
@@ -98,6 +101,7 @@ def execute(args: argparse.Namespace) -> int:
     """Answer which format is best, where that is asked, then plan or compare; print, write."""
     _check_plot(args)
     check_short_forms(args)
+    check_settings(args, compares(args))
     report = None
     if args.format == BEST:
         report = best_format(args, machine(args))
@@ -122,7 +126,7 @@ def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
         if compares(args):
             warn_of_disturbed(args, request.hardware)
             comparison = compared(args, request)
-        elif not args.max_context:
+        elif args.settings is None and not args.max_context:
             warn(args, unmarked_record(request.hardware))
             decision = decide(request)
         took = clock.parts()
@@ -135,8 +139,14 @@ def _plan(args: argparse.Namespace, formats: "FitReport | None") -> int:
         return 0
     if args.max_context:
         return _print_longest(args, request)
+    if args.settings is not None:
+        show_reading(args, request)
+        return 0
     for warning in decision.warnings:
         print(f"helm-plan: warning: {args.in_flags(warning)}", file=sys.stderr)
+    if args.emit is not None:
+        show_emitted(args, decision, request)
+        return 0
     decision, disturbed = _told_disturbance(decision)
     if args.plot:
         _draw(args, decision)

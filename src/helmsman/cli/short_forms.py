@@ -76,10 +76,11 @@ def check_short_forms(args: argparse.Namespace) -> None:
         "--strategy all": args.strategy == ALL, "--pareto": args.pareto is not None, "--draft": args.draft is not None,
         "--max-context": args.max_context, "--routing": args.routing is not None, "--batches": args.batches != 1,
         "--prefix-tokens": args.prefix_tokens, "--batch": isinstance(args.batch, str),
+        "--from": args.settings is not None,
     }  # fmt: skip
     other = next((name for name, given in others.items() if given), None)
-    if other is None and flag != "--format best" and args.plot:
-        other = "--plot"
+    if other is None and flag != "--format best":
+        other = "--plot" if args.plot else "--emit" if args.emit else None
     if other is not None:
         raise UsageError(f"does not go with {flag}", field=other, remedy="leave one of them out")
 

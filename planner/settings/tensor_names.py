@@ -7,7 +7,7 @@ from helmsman.hwdb.file_names.gguf import gguf_table
 from helmsman.lowering.stored_names import TensorKey, gguf_name, names_by_tensor
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.strategies.engines.tensor_pattern import TensorPattern
+from helmsman.planner.settings.tensor_pattern import TensorPattern
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 

@@ -1,0 +1,121 @@
+"""What engines' settings make of a plan, and what is predicted for settings that somebody has."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from helmsman.analysis.why_slower import why_slower
+from helmsman.planner.decide import decide
+from helmsman.planner.decision import Decision
+from helmsman.planner.options import read_options
+from helmsman.planner.prediction.speed import planned
+from helmsman.planner.registry import RECOMMENDED, method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
+from helmsman.planner.settings.plan_places import PlanPlaces
+from helmsman.planner.settings.registry import engine_format, own_engine, read_text
+from helmsman.schemas.comparison import Planned
+from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
+from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.plan import Plan
+
+
+def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None) -> EngineSettings:
+    """Return a plan's settings for an engine, with what they cannot say, and what is predicted for them.
+
+    `request`: what the plan was made for; without it, the plan's own machine is asked about, which some strategies have
+    fitted to their software. Raises UsageError for an engine that cannot say anything of the plan."""
+    form = engine_format(engine)
+    content = form.write(PlanPlaces(plan))
+    nearest: Planned | None = planned(plan)
+    unpriced: str | None = None
+    if content.differences or own_engine(plan) != engine:
+        try:
+            about = request or _request_of(plan)
+            nearest = planned(_asked(form.read(content.text, _subject(about)), about).plan)
+        except InfeasibleError as error:
+            nearest, unpriced = None, f"does not fit: {error}"
+        except UsageError as error:
+            nearest, unpriced = None, str(error)
+    return EngineSettings(
+        engine=form.name,
+        version=form.version,
+        source=form.source,
+        form=form.form,
+        file=form.file,
+        text=content.text,
+        differences=content.differences,
+        plan=planned(plan),
+        nearest=nearest,
+        unpriced=unpriced,
+    )
+
+
+def reading_of(text: str, request: PlanRequest[Any]) -> SettingsReading:
+    """Return the prediction for settings, beside the plan of the request for as many tokens and sequences.
+
+    Raises UsageError for settings that are not understood, InfeasibleError where they do not fit the machine."""
+    read = read_text(text, _subject(request))
+    yours = _asked(read, request)
+    best = decide(_same_work(read, request))
+    return SettingsReading(
+        engine=read.engine,
+        version=engine_format(read.engine).version,
+        placed=read.placed,
+        assumed=read.assumed,
+        unpriced=read.unpriced,
+        idle=read.idle,
+        yours=planned(yours.plan),
+        best=planned(best.plan),
+        best_strategy=best.plan.strategy.name,
+        because=why_slower(yours.plan, best.plan),
+    )
+
+
+def _asked(read: ReadSettings, request: PlanRequest[Any]) -> Decision:
+    """Return the plan of settings. Raises InfeasibleError where they do not fit."""
+    options = _options(read)
+    return decide(_same_work(read, request).of(read.strategy, options))
+
+
+def _options(read: ReadSettings) -> object:
+    values: Mapping[str, object] = read.options
+    try:
+        return read_options(method(read.strategy).options, values, read.strategy)
+    except HelmError as error:
+        error.field = "settings"
+        raise
+
+
+def _same_work(read: ReadSettings, request: PlanRequest[Any]) -> PlanRequest[Any]:
+    """Return the request with the context, the sequences and the caches of settings."""
+    work = request.workload
+    batch, context = read.batch or work.batch, read.context or work.context
+    needed = work.prompt_tokens + work.output_tokens
+    if context < needed:
+        remedy = f"ask about fewer tokens, with `prompt_tokens` and `output_tokens`, or a context of {needed}"
+        problem = f"a context of {context} tokens has no room for prompt and output"
+        raise UsageError(problem, field="settings", value=needed, remedy=remedy)
+    resized = work.model_copy(update={"batch": batch, "context": context})
+    return replace(request, workload=resized, kv=read.kv or request.kv, batch=None, batches=None, drafts=None)
+
+
+def _subject(request: PlanRequest[Any]) -> SettingsSubject:
+    return SettingsSubject(request.model, request.weights, request.formats, request.hardware, request.workload)
+
+
+def _request_of(plan: Plan) -> PlanRequest[Any]:
+    """Return a request for plans like one, on the machine that it holds."""
+    places = PlanPlaces(plan)
+    weights, formats = places.formats
+    best = method(RECOMMENDED)
+    return PlanRequest(
+        plan.model,
+        plan.hardware,
+        plan.workload,
+        best.name,
+        best.options(),
+        weights=weights,
+        kv=places.nearest_kv_format,
+        formats=formats,
+    )

@@ -1,0 +1,185 @@
+"""FreeToken: the command of its server, and the bandwidths that `ft bench bw` measures (`benchbw.json`)."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from helmsman.lowering.tensors import tensors
+from helmsman.planner.settings.command_flags import (
+    FIELD,
+    CommandGrammar,
+    flags,
+    number_of,
+    texts,
+    whole_number,
+    words_of,
+)
+from helmsman.planner.settings.engine_format import (
+    EngineFormat,
+    OptionValue,
+    ReadSettings,
+    SettingsSubject,
+    WrittenSettings,
+)
+from helmsman.planner.settings.ktransformers import dense_elsewhere, expert_number, held_experts
+from helmsman.planner.settings.llama_cpp import parsed_object
+from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
+from helmsman.planner.settings.plan_places import PlanPlaces
+from helmsman.planner.settings.vllm import sequences
+from helmsman.schemas.engine_settings import Difference
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import KvFormat
+
+VERSION = "docs of 2026-11"
+"""The documents that flags are from."""
+SOURCE = "FreeToken: docs/cli.md (CLI reference), tests of load_hybrid_fetch_fraction"
+"""Its documents, and the tests that say what a profile of bandwidths decides."""
+
+THRESHOLD = 2.0
+"""Times the link's bandwidth from which on the processors' makes `auto` choose hybrid (`ft bench bw --threshold`)."""
+
+FLAGS = (
+    *flags(
+        "placed", 1, "--max-seq-len-override", "--max-running-requests", "--moe-backend --moe-strategy",
+        "--moe-cache-rate", "--moe-cache-size", "--kv-cache-dtype",
+    ),
+    *flags("placed", 0, "--moe-cache-auto"),
+    *flags(
+        "unpriced", 1, "--moe-cpu-threads", "--moe-cpu-layers", "--moe-hybrid-max-fetch", "--memory-ratio",
+        "--vram-reserve-mb", "--num-pages", "--num-tokens", "--page-size", "--embed-device", "--attn "
+        "--attention-backend", "--max-prefill-length", "--graph --cuda-graph-max-bs", "--quant-backend",
+        "--nvfp4-backend", "--kv-reserve-tokens", "--gpu", "--speculative-algorithm", "--speculative-draft-model-path",
+        "--speculative-dflash-block-size", "--speculative-draft-quant", "--tensor-parallel-size",
+    ),
+    *flags(
+        "unpriced", 0, "--disable-moe-prefill-hit-d2d", "--disable-moe-prefill-overlap",
+        "--disable-speculative-adaptive",
+    ),
+    *flags(
+        "idle", 1, "--model-path --model", "--served-model-name", "--hf-overrides", "--host", "--port", "--api-key",
+        "--dist-port", "--ssl-certfile", "--ssl-keyfile", "--launch-nonce", "--max-output-tokens",
+        "--decode-log-interval", "--cache-type", "--sampling-defaults", "--tool-call-parser", "--reasoning-parser",
+        "--anthropic-inline-system",
+    ),
+    *flags("idle", 0, "--skip-preflight", "--enable-cache-report", "--enable-metrics-report", "--text-model-only"),
+)  # fmt: skip
+"""The flags that are known here, with the number of their values."""
+
+GRAMMAR = CommandGrammar("FreeToken", FLAGS)
+
+_MODES = {"offload": "offload", "cpu": "cpu", "hybrid": "hybrid"}
+_CACHES: Mapping[str, KvFormat] = {"bf16": "bf16", "fp8": "q8_0"}
+"""Formats of caches, and the one that each is priced as."""
+_MISSES = {"host": "cpu", "fetched": "offload", "divided": "hybrid"}
+"""What happens to experts that are not in slots, as the engine calls it."""
+
+
+def write(places: PlanPlaces) -> WrittenSettings:
+    """Return the command. Raises UsageError for a model without experts, and a machine without a GPU of its own
+    memory."""
+    check_accelerator(places, "FreeToken")
+    plan, held = places.plan, held_experts(places, "FreeToken")
+    if plan.strategy.name == "freetoken" and not plan.expert_slots:
+        held = 0
+    misses = {_MISSES[rule.misses] for rule in plan.expert_slots}
+    given = plan.strategy.options.get("miss_mode")
+    mode = given if isinstance(given, str) else misses.pop() if len(misses) == 1 else "hybrid"
+    words = ["ft", "serve", "--model", plan.model.name, "--max-seq-len-override", str(plan.workload.context)]
+    words += ["--max-running-requests", str(plan.workload.batch), "--moe-strategy", mode]
+    words += ["--moe-cache-rate", f"{held / expert_number(plan.model, 'FreeToken'):.6g}"]
+    if places.threads is not None and mode != "offload":
+        words += ["--moe-cpu-threads", str(places.threads)]
+    words += ["--kv-cache-dtype", "fp8" if places.nearest_kv_format == "q8_0" else "bf16"]
+    return WrittenSettings(shlex.join(words), tuple(_differences(places)))
+
+
+def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    if places.plan.strategy.name != "freetoken":
+        yield from dense_elsewhere(places)
+        yield Difference(
+            what="experts of layers are where the plan has them",
+            instead="as many of every layer are cached on the accelerator, those used last",
+        )
+    yield from other_formats(places, "FreeToken")
+    if places.kv_format not in ("f16", "bf16"):
+        kind = "fp8" if places.nearest_kv_format == "q8_0" else "bf16"
+        yield Difference(what=f"caches are kept in {places.nearest_kv_format}", instead=f"they are in {kind}")
+
+
+def read(text: str, subject: SettingsSubject) -> ReadSettings:
+    """Return a command, or measured bandwidths, as a question. Raises UsageError by name for flags that are not known,
+    and for a model without experts."""
+    if text.lstrip().startswith("{"):
+        return _read_bandwidths(text, subject)
+    words = list(words_of(text))
+    given = list(GRAMMAR.given(words[2:] if words[:1] == ["ft"] else words))
+    last = {flag.name: flag for flag in given}
+    count = expert_number(subject.model, "FreeToken")
+    mode = last["--moe-strategy"].values[0] if "--moe-strategy" in last else "auto"
+    assumed = [] if "--max-seq-len-override" in last else ["--max-seq-len-override is left out: that of the question"]
+    if mode == "auto":
+        assumed.append("--moe-strategy auto: offload, as without a profile of `ft bench bw`")
+        mode = "offload"
+    if mode not in _MODES:
+        problem, remedy = f"--moe-strategy {mode} is not predicted", f"use {', '.join(_MODES)}"
+        raise UsageError(problem, field=FIELD, value=mode, remedy=remedy)
+    options: dict[str, OptionValue] = {"miss_mode": mode}
+    if "--moe-cache-rate" in last:
+        options["expert_slots"] = round(number_of(last["--moe-cache-rate"], 1.0) * count)
+    elif "--moe-cache-size" in last:
+        layers = len(_expert_layers(subject))
+        options["expert_slots"] = min(count, whole_number(last["--moe-cache-size"]) // max(1, layers))
+    kind = last["--kv-cache-dtype"].values[0] if "--kv-cache-dtype" in last else "bf16"
+    if kind not in _CACHES:
+        raise UsageError("no format of caches that is predicted", field=FIELD, value=kind, remedy="use bf16 or fp8")
+    doubts = ("caches in fp8, priced as q8_0",) if kind == "fp8" else ()
+    context = whole_number(last["--max-seq-len-override"], 1) if "--max-seq-len-override" in last else None
+    kv: KvFormat = "f16" if kind == "bf16" else _CACHES[kind]
+    return ReadSettings(
+        "freetoken", "freetoken", options, context, sequences(last, "--max-running-requests", subject), kv,
+        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+    )  # fmt: skip
+
+
+def _expert_layers(subject: SettingsSubject) -> set[int]:
+    return {tensor.layer for tensor in tensors(subject.model) if tensor.stacked and tensor.layer is not None}
+
+
+def _read_bandwidths(text: str, subject: SettingsSubject) -> ReadSettings:
+    """Return what `auto` does with a profile: hybrid where the processors are so much faster than the link, else
+    offload; of what is missing, hybrid fetches the link's share of both."""
+    expert_number(subject.model, "FreeToken")
+    content = parsed_object(text, "the profile of bandwidths")
+    kernels = content.get("dtype_kernels")
+    name = _kernel(subject, kernels if isinstance(kernels, dict) else {})
+    entry: Any = kernels[name] if isinstance(kernels, dict) and name is not None else None
+    rates = {key: value for key, value in entry.items() if _is_rate(value)} if isinstance(entry, dict) else {}
+    if not {"cpu_moe_gbs", "pcie_gather_gbs"} <= set(rates):
+        remedy = "give what `ft bench bw` writes, with dtype_kernels"
+        raise UsageError("no bandwidths of experts", field=FIELD, remedy=remedy)
+    cpu, link = rates["cpu_moe_gbs"], rates["pcie_gather_gbs"]
+    cpu_joint, link_joint = rates.get("cpu_moe_overlap_gbs"), rates.get("pcie_gather_overlap_gbs")
+    share = link / cpu if cpu_joint is None or link_joint is None else link_joint / (link_joint + cpu_joint)
+    mode = "hybrid" if cpu >= THRESHOLD * link else "offload"
+    options: dict[str, OptionValue] = {"miss_mode": mode}
+    if mode == "hybrid":
+        options["fetched_share"] = round(min(0.99, max(0.01, share)), 4)
+    placed = (f"{name}: processors {cpu:g} GB/s, link {link:g} GB/s", f"auto: {mode}")
+    together = (
+        f"together {cpu_joint:g} and {link_joint:g} GB/s" if cpu_joint and link_joint else "not measured together"
+    )
+    assumed = ("a profile has no context or slots: those of the question, and as many as fit",)
+    return ReadSettings("freetoken", "freetoken", options, placed=(*placed, together), assumed=assumed)
+
+
+def _kernel(subject: SettingsSubject, kernels: Mapping[str, Any]) -> str | None:
+    """Return the entry of a profile for the format of weights, or else the first."""
+    wanted = {"f16": "bf16", "bf16": "bf16", "mxfp4": "mxfp4", "q4_k": "nvfp4", "q4_0": "nvfp4"}.get(subject.weights)
+    return wanted if wanted in kernels else next(iter(kernels), None)
+
+
+def _is_rate(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e6
+
+
+FORMAT = EngineFormat("freetoken", "freetoken", VERSION, SOURCE, "command", write, read)

@@ -1,0 +1,156 @@
+"""ktransformers: the command of SGLang's server with kt-kernel's flags."""
+
+import shlex
+from collections.abc import Iterator
+
+from helmsman.lowering.tensors import tensors
+from helmsman.planner.settings.command_flags import (
+    FIELD,
+    CommandGrammar,
+    flags,
+    flags_after_program,
+    number_of,
+    texts,
+    whole_number,
+    words_of,
+)
+from helmsman.planner.settings.engine_format import (
+    EngineFormat,
+    OptionValue,
+    ReadSettings,
+    SettingsSubject,
+    WrittenSettings,
+)
+from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
+from helmsman.planner.settings.plan_places import HOST, PlanPlaces
+from helmsman.planner.settings.sglang import FLAGS as SERVER_FLAGS
+from helmsman.planner.settings.sglang import eight_bits, server_words
+from helmsman.planner.settings.vllm import caches, sequences
+from helmsman.schemas.engine_settings import Difference
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
+
+VERSION = "main, 2026-10"
+"""The branch whose tutorials are followed."""
+SOURCE = "kvcache-ai/ktransformers: kt-kernel/README.md, doc/en/kt-kernel/experts-sched-Tutorial.md"
+"""Its documents."""
+
+FLAGS = (
+    *flags(
+        "placed", 1, "--kt-num-gpu-experts", "--kt-gpu-experts-ratio", "--kt-expert-placement-strategy",
+        "--kt-gpu-prefill-token-threshold",
+    ),
+    *flags(
+        "unpriced", 1, "--kt-cpuinfer", "--kt-threadpool-count", "--kt-method", "--kt-max-deferred-experts-per-token",
+        "--init-expert-location",
+    ),
+    *flags("unpriced", -1, "--kt-numa-nodes"),
+    *flags("unpriced", 0, "--kt-enable-dynamic-expert-update"),
+    *flags("idle", 1, "--kt-weight-path"),
+)  # fmt: skip
+"""The flags beside those of the server, with the number of their values."""
+
+GRAMMAR = CommandGrammar("ktransformers", (*FLAGS, *SERVER_FLAGS))
+
+_ORDERS = {"uniform": "number", "front-loading": "number", "random": "number", "frequency": "popularity"}
+"""The order in which experts are on the accelerator, as the strategy `ktransformers` calls it."""
+
+
+def expert_number(model: Model, engine: str) -> int:
+    """Return how many experts a layer has. Raises UsageError for a model without."""
+    count = next((tensor.shape[0] for tensor in tensors(model) if tensor.stacked), 0)
+    if not count:
+        problem = f"{engine} divides routed experts, and {model.name} has none"
+        raise UsageError(problem, field="emit", remedy="use llama.cpp or vllm")
+    return count
+
+
+def held_experts(places: PlanPlaces, engine: str) -> int:
+    """Return how many experts of every layer the plan has on accelerators, by bytes, or in slots there. Raises
+    UsageError for a model without."""
+    count = expert_number(places.plan.model, engine)
+    recorded = places.plan.strategy.options.get("gpu_experts")
+    if places.plan.strategy.name == "ktransformers" and isinstance(recorded, int):
+        return min(count, recorded)
+    if places.plan.expert_slots:
+        return min(count, min(rule.slots for rule in places.plan.expert_slots))
+    stacked = [tensor for tensor in tensors(places.plan.model) if tensor.stacked]
+    there = sum(places.size(t) for t in stacked if places.tensors[t.name, t.layer].side != HOST)
+    return count * there // max(1, sum(map(places.size, stacked)))
+
+
+def write(places: PlanPlaces) -> WrittenSettings:
+    """Return the command. Raises UsageError for a model without experts, and a machine without a GPU of its own
+    memory."""
+    check_accelerator(places, "ktransformers")
+    held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
+    words = [*server_words(places), "--kt-num-gpu-experts", str(held)]
+    popular = options.get("expert_order") == "popularity" or any(
+        rule.eviction == "popularity" for rule in places.plan.expert_slots
+    )
+    words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
+    if places.threads is not None:
+        words += ["--kt-cpuinfer", str(places.threads)]
+    words += ["--kt-threadpool-count", "1"]
+    if isinstance(options.get("stream_above"), int):
+        words += ["--kt-gpu-prefill-token-threshold", str(options["stream_above"])]
+    words += ["--kt-weight-path", places.plan.model.name]
+    return WrittenSettings(shlex.join(words), tuple(_differences(places)))
+
+
+def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    if places.plan.strategy.name != "ktransformers":
+        yield from dense_elsewhere(places)
+        if any(rule.eviction == "least-recent" for rule in places.plan.expert_slots):
+            instead = "as many are there for good"
+            yield Difference(what="the experts used last are on the accelerator", instead=instead)
+        yield Difference(
+            what="experts of layers are where the plan has them",
+            instead="every layer has as many on the accelerator, and the processors compute the others",
+        )
+    yield from other_formats(places, "kt-kernel")
+    yield from eight_bits(places)
+
+
+def dense_elsewhere(places: PlanPlaces) -> Iterator[Difference]:
+    """Yield that something else than experts is in host memory."""
+    stacked = {(tensor.name, tensor.layer) for tensor in tensors(places.plan.model) if tensor.stacked}
+    others = (place for key, place in places.tensors.items() if key not in stacked and key[1] is not None)
+    if any(place.side == HOST for place in others) or HOST in places.caches:
+        instead = "all but experts is on the accelerator"
+        yield Difference(what="attention, caches or shared networks of layers are in host memory", instead=instead)
+
+
+def read(text: str, subject: SettingsSubject) -> ReadSettings:
+    """Return a command as a question. Raises UsageError by name for flags that are not known, and for a model without
+    experts."""
+    given = list(GRAMMAR.given(flags_after_program(words_of(text))))
+    last = {flag.name: flag for flag in given}
+    count = expert_number(subject.model, "ktransformers")
+    options: dict[str, OptionValue] = {}
+    if "--kt-gpu-experts-ratio" in last:
+        options["gpu_experts"] = round(number_of(last["--kt-gpu-experts-ratio"], 1.0) * count)
+    elif "--kt-num-gpu-experts" in last:
+        options["gpu_experts"] = min(count, whole_number(last["--kt-num-gpu-experts"]))
+    else:
+        raise UsageError("no number of experts on the GPU", field=FIELD, remedy="add --kt-num-gpu-experts N")
+    if "--kt-gpu-prefill-token-threshold" in last:
+        options["stream_above"] = whole_number(last["--kt-gpu-prefill-token-threshold"])
+    assumed = list[str]()
+    order = last["--kt-expert-placement-strategy"].values[0] if "--kt-expert-placement-strategy" in last else "uniform"
+    if order not in _ORDERS:
+        raise UsageError("no order of experts", field=FIELD, value=order, remedy=f"use {', '.join(_ORDERS)}")
+    if _ORDERS[order] == "popularity" and subject.workload.routing is None:
+        assumed.append("frequency: without --routing all experts of a layer are chosen alike")
+    else:
+        options["expert_order"] = _ORDERS[order]
+    context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
+    assumed += [] if context else ["--context-length is left out: the context of the question"]
+    kv, doubts = caches(last)
+    return ReadSettings(
+        "ktransformers", "ktransformers", options, context, sequences(last, "--max-running-requests", subject), kv,
+        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+    )  # fmt: skip
+
+
+FORMAT = EngineFormat("ktransformers", "ktransformers", VERSION, SOURCE, "command", write, read)

@@ -1,0 +1,131 @@
+"""SGLang: the command of its server; weights that do not fit come from host memory as vLLM's do, whose code it has."""
+
+import shlex
+from collections.abc import Iterator
+
+from helmsman.planner.settings.command_flags import (
+    CommandGrammar,
+    flags,
+    flags_after_program,
+    number_of,
+    texts,
+    whole_number,
+    words_of,
+)
+from helmsman.planner.settings.engine_format import (
+    EngineFormat,
+    OptionValue,
+    ReadSettings,
+    SettingsSubject,
+    WrittenSettings,
+)
+from helmsman.planner.settings.on_accelerator import (
+    DTYPES,
+    check_accelerator,
+    host_computes,
+    offloaded_gib,
+    other_formats,
+    used_share,
+)
+from helmsman.planner.settings.plan_places import PlanPlaces
+from helmsman.planner.settings.vllm import caches, sequences
+from helmsman.schemas.engine_settings import Difference
+
+VERSION = "0.5"
+"""The version whose server arguments are followed."""
+SOURCE = "sgl-project/sglang: docs/advanced_features/server_arguments.md, python/sglang/srt/server_args.py"
+"""Its documents."""
+
+STATIC = 0.88
+"""The share of memory for weights and caches where the machine has room for no more work; SGLang works its own out."""
+
+FLAGS = (
+    *flags(
+        "placed", 1, "--context-length", "--max-running-requests", "--mem-fraction-static", "--cpu-offload-gb",
+        "--dtype", "--kv-cache-dtype",
+    ),
+    *flags(
+        "unpriced", 1, "--chunked-prefill-size", "--max-prefill-tokens", "--quantization", "--max-total-tokens",
+        "--tp --tp-size --tensor-parallel-size", "--dp --dp-size --data-parallel-size",
+        "--ep --ep-size --expert-parallel-size", "--pp --pp-size --pipeline-parallel-size", "--attention-backend",
+        "--prefill-attention-backend", "--decode-attention-backend", "--schedule-policy", "--schedule-conservativeness",
+        "--cuda-graph-max-bs", "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
+        "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--page-size", "--swa-full-tokens-ratio",
+        "--moe-runner-backend", "--offload-group-size", "--offload-num-in-group", "--offload-prefetch-step",
+        "--offload-mode", "--hicache-ratio", "--hicache-size", "--num-continuous-decode-steps",
+    ),
+    *flags(
+        "unpriced", 0, "--disable-cuda-graph", "--disable-radix-cache", "--enable-torch-compile",
+        "--enable-mixed-chunk",
+        "--enable-hierarchical-cache", "--disable-shared-experts-fusion", "--enable-dp-attention",
+        "--disable-overlap-schedule", "--enable-p2p-check", "--disable-custom-all-reduce",
+    ),
+    *flags("unpriced", -1, "--cuda-graph-bs"),
+    *flags(
+        "idle", 1, "--model --model-path", "--tokenizer-path", "--tokenizer-mode", "--host", "--port", "--api-key",
+        "--served-model-name", "--random-seed", "--load-format", "--revision", "--chat-template", "--tool-call-parser",
+        "--reasoning-parser", "--log-level", "--log-level-http", "--download-dir", "--watchdog-timeout",
+        "--stream-interval", "--nccl-port", "--grammar-backend", "--sampling-backend", "--completion-template",
+    ),
+    *flags(
+        "idle", 0, "--trust-remote-code", "--enable-metrics", "--log-requests", "--skip-server-warmup",
+        "--skip-tokenizer-init", "--show-time-cost", "--enable-cache-report",
+    ),
+)  # fmt: skip
+"""The flags that are known here, with the number of their values."""
+
+GRAMMAR = CommandGrammar("SGLang", FLAGS)
+
+
+def write(places: PlanPlaces) -> WrittenSettings:
+    """Return the command. Raises UsageError for a machine without a GPU of its own memory."""
+    check_accelerator(places, "SGLang")
+    words = [*server_words(places), "--mem-fraction-static", f"{used_share(places, STATIC):g}"]
+    offload = offloaded_gib(places)
+    words += ["--cpu-offload-gb", f"{offload:g}"] if offload else []
+    return WrittenSettings(shlex.join(words), tuple(_differences(places)))
+
+
+def server_words(places: PlanPlaces) -> list[str]:
+    """Return the program, and flags of the model, its context and its numbers."""
+    work, kind = places.plan.workload, places.nearest_kv_format
+    words = ["python", "-m", "sglang.launch_server", "--model-path", places.plan.model.name]
+    words += ["--context-length", str(work.context), "--max-running-requests", str(work.batch)]
+    return [*words, "--dtype", DTYPES[kind], "--kv-cache-dtype", "fp8_e4m3" if kind == "q8_0" else "auto"]
+
+
+def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    yield from places.differences()
+    yield from host_computes(places)
+    yield from other_formats(places, "SGLang")
+    yield from eight_bits(places)
+
+
+def eight_bits(places: PlanPlaces) -> Iterator[Difference]:
+    """Yield that caches of 8 bits are others than the plan's."""
+    if places.nearest_kv_format == "q8_0":
+        yield Difference(
+            what="caches are in q8_0, with a scale for 32 values", instead="they are in fp8, 8 bits as well"
+        )
+
+
+def read(text: str, subject: SettingsSubject) -> ReadSettings:
+    """Return a command as a question. Raises UsageError by name for flags that are not known."""
+    given = list(GRAMMAR.given(flags_after_program(words_of(text))))
+    last = {flag.name: flag for flag in given}
+    options: dict[str, OptionValue] = {}
+    if "--cpu-offload-gb" in last:
+        options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
+    if "--mem-fraction-static" in last:
+        options["gpu_memory_utilization"] = number_of(last["--mem-fraction-static"], 1.0)
+    kv, doubts = caches(last)
+    context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
+    assumed = [] if context else ["--context-length is left out: the context of the question"]
+    assumed.append("speed: that of vLLM, whose kernels and offloading it shares")
+    return ReadSettings(
+        "sglang", "vllm", options, context, sequences(last, "--max-running-requests", subject), kv,
+        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+    )  # fmt: skip
+
+
+FORMAT = EngineFormat("sglang", "vllm", VERSION, SOURCE, "command", write, read)

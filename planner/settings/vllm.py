@@ -1,0 +1,195 @@
+"""vLLM: the command of its server."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from math import floor
+
+from helmsman.planner.settings.command_flags import (
+    FIELD,
+    CommandGrammar,
+    GivenFlag,
+    flags,
+    flags_after_program,
+    number_of,
+    texts,
+    whole_number,
+    words_of,
+)
+from helmsman.planner.settings.engine_format import (
+    EngineFormat,
+    OptionValue,
+    ReadSettings,
+    SettingsSubject,
+    WrittenSettings,
+)
+from helmsman.planner.settings.on_accelerator import (
+    DTYPES,
+    check_accelerator,
+    host_computes,
+    offloaded_gib,
+    other_formats,
+    used_share,
+)
+from helmsman.planner.settings.plan_places import PlanPlaces
+from helmsman.schemas.engine_settings import Difference
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import KvFormat
+
+VERSION = "99d7eb5"
+"""The commit of vllm-project/vllm that flags are from."""
+SOURCE = "vllm-project/vllm: vllm/engine/arg_utils.py, vllm/config/{cache,offload,scheduler}.py"
+"""The documents of that commit: arguments, and what they mean."""
+
+UTILIZATION = 0.9
+"""The default of --gpu-memory-utilization that plans of vLLM are made with."""
+
+_BOTH = (
+    "enforce-eager", "enable-chunked-prefill", "enable-prefix-caching", "async-scheduling", "enable-expert-parallel",
+    "disable-sliding-window", "calculate-kv-scales", "disable-custom-all-reduce", "disable-cascade-attn",
+)  # fmt: skip
+"""Switches of speed or memory, each with a `--no-` of its own."""
+_BOTH_IDLE = (
+    "trust-remote-code", "disable-log-stats", "disable-log-requests", "enable-log-requests", "enable-auto-tool-choice",
+    "skip-tokenizer-init", "enable-prompt-embeds", "enable-server-load-tracking", "return-tokens-as-token-ids",
+    "enable-request-id-headers", "disable-fastapi-docs", "headless", "allow-credentials", "enable-lora",
+    "enable-sleep-mode",
+)  # fmt: skip
+
+FLAGS = (
+    *flags(
+        "placed", 1, "--max-model-len", "--max-num-seqs", "--cpu-offload-gb", "--gpu-memory-utilization", "--dtype",
+        "--kv-cache-dtype", "-tp --tensor-parallel-size", "-pp --pipeline-parallel-size",
+    ),
+    *flags(
+        "unpriced", 1, "--max-num-batched-tokens", "-q --quantization", "--block-size", "--swap-space",
+        "--kv-offloading-size", "--kv-offloading-backend", "--offload-backend", "--offload-group-size",
+        "--offload-num-in-group", "--offload-prefetch-step", "--speculative-config -sc", "-dp --data-parallel-size",
+        "-O --compilation-config", "--additional-config",
+        "--attention-backend", "--num-gpu-blocks-override", "--kv-cache-memory-bytes",
+        "--hf-overrides", "--max-num-partial-prefills", "--long-prefill-token-threshold", "--scheduling-policy",
+        "--all2all-backend", "--kv-transfer-config", "--max-cudagraph-capture-size", "--num-lookahead-slots",
+        "--distributed-executor-backend", "--moe-backend", "--linear-backend", "--mamba-cache-dtype",
+        "--mamba-block-size", "--mamba-ssm-cache-dtype",
+    ),
+    *flags("unpriced", -1, "--cpu-offload-params", "--offload-params", "--cudagraph-capture-sizes"),
+    *flags("unpriced", 0, *(f"--{name}" for name in _BOTH), *(f"--no-{name}" for name in _BOTH)),
+    *flags(
+        "idle", 1, "--model", "--host", "--port", "--api-key", "--seed", "--tokenizer", "--tokenizer-mode",
+        "--revision",
+        "--code-revision", "--tokenizer-revision", "--download-dir", "--load-format", "--hf-token", "--hf-config-path",
+        "--chat-template", "--chat-template-content-format", "--response-role", "--tool-call-parser",
+        "--reasoning-parser", "--tool-parser-plugin", "--uvicorn-log-level", "--generation-config",
+        "--override-generation-config", "--max-log-len", "--max-logprobs", "--runner", "--convert", "--task",
+        "--config",
+        "--root-path", "--ssl-keyfile", "--ssl-certfile", "--api-server-count", "--limit-mm-per-prompt",
+        "--ignore-patterns", "--structured-outputs-config", "--logits-processors", "--default-chat-template-kwargs",
+        "--prefix-caching-hash-algo", "--otlp-traces-endpoint",
+    ),
+    *flags("idle", -1, "--served-model-name", "--allowed-origins", "--middleware", "--lora-modules"),
+    *flags("idle", 0, *(f"--{name}" for name in _BOTH_IDLE), *(f"--no-{name}" for name in _BOTH_IDLE)),
+)  # fmt: skip
+"""The flags that are known here, with the number of their values."""
+
+GRAMMAR = CommandGrammar("vLLM", FLAGS)
+
+_CACHES: Mapping[str, KvFormat] = {
+    "float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16", "auto": "f16",
+}  # fmt: skip
+"""Formats of caches by --dtype; `auto` is that of the checkpoint, and priced as 16 bits."""
+
+_UNITS = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
+"""What --max-model-len may end with."""
+
+_OFFLOADED = re.compile(r"([\d.]+) GiB offloaded")
+"""The part of a plan's label that says the number that it was made with."""
+
+
+def write(places: PlanPlaces) -> WrittenSettings:
+    """Return the command. Raises UsageError for a machine without a GPU of its own memory."""
+    check_accelerator(places, "vLLM")
+    plan, kind = places.plan, places.nearest_kv_format
+    words = ["vllm", "serve", plan.model.name, "--max-model-len", str(plan.workload.context)]
+    words += ["--max-num-seqs", str(plan.workload.batch), "--gpu-memory-utilization", f"{_utilization(places):g}"]
+    offload = _offload(places)
+    words += ["--cpu-offload-gb", f"{offload:g}"] if offload else []
+    words += ["--dtype", DTYPES[kind], "--kv-cache-dtype", "fp8" if kind == "q8_0" else "auto"]
+    return WrittenSettings(shlex.join(words), tuple(_differences(places)))
+
+
+def _offload(places: PlanPlaces) -> float:
+    said = _OFFLOADED.search(places.plan.label) if places.plan.strategy.name == "vllm" else None
+    return offloaded_gib(places) if said is None else float(said[1])
+
+
+def _utilization(places: PlanPlaces) -> float:
+    given = places.plan.strategy.options.get("gpu_memory_utilization")
+    if places.plan.strategy.name == "vllm":
+        return float(given) if isinstance(given, int | float) else UTILIZATION
+    return used_share(places, UTILIZATION)
+
+
+def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    yield from places.differences()
+    yield from host_computes(places)
+    yield from other_formats(places, "vLLM")
+    if len({rule.device for rule in places.plan.compute} & {d.name for d in places.roles.accelerators}) > 1:
+        yield Difference(what="several accelerators work", instead="one does: no --tensor-parallel-size is set")
+    if places.nearest_kv_format == "q8_0":
+        yield Difference(
+            what="caches are in q8_0, with a scale for 32 values", instead="they are in fp8, 8 bits as well"
+        )
+
+
+def read(text: str, subject: SettingsSubject) -> ReadSettings:
+    """Return a command as a question. Raises UsageError by name for flags that are not known."""
+    given = list(GRAMMAR.given(flags_after_program(words_of(text))))
+    last = {flag.name: flag for flag in given}
+    for name in ("--tensor-parallel-size", "--pipeline-parallel-size"):
+        if name in last and whole_number(last[name], 1) > 1:
+            problem, remedy = f"{last[name].text} is not predicted here", "use 1, or helm-sim --tensor-parallel"
+            raise UsageError(problem, field=FIELD, remedy=remedy)
+    options: dict[str, OptionValue] = {}
+    if "--cpu-offload-gb" in last:
+        options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
+    if "--gpu-memory-utilization" in last:
+        options["gpu_memory_utilization"] = number_of(last["--gpu-memory-utilization"], 1.0)
+    kv, doubts = caches(last)
+    assumed = [] if "--max-model-len" in last else ["--max-model-len is left out: the context of the question"]
+    return ReadSettings(
+        "vllm", "vllm", options, _length(last), sequences(last, "--max-num-seqs", subject), kv,
+        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+    )  # fmt: skip
+
+
+def caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:
+    """Return the format of caches by both flags of numbers, and what is not priced as it is."""
+    numbers = last["--dtype"].values[0] if "--dtype" in last else "auto"
+    kind = last["--kv-cache-dtype"].values[0] if "--kv-cache-dtype" in last else "auto"
+    if kind.startswith(("fp8", "int8")):
+        return "q8_0", (f"caches in {kind}, priced as q8_0",)
+    name = numbers if kind == "auto" else kind
+    if name not in _CACHES:
+        remedy = f"use one of {', '.join(_CACHES)}, or fp8"
+        raise UsageError("no format of caches that is known here", field=FIELD, value=name, remedy=remedy)
+    return _CACHES[name], ("caches in the checkpoint's own numbers, priced as f16",) if name == "auto" else ()
+
+
+def sequences(last: Mapping[str, GivenFlag], name: str, subject: SettingsSubject) -> int | None:
+    """Return how many sequences advance together, where a limit leaves fewer than are asked about."""
+    most = whole_number(last[name], 1) if name in last else subject.workload.batch
+    return most if most < subject.workload.batch else None
+
+
+def _length(last: Mapping[str, GivenFlag]) -> int | None:
+    if "--max-model-len" not in last or last["--max-model-len"].values[0] in ("auto", "-1"):
+        return None
+    text = last["--max-model-len"].values[0]
+    said = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
+    if said is None or float(said[1]) <= 0:
+        remedy = "write tokens, as in 4096 or 4k"
+        raise UsageError("not a length: --max-model-len", field=FIELD, value=text, remedy=remedy)
+    return floor(float(said[1]) * _UNITS.get(said[2], 1))
+
+
+FORMAT = EngineFormat("vllm", "vllm", VERSION, SOURCE, "command", write, read)

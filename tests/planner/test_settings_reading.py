@@ -1,0 +1,153 @@
+"""Settings that people have: commands, tables, maps and files of engines, and what is refused of them."""
+
+import json
+from typing import Any
+
+import pytest
+
+from helmsman.planner.read_request import request_from
+from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
+from helmsman.planner.settings.registry import engine_of, read_text
+from helmsman.schemas.errors import UsageError
+
+MODELFILE = '''# how I run it
+# OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 OLLAMA_NUM_PARALLEL=2 ollama serve
+FROM ./model.gguf
+PARAMETER num_ctx 8192
+PARAMETER num_gpu 20
+PARAMETER num_thread 6
+PARAMETER temperature 0.7
+PARAMETER stop "<|im_end|>"
+TEMPLATE """{{ .System }}
+PARAMETER nothing 3
+"""
+'''
+FITTED = r'-c 4096 -ngl 49 -ot "blk\.(0|1)\.ffn_(up|down|gate_up|gate)_(ch|)exps=CPU"'
+TABLE = "CUDA0 9216 384 310 \nHost 1200 0 20 \n"
+PROPS = {"default_generation_settings": {"n_ctx": 4096, "params": {}}, "total_slots": 2, "model_path": "/m.gguf"}
+MAP = {"model.embed_tokens": 0, "model.layers": "cpu", "model.norm": 0, "lm_head": 0}
+BANDWIDTHS = {
+    "gpu": {"name": "RTX 3080"},
+    "dtype_kernels": {
+        "nvfp4": {
+            "cpu_moe_gbs": 63.8, "pcie_gather_gbs": 24.9, "cpu_moe_overlap_gbs": 54.0, "pcie_gather_overlap_gbs": 23.9,
+        }
+    },
+}  # fmt: skip
+
+
+def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", kept: str = "q4_k") -> ReadSettings:
+    question = {"model": model, "hardware": machine, "format": kept, "prompt_tokens": 64, "output_tokens": 8}
+    request = request_from(question)
+    subject = SettingsSubject(request.model, request.weights, request.formats, request.hardware, request.workload)
+    return read_text(text, subject)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "context", "batch", "kv"),
+    [
+        ("llama-server -m x.gguf -ngl 20 -c 8192 -np 2 -ctk q8_0 -ctv q8_0", {"ngl": 20}, 4096, 2, "q8_0"),
+        ("/opt/llama-server --n_gpu_layers all --ctx-size 4096", {"ngl": 41}, 4096, None, "f16"),
+        ("CUDA_VISIBLE_DEVICES=0 ./main -ngl 999 -ub 128 -b 64", {"ngl": 41, "ubatch": 64}, None, None, "f16"),
+        ("llama-server -c 4096", {"fit": True}, 4096, None, "f16"),
+        ("llama-server --fit off", {"ngl": 41}, None, None, "f16"),
+        ("llama-server -fitt 512 -ngl auto", {"fit": True, "fit_target": 512}, None, None, "f16"),
+        ("llama-server \\\n  -ngl 3 \\\n  -t 6", {"ngl": 3}, None, None, "f16"),
+        (
+            "-ngl 41 -ncffn 3 -ot 'blk\\.9\\.ffn_up\\.=CPU'",
+            {"override_tensor": "blk\\.9\\.ffn_up\\.=CPU,blk\\.[0-2]\\.ffn_(gate|up|down)\\.=CPU"}, None, None, "f16",
+        ),
+        (MODELFILE, {"ngl": 20}, 8192, 2, "q8_0"),
+        (json.dumps(PROPS), {"fit": True}, 4096, 2, "f16"),
+        ('{"gpu": {"ratio": 0.5}, "contextLength": 4096}', {"ngl": 20}, 4096, None, "f16"),
+        (
+            "vllm serve Qwen/Qwen3-14B --max-model-len 4k --cpu-offload-gb=4 --max-num-seqs 256 --port 80",
+            {"cpu_offload_gb": 4.0}, 4000, None, "f16",
+        ),
+        (
+            "python -m sglang.launch_server --model-path m --mem-fraction-static 0.8 --kv-cache-dtype fp8_e5m2",
+            {"gpu_memory_utilization": 0.8}, None, None, "q8_0",
+        ),
+        (json.dumps(MAP), {"modules": "0,41-42"}, None, None, None),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "train_batch_size": 4}', {}, None, 4,
+         None),
+    ],
+)  # fmt: skip
+def test_settings_are_a_question(text: str, options: dict[str, Any], context: Any, batch: Any, kv: Any) -> None:
+    result = read(text)
+    assert options.items() <= dict(result.options).items(), result.options
+    assert (result.context, result.batch, result.kv) == (context, batch, kv)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "options"),
+    [
+        ("llama-server -ngl 99 -ncmoe 20", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
+        ("llama-server -cmoe", "llama-cpp", {"ngl": 49, "cpu_moe": True}),
+        (FITTED, "llama-cpp", {"ngl": 49, "override_tensor": r"blk\.(0|1)\.ffn_(up|down|gate_up|gate)_(ch|)exps=CPU"}),
+        (TABLE, "llama-cpp", {"ngl": 49, "n_cpu_moe": 22}),
+        (json.dumps(BANDWIDTHS), "freetoken", {"miss_mode": "hybrid", "fetched_share": 0.3068}),
+        (
+            "ft serve --model m --moe-strategy cpu --moe-cache-size 960",
+            "freetoken", {"miss_mode": "cpu", "expert_slots": 20},
+        ),
+        (
+            "python -m sglang.launch_server --model m --kt-gpu-experts-ratio 0.25 --kt-cpuinfer 8",
+            "ktransformers", {"gpu_experts": 32},
+        ),
+        ("python chat.py -m d -mcl 8..10 -cs 8192", "llama-cpp", {"ngl": 49}),
+        ("python chat.py -m d -mcs 28 -cs 8192", "ktransformers", {"gpu_experts": 100}),
+    ],
+)  # fmt: skip
+def test_settings_of_experts(text: str, strategy: str, options: dict[str, Any]) -> None:
+    result = read(text, "Qwen3-30B-A3B", "rtx4080-14700k")
+    assert result.strategy == strategy and options.items() <= dict(result.options).items(), result.options
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no settings"),
+        ("llama-server --ngpu 3", "--ngpu is no flag"),
+        ("llama-server -ngl", "takes a value"),
+        ("llama-server -ngl many", "not a number"),
+        ("llama-server -ctk q3_k", "no format of llama.cpp's caches"),
+        ("llama-server -sm row", "not predicted"),
+        ("llama-server 'unfinished", "no closing quotation"),
+        ("llama-bench -ngl 3", "llama-bench is no program"),
+        ("LLAMA_ARG_N_GPU_LAYERS=3 llama-server", "from outside"),
+        ("vllm serve m --tensor-parallel-size 2", "not predicted here"),
+        ("vllm serve m --max-modellen 4", "--max-modellen is no flag"),
+        ("FROM x\nPARAMETER num_gpus 3", "no parameter of Ollama"),
+        ("FROM x\nPARAMETERS num_gpu 3", "no instruction"),
+        ('{"contextLength": 4, "layers": 3}', "no key"),
+        ('{"model.layers.0": 0}', "no place for"),
+        ('{"": 1}', "not predicted"),
+        ('{"zero_optimization": {"stage": 2}}', "stage 3"),
+        ("CUDA0 100 1 1\nCUDA1 100 1 1\nHost 0 0 0\n", "2 devices"),
+        ("{", "no JSON"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(text: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        read(text)
+    assert caught.value.field == "settings" and caught.value.remedy
+
+
+def test_flags_without_effect_are_told() -> None:
+    result = read("llama-server -ngl 3 --port 8080 --jinja -t 3 -fa on --temp 0.7 --mlock -lm mmap")
+    assert result.idle == ("--port 8080", "--jinja", "--temp 0.7")
+    assert result.unpriced == ("-t 3", "--mlock") and result.placed == ("-ngl 3",)
+
+
+@pytest.mark.parametrize(
+    ("text", "engine"),
+    [
+        ("-ngl 3", "llama.cpp"), ("vllm serve x", "vllm"), ("ft serve --model x", "freetoken"),
+        ("python3 -m sglang.launch_server --model x", "sglang"),
+        ("sglang serve --kt-num-gpu-experts 3", "ktransformers"),
+        ("python eval.py -m d -mcl 3 -cs 9", "exllamav3"), (MODELFILE, "ollama"), ('{"": "cpu"}', "accelerate"),
+    ],
+)  # fmt: skip
+def test_engines_are_known_by_their_settings(text: str, engine: str) -> None:
+    assert engine_of(text) == engine
