@@ -55,7 +55,7 @@ _LAYERS_OF_70B = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MixPlace:
     """A matrix among those of its role: its number of so many; `share`: what of the model rules ask about."""
 
     number: int
@@ -100,7 +100,9 @@ def named_mix(model: Model, name: NamedMix) -> Mapping[tuple[str, int | None], S
         by_layer = routed and role != "values" and not mix.counted and parts[0].layer is not None
         number = (parts[0].layer or 0) if by_layer else numbers[role]
         numbers[role] += 1
-        chosen = _chosen(mix, "output" if tied and role == "embedding" else role, parts[0], Place(number, count, share))
+        chosen = _chosen(
+            mix, "output" if tied and role == "embedding" else role, parts[0], MixPlace(number, count, share)
+        )
         fmt = "f16" if _KEPT in file else _stored(parts[0], chosen, mix.written)
         result.update(((part.name, part.layer), fmt) for part in parts)
     return result
@@ -126,7 +128,7 @@ def _in_files(model: Model) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     yield from ((stored.name, stored.parts) for stored in stored_tensors(model, gguf_name))
 
 
-def _chosen(mix: Mix, role: str, tensor: Tensor, place: Place) -> StoredFormat:
+def _chosen(mix: Mix, role: str, tensor: Tensor, place: MixPlace) -> StoredFormat:
     """Return the format that a mixture has for a matrix, were all rows whole blocks."""
     if role == "output":
         short = tensor.shape[-1] % block_of(mix.base) != 0
@@ -143,7 +145,7 @@ def _chosen(mix: Mix, role: str, tensor: Tensor, place: Place) -> StoredFormat:
     return "q5_k" if few_values and chosen in ("q3_k", "q4_k") else chosen
 
 
-def _first(rules: Rules, place: Place) -> StoredFormat | None:
+def _first(rules: Rules, place: MixPlace) -> StoredFormat | None:
     return next((fmt for when, fmt in rules if place.fits(when)), None)
 
 

@@ -35,7 +35,7 @@ _FOUND_ITSELF = {"fit": True}
 
 
 @dataclass(frozen=True)
-class Lengths:
+class FitLengths:
     """Tokens of a request; `context`: that caches hold, None: prompt and output."""
 
     prompt: int
@@ -57,7 +57,7 @@ class FitQuestion:
     models: tuple[str, ...]
     purpose: Purpose
     floor: float | None = None
-    lengths: tuple[Lengths, ...] = ()
+    lengths: tuple[FitLengths, ...] = ()
     formats: tuple[str, ...] = ()
     kv_format: KvFormat = "f16"
     strategy: str = QUICK
@@ -123,16 +123,18 @@ def options_of(strategy: str) -> Mapping[str, Value]:
     return _FOUND_ITSELF if strategy == QUICK else {}
 
 
-def lengths_at(contexts: Sequence[int], purpose: Purpose) -> tuple[Lengths, ...]:
+def lengths_at(contexts: Sequence[int], purpose: Purpose) -> tuple[FitLengths, ...]:
     """Return requests that fill contexts, with the outputs of a purpose, or its own. Raises UsageError for a context
     without room for a prompt."""
     if not contexts:
-        return (Lengths(purpose.prompt_tokens, purpose.output_tokens),)
+        return (FitLengths(purpose.prompt_tokens, purpose.output_tokens),)
     least = min(contexts)
     if least <= purpose.output_tokens:
         remedy = f"use more than {purpose.output_tokens} tokens, which an output takes"
         raise UsageError("no room for a prompt", field="contexts", value=least, remedy=remedy)
-    return tuple(Lengths(context - purpose.output_tokens, purpose.output_tokens) for context in dict.fromkeys(contexts))
+    return tuple(
+        FitLengths(context - purpose.output_tokens, purpose.output_tokens) for context in dict.fromkeys(contexts)
+    )
 
 
 def fitted(question: FitQuestion, engine: Engine, told: Told) -> FitReport:
@@ -207,7 +209,7 @@ def _worth_asking(question: FitQuestion, formats: tuple[TriedFormat, ...]) -> tu
     return tuple(fmt for fmt in formats if fmt.size <= room) or (min(formats, key=lambda fmt: fmt.size),)
 
 
-def _check(question: FitQuestion, model: Model, lengths: Lengths) -> None:
+def _check(question: FitQuestion, model: Model, lengths: FitLengths) -> None:
     """Raise UsageError for lengths that make no sense or that the model has not."""
     workload_of(
         model,
@@ -220,7 +222,7 @@ def _check(question: FitQuestion, model: Model, lengths: Lengths) -> None:
     )
 
 
-def _point(question: FitQuestion, name: str, method: StudyMethod, lengths: Lengths, fmt: TriedFormat) -> StudyPoint:
+def _point(question: FitQuestion, name: str, method: StudyMethod, lengths: FitLengths, fmt: TriedFormat) -> StudyPoint:
     return StudyPoint(
         model=name,
         machine=question.hardware.name,

@@ -87,14 +87,14 @@ def check_short_forms(args: argparse.Namespace) -> None:
 
 def best_format(args: argparse.Namespace, hardware: "Hardware") -> "FitReport":
     """Return the table of a model's formats on a machine, with the best of them. Raises UsageError."""
-    from helmsman.studies.fitting.fit import FitQuestion, Lengths, fitted
+    from helmsman.studies.fitting.fit import FitLengths, FitQuestion, fitted
 
     question = FitQuestion(
         hardware,
         (args.model,),
         purpose_named(args.purpose or "chat"),
         args.floor,
-        (Lengths(args.prompt_tokens, args.output_tokens, args.context),),
+        (FitLengths(args.prompt_tokens, args.output_tokens, args.context),),
         kv_format=args.kv_format,
         strategy=args.strategy,
         options=dict(_options(args)),
