@@ -201,7 +201,14 @@ def test_planted_faults_show(models: Callable[[str], Case], fault: str, monkeypa
     assert mean_kl(oracle_logits(oracle, given), computed) > SHOWN
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gpt_oss", "loopback"), ("gemma3", "loopback"), ("gpt_oss", "torch")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("gpt_oss", "loopback"), ("gemma3", "loopback"), ("gpt_oss", "torch"), ("gemma4", "loopback")),
+        *(("gemma4-inputs", "loopback"), ("gemma4-inputs", "torch")),
+        pytest.param("gemma4-experts", "loopback", marks=pytest.mark.nightly),
+    ],
+)
 def test_requests_that_are_served_together_get_what_each_gets_alone(
     models: Callable[[str], Case], name: str, kind: str
 ) -> None:
