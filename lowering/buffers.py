@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.operation import PANEL
-from helmsman.lowering.row_values import row_values
+from helmsman.lowering.row_values import layer_input_values, row_values
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
@@ -83,8 +83,9 @@ def buffer_bytes(
     model: Model, workload: Workload, *, divided: bool = False, batches: int = 1, paged: bool = False
 ) -> int:
     """Return bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that
-    go through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
-    hidden = 4 * workload.batch * workload.new_tokens * model.hidden
+    go through a pass together the workspace, the hidden states of a whole prompt and what layers read beside them, and
+    what is kept in f32."""
+    hidden = 4 * workload.batch * workload.new_tokens * (model.hidden + layer_input_values(model))
     capacity = workload.context
     shape = model, workload.batch, workload.new_tokens
     workspace = workspace_bytes(*shape, divided=divided, capacity=capacity, paged=paged)
@@ -138,7 +139,8 @@ def workspace_bytes(
 def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
     """Return the same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
     logits."""
-    return 4 * (rows * row_values(model) + outputs * model.vocab) + _SMALL_BUFFERS
+    values = row_values(model) + layer_input_values(model)
+    return 4 * (rows * values + outputs * model.vocab) + _SMALL_BUFFERS
 
 
 def _query_heads(model: Model) -> int:

@@ -42,21 +42,17 @@ def attending_layers(model: Model) -> tuple[int, ...]:
     return tuple(layer for layer in range(model.layers) if cache_of(model, layer) is not None)
 
 
-def _attends(model: Model, layer: int) -> bool:
-    return model.attention(layer) is not None
-
-
 @lru_cache(maxsize=64)
-def common_cache(model: Model) -> LayerCache:
-    """Return the heads that layers cache, whatever part of a sequence they see: all that do not keep a state instead.
+def served_caches(model: Model) -> tuple[LayerCache, ...]:
+    """Return what each layer with a cache of its own keeps of every token of a request, whatever part of a sequence it
+    sees: layers may have different heads.
 
-    Raises BadInputError for a model whose layers cache none, or not the same."""
-    layers = [model.pattern.index(layout.letter) for layout in model.layouts]
-    caches = [cache for layer in layers if (cache := cache_of(model, layer)) is not None or _attends(model, layer)]
-    first, *others = (None if cache is None else cache._replace(reach=None) for cache in caches or [None])
-    unequal = first is not None and first.value_dim not in (0, first.key_dim)
-    if first is None or first.pools or unequal or any(other != first for other in others):
-        message = f"{model.name} has {len(model.layouts)} kinds of blocks, whose caches differ"
-        remedy = "choose a model whose layers all cache the same heads"
+    Raises BadInputError for a model whose layers keep nothing that grows, or something beside keys and values of one
+    width."""
+    caches = [cache_of(model, layer) for layer in attending_layers(model)]
+    made = tuple(cache._replace(reach=None) for cache in caches if cache is not None)
+    if not made or any(cache.pools or cache.value_dim not in (0, cache.key_dim) for cache in made):
+        message = f"{model.name} has caches that are not served: entries beside keys and values, or none at all"
+        remedy = "choose a model whose layers cache keys and values of one width"
         raise BadInputError(message, field="model", value=model.pattern[:40], remedy=remedy)
-    return first
+    return made

@@ -85,6 +85,18 @@ def owner(model: Model, layer: int) -> int:
     return layer if attention is None or attention.cache_of is None else attention.cache_of
 
 
+@lru_cache(maxsize=64)
+def shared_caches(model: Model) -> frozenset[int]:
+    """Return the layers whose caches others read as well."""
+    return frozenset(owner(model, layer) for layer in range(model.layers) if owner(model, layer) != layer)
+
+
+@lru_cache(maxsize=1024)
+def parts_caches(model: Model, blocks: int) -> bool:
+    """Return whether some layer after the first `blocks` reads the cache of one of these."""
+    return any(owner(model, layer) < blocks for layer in range(max(blocks, 0), model.layers))
+
+
 def read_cache(model: Model, layer: int) -> LayerCache | None:
     """Return the cache that a layer reads, its own or an earlier layer's."""
     return cache_of(model, owner(model, layer))

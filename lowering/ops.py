@@ -6,18 +6,12 @@ from typing import NamedTuple
 
 from helmsman.lowering.bodies.block_pass import BlockPass, seen_by
 from helmsman.lowering.bodies.experts_apart import apart, expert_products
-from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS
+from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS, LAYER_NORM, LAYER_PROJECTION, LAYER_TABLE
 from helmsman.lowering.bodies.registry import body_operations
 from helmsman.lowering.operation import Axis, Formats, Half, Operation
 from helmsman.lowering.residuals import NormedBody, NormedResidual, normed_residuals
 from helmsman.lowering.tensor import Tensor
-from helmsman.lowering.tensors import (
-    LAYER_PROJECTION,
-    LAYER_TABLE,
-    block_tensors,
-    embedding_tensors,
-    output_tensors,
-)
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.blocks.block import Mixer
 from helmsman.schemas.formats import size_of
@@ -81,21 +75,20 @@ class _End(NamedTuple):
 
 def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
     """Return the token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05); and what follows
-    before the first block."""
+    before the first block. Lookups come first, as tokens are there when a pass begins."""
     of = _by_op(embedding_tensors(model))
     end = _End(0, iteration.batch * iteration.tokens, formats)
-    made = [end.lookup("embedding", of["embedding"])]
+    made = [end.lookup(LAYER_TABLE, of[LAYER_TABLE])] if LAYER_TABLE in of else []
+    made.append(end.lookup("embedding", of["embedding"]))
     if "embedding_out" in of:
         made.append(end.linear("embedding_out", of["embedding_out"], ("embedding",)))
     if model.embedding.norm is not None:
         made.append(end.norm("embedding_norm", of.get("embedding_norm", ()), model.hidden, (made[-1].name,)))
     made[-1] = made[-1]._replace(also=INPUT)
     if LAYER_TABLE in of:
-        made.append(end.lookup(LAYER_TABLE, of[LAYER_TABLE]))
         made.append(end.linear(LAYER_PROJECTION, of[LAYER_PROJECTION], (INPUT,)))
         wide = of[LAYER_TABLE][0].shape[1]
-        inputs = LAYER_TABLE, LAYER_PROJECTION
-        norm = end.norm("layer_projection_norm", of.get("layer_projection_norm", ()), wide, inputs)
+        norm = end.norm(LAYER_NORM, of.get(LAYER_NORM, ()), wide, (LAYER_TABLE, LAYER_PROJECTION))
         made.append(norm._replace(also=LAYER_INPUTS))
     return tuple(made)
 

@@ -2,6 +2,7 @@
 
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.caches import pieces_of
+from helmsman.lowering.layer_cache import shared_caches
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import places
 from helmsman.scheduler.iteration import PHASES
@@ -10,10 +11,12 @@ from helmsman.scheduler.iteration import PHASES
 def ring_rows(plan: Placed, layer: int) -> int | None:
     """Return rows of each sequence in the cache of a layer where these are fewer than all positions.
 
-    None: it has one for every position, as layers without a window, and caches that are not read where they are kept,
-    as they are kept."""
+    None: it has one for every position, as layers without a window, caches that are not read where they are kept, as
+    they are kept, and those that later layers read, for which all tokens of a prompt may be through by then."""
     attention = plan.model.attention(layer)
     if attention is None or attention.window is None or attention.cache_of is not None:
+        return None
+    if layer in shared_caches(plan.model):
         return None
     rows = attention.window + chunk_tokens(plan.workload.batch) - 1
     return rows if rows < plan.workload.context and _stays(plan, layer) else None

@@ -14,15 +14,30 @@ from helmsman.schemas.model import Model
 def row_values(model: Model) -> int:
     """Return values of a token: hidden states, of every stream before and after they are mixed, normed ones or what a
     mixer gives, what the widest part holds, and a packed copy of a layer's input."""
-    return max(_block_values(model, block) for block in model.layouts)
+    ends = 3 * model.hidden + layer_input_values(model)
+    return max(ends, *(_block_values(model, block) for block in model.layouts))
+
+
+def layer_input_values(model: Model) -> int:
+    """Return values that layers read of a token beside its hidden state, which are kept for all tokens of a pass."""
+    return 0 if model.per_layer_table is None else model.layers * model.per_layer_table.width
 
 
 def _block_values(model: Model, block: Block) -> int:
     parts = [part for body in block.bodies for part in _parts(model, body)]
     wide = max(model.hidden, *(outcome for outcome, _, _ in parts))
     carried = model.hidden if model.streams is None else 2 * model.streams.streams * model.hidden
-    inner = max(_within(model, residual) for residual in block.residuals)
+    inner = max(_held(model, block))
     return carried + wide + inner + max(wide, *(packed for _, _, packed in parts))
+
+
+def _held(model: Model, block: Block) -> Iterator[int]:
+    """Yield the values held within each residual; those of one that begins with no norm follow those before it."""
+    before = 0
+    for residual in block.residuals:
+        continues = residual.pre is None and residual.bodies[0].pre is None
+        before = (before if continues else 0) + _within(model, residual)
+        yield before
 
 
 def _within(model: Model, residual: Residual) -> int:
@@ -65,4 +80,4 @@ def _parts(model: Model, body: Body) -> Iterator[tuple[int, int, int]]:
             sent = 2 * (hidden + op.chosen)
             yield hidden, op.chosen * 2 * op.width + wide + 2 * shared + 2 * op.experts + sent, max(op.width, shared)
         case PerLayerInput() if model.per_layer_table is not None:
-            yield hidden, model.per_layer_table.width * (2 + model.layers), hidden
+            yield hidden, model.per_layer_table.width, hidden

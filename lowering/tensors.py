@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import lru_cache
 
+from helmsman.lowering.bodies.per_layer_input import LAYER_NORM, LAYER_PROJECTION, LAYER_TABLE
 from helmsman.lowering.bodies.registry import body_matrices, body_vectors
 from helmsman.lowering.residuals import NamedNorm, norm_tensors, normed_residuals
 from helmsman.lowering.tensor import POSITIONS, Tensor, matrix
@@ -10,11 +11,8 @@ from helmsman.schemas.blocks.block import Block
 from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.model import Model
 
-LAYER_TABLE = "layer_table"
-"""The lookup of what every layer adds for a token."""
-
-LAYER_PROJECTION = "layer_projection"
-"""The projection of a token's embedding that joins it."""
+LOOKUPS = ("embedding", LAYER_TABLE)
+"""Operations that read the rows of tokens in tables."""
 
 
 @lru_cache(maxsize=64)
@@ -65,7 +63,7 @@ def embedding_tensors(model: Model) -> tuple[Tensor, ...]:
         wide = model.layers * table.width
         result.append(Tensor(f"{LAYER_TABLE}.weight", LAYER_TABLE, None, (table.vocab, wide)))
         result += matrix(LAYER_PROJECTION, None, wide, model.hidden)
-        result += norm_tensors(NamedNorm("layer_projection_norm", table.norm), None, table.width)
+        result += norm_tensors(NamedNorm(LAYER_NORM, table.norm), None, table.width)
     return tuple(result)
 
 

@@ -8,6 +8,7 @@
 #include "stage/embedding_operation.h"
 #include "stage/experts_operation.h"
 #include "stage/latent_operation.h"
+#include "stage/layer_inputs_operation.h"
 #include "stage/linear_operation.h"
 #include "stage/norm_sum_operation.h"
 #include "bindings/cache_fields.h"
@@ -28,6 +29,8 @@ class Operations {
                                          {{"embedding", &Operations::embedding},
                                           {"norm", &Operations::norm},
                                           {"norm-sum", &Operations::norm_sum},
+                                          {"layer-table", &Operations::layer_table},
+                                          {"layer-inputs", &Operations::layer_inputs},
                                           {"linear", &Operations::linear},
                                           {"append", &Operations::append},
                                           {"attention", &Operations::attention},
@@ -74,6 +77,34 @@ class Operations {
     return made;
   }
 
+  // Rows of `width` numbers of all tokens of a pass.
+  LayerInputs rows_beside(const py::dict& fields, size_t width) {
+    const Buffer& buffer =
+        keeper_.sized("layer_inputs", field(fields, "layer_inputs"), {spec().max_tokens, width, sizeof(float)});
+    return {reinterpret_cast<float*>(buffer.data), width};
+  }
+
+  Made layer_table(const py::dict& fields) {
+    auto made = std::make_unique<LayerTableOperation>();
+    made->looked_up = flag_at(fields, "looked_up");
+    const auto table = field(fields, "table").cast<py::dict>();
+    made->table = made->looked_up ? looked_up(table) : keeper_.matrix(text_at(fields, "name"), table);
+    made->scale = number_or(fields, "scale", 1);
+    made->inputs = rows_beside(fields, made->table.columns);
+    return made;
+  }
+
+  Made layer_inputs(const py::dict& fields) {
+    auto made = std::make_unique<LayerInputsOperation>();
+    const size_t width = count_at(fields, "width");
+    made->part = count_at(fields, "part");
+    made->reads = reads(fields, {width});
+    made->weights = keeper_.norm(fields, text_at(fields, "name"), field(fields, "weights"), made->part);
+    made->scale = number_or(fields, "scale", 1);
+    made->inputs = rows_beside(fields, width);
+    return made;
+  }
+
   // A pass's own rows of the table, one after the other.
   Matrix looked_up(const py::dict& fields) {
     Matrix m;
@@ -115,6 +146,10 @@ class Operations {
     if (const py::object activation = field(fields, "activation"); !activation.is_none())
       made->activation = activation_at(fields);
     made->factor = factor(fields);
+    if (has(fields, "layer_inputs")) {
+      made->inputs = rows_beside(fields, count_at(fields, "width"));
+      made->at = count_at(fields, "at", 0);
+    }
     made->matrix = keeper_.optional_matrix(text_at(fields, "name"), field(fields, "matrix"));
     return made;
   }
@@ -149,11 +184,11 @@ class Operations {
   Made append(const py::dict& fields) {
     auto made = std::make_unique<AppendOperation>();
     const Attention& s = made->shape = shape(fields);
-    const bool values = py::len(field(fields, "inputs")) > 2;
     made->gated = flag_at(fields, "gated");
-    const size_t queries = product({made->gated ? size_t{2} : 1, s.q_width()});
-    made->reads =
-        values ? reads(fields, {queries, s.kv_width(), s.kv_width()}) : reads(fields, {queries, s.kv_width()});
+    std::vector<size_t> widths(py::len(field(fields, "inputs")), s.kv_width());
+    if (widths.empty() || widths.size() > 3) throw py::value_error("queries are appended, with keys and values or without");
+    widths[0] = product({made->gated ? size_t{2} : 1, s.q_width()});
+    made->reads = reads(fields, widths);
     if (made->gated) made->leaves = leaves(fields, s.q_width());
     made->transposed = flag_at(fields, "transposed");
     made->over_projection = choice_at<bool>(fields, "over", {{"head", false}, {"projection", true}});

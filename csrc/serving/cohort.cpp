@@ -23,6 +23,7 @@ size_t Cohort::size(Stage& stage, size_t rows) {
 Cohort::Cohort(Seat host, Buffer kept, Stage& stage, int rise)
     : host_(std::move(host)), kept_(std::move(kept)), rise_(rise) {
   const Seat seat(stage, {nullptr, nullptr, 0});
+  seat.check_crosses();
   hidden_ = seat.hidden.row_bytes, q_ = seat.q.row_bytes, kv_ = seat.k.row_bytes, bytes_ = row_bytes(seat);
 }
 

@@ -7,12 +7,16 @@
 namespace helm {
 
 Seat::Seat(Stage& seated, Buffer memory) : stage(&seated), workspace(std::move(memory)) {
-  if (!seated.uniform()) throw std::invalid_argument("rows are only served by stages whose blocks are laid out alike");
   const std::pair<const char*, Region*> places[] = {
       {"hidden", &hidden}, {"q", &q}, {"k", &k}, {"v", &v}, {"attended", &attended}};
   for (const auto& [name, region] : seated.regions())
     for (const auto& [sought, place] : places)
       if (name == sought) *place = region;
+}
+
+void Seat::check_crosses() const {
+  if (!stage->uniform())
+    throw std::invalid_argument("rows only cross between stages whose blocks are laid out alike");
 }
 
 namespace {
@@ -25,6 +29,8 @@ void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
   bool copies = false;
   for (const LayerCopies* each : {&it.swap_out, &it.swap_in, &it.fetch, &it.store})
     copies = copies || !each->pieces.empty();
+  for (const SubBatch& batch : it.batches)
+    if (crosses) batch.seat.check_crosses();
   if (crosses && (lanes.host == nullptr || lanes.queries == nullptr || lanes.outputs == nullptr))
     throw std::invalid_argument("attention on the host needs its queue, and a link both ways");
   if (it.weights != nullptr && lanes.to_device == nullptr) throw std::invalid_argument("weights that come need a link");

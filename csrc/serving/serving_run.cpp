@@ -132,7 +132,7 @@ void ServingRun::perform(const ServingRange& range) {
   chosen.resize(rows.outputs.size());
   s.run_ragged(rows, rows.rows(), it.ids[range.batch].data(), chosen.data(), range.first, last, stamps.data());
   for (size_t op = range.first; op < last; ++op) {
-    const bool end = s.is(op, "embedding") || op >= norm;
+    const bool end = s.outside(op) || op >= norm;
     double& part = end ? seconds.ends : s.is(op, "attention") ? seconds.gpu_attention : seconds.linear[range.batch];
     part += stamps[op - range.first + 1] - stamps[op - range.first] + std::exchange(waiting, 0);
   }

@@ -33,8 +33,8 @@ void AppendOperation::check(const StageSpec& spec) const {
   check_ring(spec, shape);
   expect(rotary_dim % 2 == 0 && rotary_dim <= shape.head_dim, "rotary_dim must be even and at most head_dim");
   expect(rotary_dim == 0 || (cos != nullptr && sin != nullptr), "rotation needs cos and sin");
-  expect(reads[0].width == (gated ? 2 : 1) * shape.q_width() && reads[1].width == shape.kv_width() &&
-             reads.back().width == shape.kv_width(),
+  expect(reads[0].width == (gated ? 2 : 1) * shape.q_width() &&
+             std::all_of(reads.begin() + 1, reads.end(), [this](const Value& v) { return v.width == shape.kv_width(); }),
          "queries, keys and values are of other widths than their heads");
   expect(!gated || (leaves.size() == 1 && leaves[0].width == shape.q_width() && !over_projection && !transposed),
          "gated queries are normed head by head, left in a value of their own, and attended to in one operation");
@@ -57,9 +57,11 @@ void AppendOperation::run(StagePass& pass) const {
 void AppendOperation::norm_projections(StagePass& pass) const {
   const Range share = pass.mine(pass.rows());
   for (size_t row = share.begin; row < share.end; ++row)
-    for (const auto& [value, norm] : {std::pair{&reads[0], &q_norm}, {&reads[1], &k_norm}}) {
-      float* x = value->at + row * value->width;
-      if (*norm) pass.k().norm((*norm)->kind, x, (*norm)->weight, (*norm)->bias, (*norm)->eps, value->width, x);
+    for (size_t side = 0; side < std::min<size_t>(reads.size(), 2); ++side) {
+      const Value& value = reads[side];
+      const std::optional<NormWeights>& norm = side == 0 ? q_norm : k_norm;
+      float* x = value.at + row * value.width;
+      if (norm) pass.k().norm(norm->kind, x, norm->weight, norm->bias, norm->eps, value.width, x);
     }
   pass.barrier();
 }
@@ -93,6 +95,7 @@ void AppendOperation::heads(StagePass& pass, size_t row, size_t kv_head) const {
     if (gated) std::copy_n(reads[0].at + (row * shape.heads + head) * 2 * head_dim, head_dim, q + g * head_dim);
     prepare(pass, q + g * head_dim, q_norm, position);
   }
+  if (!appends()) return;
   float* key = reads[1].at + row * shape.kv_width() + kv_head * head_dim;
   const float* value = value_of(pass, row, kv_head, key);
   prepare(pass, key, k_norm, position);

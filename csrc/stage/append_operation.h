@@ -30,8 +30,8 @@ void check_shape(const Attention& shape);
 // that pass at a time.
 void check_ring(const StageSpec& spec, const Attention& shape);
 
-// q, k, v -> q; or q, k -> q, where values are keys before their norm and rotation. Gated queries have their gate
-// behind every head, and are left without.
+// q, k, v -> q; or q, k -> q, where values are keys before their norm and rotation; or q -> q, where another block's
+// cache is attended to. Gated queries have their gate behind every head, and are left without.
 class AppendOperation final : public Operation {
  public:
   Attention shape{};
@@ -47,12 +47,13 @@ class AppendOperation final : public Operation {
 
   void check(const StageSpec& spec) const override;
   bool present() const override {
-    return cover(caches.keys, 0, shape.kv_heads) && cover(caches.values, 0, shape.kv_heads);
+    return !appends() || (cover(caches.keys, 0, shape.kv_heads) && cover(caches.values, 0, shape.kv_heads));
   }
   void run(StagePass& pass) const override;
   size_t scratch(const StageSpec&) const override { return 2 * round_up(shape.head_dim, kPanel); }
 
  private:
+  bool appends() const { return reads.size() > 1; }
   void norm_projections(StagePass& pass) const;
   void heads(StagePass& pass, size_t row, size_t kv_head) const;
   void prepare(StagePass& pass, float* head, const std::optional<NormWeights>& weights, size_t position) const;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/mixers.h"
 #include "stage/stage_pass.h"
 
 namespace helm {
@@ -12,11 +13,15 @@ void LinearOperation::check(const StageSpec& spec) const {
          name + " adds to hidden states");
   expect(adds || leaves[0].area() == Area::inner, name + " leaves a value of its own");
   expect(reads.size() == 1 || (activation && reads[1].width == leaves[0].width), name + " has a gate of its own width");
+  expect(!adds || reads[0].area() != Area::hidden, name + " adds to what it reads");
+  expect(!inputs || (activation && at + leaves[0].width <= inputs->width),
+         name + " has an activation, and columns of layers' inputs");
 }
 
 size_t LinearOperation::scratch(const StageSpec& spec) const { return linear_scratch(reads[0].width) + spec.hidden; }
 
-Range LinearOperation::hidden_read(size_t) const {
+Range LinearOperation::hidden_read(size_t hidden) const {
+  if (reads[0].area() == Area::hidden) return {0, hidden};
   return adds && matrix ? Range{matrix->first, matrix->first + matrix->rows} : Range{0, 0};
 }
 
@@ -44,8 +49,11 @@ void LinearOperation::activate(StagePass& pass) const {
   const Range own = pass.rows_of_matrix(*matrix);
   const float* gate = reads.size() > 1 ? reads[1].at : nullptr;
   for (size_t row = 0; row < pass.rows() && own.begin < own.end; ++row) {
-    const size_t at = row * leaves[0].width + matrix->first + own.begin;
-    pass.k().activate(*activation, gate != nullptr ? gate + at : nullptr, leaves[0].at + at, own.end - own.begin);
+    const size_t begin = row * leaves[0].width + matrix->first + own.begin;
+    pass.k().activate(*activation, gate != nullptr ? gate + begin : nullptr, leaves[0].at + begin, own.end - own.begin);
+    if (inputs)
+      pass.k().mixers().multiply(leaves[0].at + begin,
+                                 inputs->of(pass.token(row)) + at + matrix->first + own.begin, own.end - own.begin);
   }
 }
 

@@ -5,20 +5,23 @@
 namespace helm {
 
 // Left in a value of its own; or added to the residual stream (`adds`); or what an activation makes of it, with the
-// same columns of a gate where there is one: reads[1]. `factor` multiplies the product, with its bias, before all that.
+// same columns of a gate where there is one: reads[1]. `factor` multiplies the product, with its bias, before all that;
+// columns [at, ...) of a layer's inputs multiply the outcome of an activation.
 class LinearOperation final : public Operation {
  public:
   std::optional<Matrix> matrix;
   bool adds = false;
   float factor = 1;
   std::optional<Activation> activation;
+  std::optional<LayerInputs> inputs;
+  size_t at = 0;
 
   void check(const StageSpec& spec) const override;
   bool present() const override { return matrix.has_value(); }
   void run(StagePass& pass) const override;
   size_t scratch(const StageSpec& spec) const override;
   size_t columns() const override { return reads[0].width; }
-  Range hidden_read(size_t) const override;
+  Range hidden_read(size_t hidden) const override;
   Range hidden_left(size_t hidden) const override;
 
  private:

@@ -27,6 +27,14 @@ struct Value {
   bool normed() const { return name == "normed"; }
 };
 
+// What layers read of every token of a pass beside hidden states, `width` numbers a row: a buffer of the stage's device.
+struct LayerInputs {
+  float* data = nullptr;
+  size_t width = 0;
+
+  float* of(size_t token) const { return data + token * width; }
+};
+
 // A stage runs operations in order, on all threads of its pool; each type is a file here, a function of
 // bindings/stage_operations.cpp and a specification of executor/devices/operations.py.
 class Operation {

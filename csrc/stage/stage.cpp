@@ -48,7 +48,9 @@ void Stage::add_region(const std::string& name, const std::string& title, const 
 }
 
 const EmbeddingOperation* Stage::embedding() const {
-  return count() > 0 ? dynamic_cast<const EmbeddingOperation*>(&op(0)) : nullptr;
+  for (const auto& each : spec_.operations)
+    if (const auto* embedding = dynamic_cast<const EmbeddingOperation*>(each.get())) return embedding;
+  return nullptr;
 }
 
 void Stage::check_range(bool source, bool target, size_t tokens, size_t first, size_t last) const {

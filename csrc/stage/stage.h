@@ -67,6 +67,8 @@ class Stage {
   // The same, or, where the block has none, the end of it: a mixer without a cache comes before all of its attention.
   size_t within(const char* name, size_t block) const;
   bool is(size_t index, const char* name) const { return op(index).name == name; }
+  // Whether an operation belongs to no block.
+  bool outside(size_t index) const { return !op(index).block; }
   // Null without one.
   const EmbeddingOperation* embedding() const;
 

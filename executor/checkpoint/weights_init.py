@@ -15,6 +15,7 @@ from math import sqrt
 from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.weights.computed_values import norm_of
+from helmsman.lowering.bodies.per_layer_input import LAYER_GATE, LAYER_OUT, LAYER_PROJECTION, LAYER_TABLE
 from helmsman.lowering.common_attention import latent_attention
 from helmsman.lowering.draft_head import FUSE
 from helmsman.lowering.tensor import CONVOLUTIONS, Tensor
@@ -42,13 +43,14 @@ CHOICE = 2.0  # standard deviation of a router's logits: choices are spread over
 CHOSEN = 0.6  # the weighted sum of the chosen experts, over one of them
 ENTRANCES = (
     *("v", "delta_in", "delta_gate", "delta_decay", "delta_beta", "scan_in", "conv_in"),
-    *("gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale"),
+    *("gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale", LAYER_GATE),
 )
 """Matrices that read norms, beside queries, keys and routers."""
 LATENT_NORMS = ("q_norm", "kv_norm")
 """Norms of latent attention, which are of no hidden states."""
 CORRECTION = 0.1
 """Standard deviation of what is added to scores for choosing experts."""
+PROJECTED = 0.1  # of embeddings to inputs of layers: a norm follows
 OUTLIER_ROWS = 6.0  # of the residual channels that stand out, in `o` and `down`
 OUTLIER_NORM = 0.4  # their gains
 LOUD_NORM = 3.0  # gains of other channels
@@ -96,6 +98,10 @@ def _table(model: Model, op: str) -> Recipe:
     unit = _unit(model)
     if op == "positions":
         return Recipe(POSITIONS * unit)
+    if op == LAYER_PROJECTION:
+        return Recipe(PROJECTED)
+    if op == LAYER_TABLE and model.per_layer_table is not None:
+        return Recipe(model.per_layer_table.width**-0.5)
     return Recipe(unit, row_factors=tuple((row, STANDOUT) for row in printable_ids(model)))
 
 
@@ -114,6 +120,8 @@ def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
         return Recipe(CHOICE / sqrt(model.hidden))
     if op in ENTRANCES:
         return Recipe(1.0 / sqrt(model.hidden))
+    if op == LAYER_OUT:
+        return Recipe(tensor.shape[-1] ** -0.5)
     source, gated = MIXED, True
     if op in GATED:
         columns, source = tensor.shape[-1], GATED[op]

@@ -3,10 +3,11 @@
 from math import isclose, log
 from typing import Any
 
+from helmsman.lowering.layer_cache import owner
 from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.positions import LinearScaling, ProportionalScaling, Rope, YarnScaling
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 
 TEXT_FAMILIES = {"gemma3": "gemma3_text", "gemma4": "gemma4_text"}
@@ -20,7 +21,8 @@ _SAME = 1e-6
 def window_fields(model: Model) -> dict[str, Any]:
     """Return heads, windows, rotations, norms, caps and networks.
 
-    Raises BadInputError for a rotation that these families do not have."""
+    Raises BadInputError for a rotation that these families do not have, UsageError for layers that their files cannot
+    state."""
     window, full = _attentions(model)
     kinds = ["full_attention" if _of(model, layer).window is None else "sliding_attention" for layer in _layers(model)]
     assert model.final is not None, "families with a final norm"
@@ -71,7 +73,7 @@ def _gpt_oss(model: Model, full: Attention) -> dict[str, Any]:
 
 
 def _gemma(model: Model, window: Attention, full: Attention) -> dict[str, Any]:
-    network = _network(model, FeedForward)
+    network = next(body.op for body in model.blocks[0].bodies if isinstance(body.op, FeedForward))
     fields: dict[str, Any] = {
         "hidden_activation": "gelu_pytorch_tanh",
         "intermediate_size": network.width,
@@ -87,22 +89,44 @@ def _gemma(model: Model, window: Attention, full: Attention) -> dict[str, Any]:
 
 
 def _gemma4(model: Model, window: Attention, full: Attention) -> dict[str, Any]:
-    routed = model.routed
+    routed, table, shared = model.routed, model.per_layer_table, _shared_layers(model)
     experts = _network(model, Experts) if routed else None
     return {
         "global_head_dim": full.head_dim,
         "num_global_key_value_heads": full.kv_heads,
         "attention_k_eq_v": full.values == "keys",
         "rope_parameters": _by_kind(window, full),
-        "hidden_size_per_layer_input": 0,
-        "vocab_size_per_layer_input": model.vocab,
-        "num_kv_shared_layers": 0,
-        "use_double_wide_mlp": False,
+        "hidden_size_per_layer_input": 0 if table is None else table.width,
+        "vocab_size_per_layer_input": model.vocab if table is None else table.vocab,
+        "num_kv_shared_layers": shared,
+        "use_double_wide_mlp": bool(shared) and _width(model, model.layers - 1) != _width(model, 0),
         "enable_moe_block": routed,
         "num_experts": None if experts is None else experts.experts,
         "top_k_experts": None if experts is None else experts.chosen,
         "moe_intermediate_size": None if experts is None else experts.width,
     }
+
+
+def _shared_layers(model: Model) -> int:
+    """Return how many layers at the end read the caches of earlier ones.
+
+    Raises UsageError for layers in an order that this family's files mean otherwise."""
+    shares = [owner(model, layer) != layer for layer in _layers(model)]
+    count, problem = sum(shares), None
+    if _of(model, model.layers - 1).window is not None:
+        problem = "whose last layer attends over a window, and files of its family mean full attention there"
+    elif not all(shares[model.layers - count :]):
+        problem = "whose layers with caches of their own follow some without"
+    if problem is None:
+        return count
+    ends = [layer + 1 for layer in _layers(model) if _of(model, layer).window is None]
+    remedy = f"keep the first {ends[-1]}" if ends else "keep more of them, up to one with full attention"
+    message = f"{model.layers} layers of {model.name}, {problem}"
+    raise UsageError(message, field="layers", value=model.layers, remedy=remedy)
+
+
+def _width(model: Model, layer: int) -> int:
+    return next(body.op.width for body in model.blocks[layer].bodies if isinstance(body.op, FeedForward))
 
 
 def _network(model: Model, kind: type[Any]) -> Any:

@@ -34,6 +34,35 @@ class EmbeddingOperation(Named):
     """By what rows of the table are multiplied. Default 1."""
 
 
+class LayerTableOperation(Named):
+    """Looks up the rows of tokens that layers read beside hidden states, all layers' in one row: they are left in a
+    buffer beside the workspace, which keeps those of all tokens of a pass."""
+
+    kind: Literal["layer-table"]
+    table: Linear
+    looked_up: bool
+    """As that of the embedding."""
+    scale: float
+    layer_inputs: Buffer
+    """f32 (batch, tokens of a pass, columns of the table)."""
+
+
+class LayerInputsOperation(Named):
+    """Norms every layer's part of a row of inputs[0], adds that to the row of the buffer, and multiplies the sum."""
+
+    kind: Literal["layer-inputs"]
+    width: int
+    """Values of a row."""
+    part: int
+    """Values of a layer's part."""
+    norm: NormKind
+    eps: float
+    weights: NormVectors | None
+    """Of a part."""
+    scale: float
+    layer_inputs: Buffer
+
+
 class NormOperation(Named):
     """Norms the hidden states of all rows, or those of every sequence's last token."""
 
@@ -70,6 +99,10 @@ class LinearOperation(Named):
     activation: Activation | None
     factor: NotRequired[float]
     """By what the product, with its bias, is multiplied before all that, not 0. Default 1."""
+    layer_inputs: NotRequired[Buffer | None]
+    """f32 (batch, tokens of a pass, `width`): columns [at, at + rows) multiply what the activation makes."""
+    width: NotRequired[int]
+    at: NotRequired[int]
 
 
 class HeadOperation(Named):
@@ -116,7 +149,7 @@ class CacheUser(HeadShape):
 
 class AppendOperation(CacheUser):
     """Norms and rotates queries and keys, and keeps new keys and values: with two inputs, keys before that are values
-    too."""
+    too; with one, queries attend to a cache that another block appends to."""
 
     kind: Literal["append"]
     norm: NormKind
@@ -301,6 +334,8 @@ class GroupedOperation(Named):
 
 AnyOperation: TypeAlias = (
     EmbeddingOperation
+    | LayerTableOperation
+    | LayerInputsOperation
     | NormOperation
     | NormSumOperation
     | LinearOperation

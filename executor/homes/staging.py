@@ -16,6 +16,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensor import POSITIONS, Tensor
+from helmsman.lowering.tensors import LOOKUPS
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan, Residence
@@ -91,7 +92,7 @@ def stage_weights(
 
     `tables`: for rows of tables too, which are looked up."""
     needs = [
-        [need for need in _needs(plan, one_pass, store, max_tokens) if tables or need.key[0].op != "embedding"]
+        [need for need in _needs(plan, one_pass, store, max_tokens) if tables or need.key[0].op not in LOOKUPS]
         for one_pass in passes
     ]
     places = [_places(pass_needs) for pass_needs in needs]
@@ -168,7 +169,7 @@ def _need(
         if tensor.stacked:
             rows = range(tensor.shape[0])  # biases of experts that live here come too: they lie one after the other
         return _Need(*place, rows, "f32", F32_BYTES * len(rows) * prod(tensor.shape[1:]), 0)
-    if task.op == "embedding":
+    if task.op in LOOKUPS:
         return _Need(*place, rows, *_looked_up(plan, tensor, pieces, tokens), 0)
     if tensor.stacked:
         rows, arriving = _arriving(rows, pieces, memory)

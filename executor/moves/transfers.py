@@ -17,6 +17,7 @@ from helmsman.executor.passes.chains import Stop, Stops, stops_of
 from helmsman.executor.passes.phase_pass import PhasePass, carries_cache
 from helmsman.executor.stages.seats import Seats
 from helmsman.lowering.dataflow import TOKEN
+from helmsman.lowering.tensors import LOOKUPS
 from helmsman.schemas.plan import Plan
 
 
@@ -49,7 +50,7 @@ class Transfers:
         """Return the moves of a transfer or of a copy to page-locked memory."""
         task = self.phase_pass.tasks[index]
         if task.payload == "weights":
-            return (self._tables if task.operation == "embedding" else self._weights).moves(index)
+            return (self._tables if task.operation in LOOKUPS else self._weights).moves(index)
         if carries_cache(task):
             return [*self._caches.moves(index)]
         if self.phase_pass.tells_choice(index):

@@ -9,10 +9,12 @@ from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.passes.halves import HIDDEN_MADE
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE, SUM
-from helmsman.executor.stages.seats import Seats
+from helmsman.executor.stages.seats import Seat, Seats
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.bodies.experts_apart import COMBINE
+from helmsman.lowering.bodies.per_layer_input import LAYER_NORM, LAYER_TABLE
 from helmsman.lowering.graph import Task
+from helmsman.lowering.row_values import layer_input_values
 from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import Plan
@@ -40,6 +42,7 @@ VALUES = {
     "shared_down": "hidden",
     "post_norm1": "hidden",
     "post_norm2": "hidden",
+    "post_norm3": "hidden",
     "post_norm4": "hidden",
     "delta_out": "hidden",
     "scan_out": "hidden",
@@ -61,6 +64,7 @@ _WHOLE = (
     "combine",
     "post_norm1",
     "post_norm2",
+    "post_norm3",
     "post_norm4",
 )
 """Operations that make whole rows, whatever they are divided by."""
@@ -83,6 +87,12 @@ class ValueMoves:
         pieces = Pieces(fixed=TOKEN_BYTES * self._chosen_rows)
         return Move(source.chosen, 0, source.tokens, 0, pieces)
 
+    def _layer_inputs(self, source: Seat, target: Seat) -> Move:
+        """Return the move of what layers read of all tokens of a pass beside hidden states."""
+        assert source.layer_inputs is not None and target.layer_inputs is not None, "a model whose layers have inputs"
+        row = F32_BYTES * layer_input_values(self.plan.model)
+        return Move(source.layer_inputs, 0, target.layer_inputs, 0, Pieces(per_token=self.plan.workload.batch * row))
+
     def choice(self, task: Task, scratch: Buffer) -> Move:
         """A router's choice, on its way to where experts wait that it may have chosen."""
         seat = self.seats[self.phase_pass.uses[task.deps[0]].device, task.batch]
@@ -96,6 +106,8 @@ class ValueMoves:
         maker = self.phase_pass.uses[task.deps[0]]
         user = self.phase_pass.uses[self.phase_pass.user[index]]
         source, target = self.seats[maker.device, task.batch], self.seats[user.device, task.batch]
+        if maker.op in (LAYER_TABLE, LAYER_NORM):
+            return self._layer_inputs(source, target)
         value = SUM if user.op == COMBINE and maker.op == "experts_down" else VALUES[maker.op]
         region = source.stage.regions()[value]
         rows, stride = self.plan.workload.batch, region["stride"]

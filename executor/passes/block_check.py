@@ -5,6 +5,7 @@ outcomes are added to."""
 from collections.abc import Iterator, Sequence
 
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carries_cache, page_links
+from helmsman.executor.passes.shared_check import check_shared
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.common_attention import latent_attention
 from helmsman.lowering.layer_cache import STATE_OPS, state_of
@@ -21,6 +22,7 @@ STATEFUL = frozenset((*STATE_OPS.values(), *CONVOLUTIONS))
 def check_blocks(passes: Sequence[PhasePass]) -> None:
     """Raise UsageError for blocks that are divided in ways that are planned and simulated, not executed."""
     _check_states(passes)
+    check_shared(passes)
     for one_pass in passes:
         _check_latent(one_pass)
         _check_whole_mixers(one_pass)

@@ -8,6 +8,7 @@ from typing import Literal
 from helmsman.lowering.bodies.attention import NEW_KV
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS, UP
 from helmsman.lowering.bodies.experts_apart import ROUTER
+from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS, LAYER_TABLE
 from helmsman.lowering.dataflow import HIDDEN, TOKEN, reads_value
 from helmsman.lowering.graph import CACHED, Task
 from helmsman.lowering.layer_cache import keeps_states
@@ -23,6 +24,9 @@ from helmsman.scheduler.iteration import Phase, decode, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import NATIVE_KINDS
 from helmsman.schemas.plan import ExpertSlots, Plan
+
+LAYER_ROWS = (LAYER_TABLE, LAYER_INPUTS)
+"""Values of tokens that layers read beside hidden states, as transfers call them."""
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""
@@ -177,7 +181,7 @@ def caches_stay(passes: Sequence[PhasePass]) -> bool:
     what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer; rings
     forget."""
     moves = (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES)
-    own = all(move.payload == "weights" or move.operation in (TOKEN, HIDDEN) for move in moves)
+    own = all(move.payload == "weights" or move.operation in (TOKEN, HIDDEN, *LAYER_ROWS) for move in moves)
     return own and not forgets(passes[0].plan)
 
 

@@ -37,6 +37,7 @@ from helmsman.executor.routing.slots import LayerSlots
 from helmsman.executor.stages.seats import Seat, Seats
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.tensors import LOOKUPS
 from helmsman.schemas.hardware import lane_owner
 
 Part = Move | Lookup | Read | ExpansionMove | Turn
@@ -250,7 +251,7 @@ class _CallBuilder:
         if submission.chunk is not None:
             reads, makes = not set(HIDDEN_READ).isdisjoint(ops), ops[-1] in HIDDEN_MADE
             return seat.hidden if reads else None, seat.hidden if makes else None
-        return seat.tokens if ops[0] == "embedding" else seat.hidden, seat.chosen if ops[-1] == "head" else seat.hidden
+        return seat.tokens if ops[0] in LOOKUPS else seat.hidden, seat.chosen if ops[-1] == "head" else seat.hidden
 
     def _look_up(self, submission: Submission, chunk: TokenChunk) -> SlotStep | None:
         """Return what comes after a range that ends with the router of a layer with slots."""

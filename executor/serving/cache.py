@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from mmap import PAGESIZE
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,56 +15,80 @@ from helmsman.executor.devices.iterations import LayerSide
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.serving.blocks import Run
-from helmsman.lowering.common_attention import common_cache
+from helmsman.lowering.layer_cache import LayerCache
 from helmsman.schemas.formats import KvFormat, rows_size
-from helmsman.schemas.model import Model
 
 Pieces = list[tuple[int, int, int]]
 """Of one layer: target offset, source offset, bytes."""
 
 
-@dataclass(frozen=True)
-class BlockCache:
-    """(layers, sides, kv_heads, rows, row): keys, then values of a layer, or of latent attention one side that is both;
-    a head's rows follow each other, so that blocks next to each other are one run. `layers` may be fewer than the
-    model's, which then take turns."""
+class LayerRows(NamedTuple):
+    """The keys and values of a token in one layer: `sides` times `heads` rows of `row` bytes. Latent attention has one
+    side, that is both."""
 
-    buffer: Buffer
-    layers: int
     heads: int
-    rows: int
     row: int
     sides: int = 2
 
+    @classmethod
+    def of(cls, cache: LayerCache, fmt: KvFormat) -> "LayerRows":
+        """Return those of what a layer caches."""
+        return cls(cache.heads, rows_size(1, cache.key_dim, fmt), 1 + (cache.value_dim > 0))
+
     @property
-    def stride(self) -> int:
-        """Bytes of a layer."""
-        return self.sides * self.heads * self.rows * self.row
+    def size(self) -> int:
+        """Bytes of a token."""
+        return self.sides * self.heads * self.row
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """Layer by layer (sides, kv_heads, rows, row): keys, then values; a head's rows follow each other, so that blocks
+    next to each other are one run. `layers` may be fewer than the model's, which then take turns."""
+
+    buffer: Buffer
+    layers: tuple[LayerRows, ...]
+    rows: int
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Where layers begin, in bytes."""
+        return (0, *accumulate(self.rows * layer.size for layer in self.layers))
+
+    @property
+    def alike(self) -> LayerRows:
+        """Return the rows of every layer, where they are all the same: those between which copies go."""
+        first, *others = self.layers
+        assert all(other == first for other in others), "a host attends beside layers that are alike"
+        return first
 
     @property
     def side(self) -> LayerSide:
         """As copies of every layer see it."""
-        return self.buffer, self.stride, self.layers
+        return self.buffer, self.rows * self.alike.size, len(self.layers)
 
     def parts(self, layer: int) -> tuple[Buffer, Buffer]:
         """Keys and values of a layer."""
-        at, size = layer % self.layers * self.stride, self.stride // self.sides
-        return self.buffer.part(at, size), self.buffer.part(at + (self.sides - 1) * size, size)
+        number = layer % len(self.layers)
+        at, sides = self._starts[number], self.layers[number].sides
+        size = self.rows * self.layers[number].size // sides
+        return self.buffer.part(at, size), self.buffer.part(at + (sides - 1) * size, size)
 
     def offsets(self, row: int) -> list[int]:
         """Where a row of every head's keys, then values is in a layer, in bytes."""
-        return [(head * self.rows + row) * self.row for head in range(self.sides * self.heads)]
+        layer = self.alike
+        return [(head * self.rows + row) * layer.row for head in range(layer.sides * layer.heads)]
 
 
-def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: KvFormat, what: str) -> BlockCache:
-    """A cache with room for `rows` tokens. Its pages are there: every head's rows begin in a huge page of their own,
-    and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the memory."""
-    cache = common_cache(model)
-    row, sides = rows_size(1, cache.key_dim, fmt), 1 + (cache.value_dim > 0)
-    buffer = memory.alloc(layers * sides * cache.heads * rows * row, what)
+def allocate(memory: DeviceMemory, caches: Sequence[LayerCache], rows: int, fmt: KvFormat, what: str) -> BlockCache:
+    """A cache of layers with room for `rows` tokens. Its pages are there: every head's rows begin in a huge page of
+    their own, and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the
+    memory."""
+    layers = tuple(LayerRows.of(cache, fmt) for cache in caches)
+    buffer = memory.alloc(rows * sum(layer.size for layer in layers), what)
     if isinstance(buffer, HostBuffer):  # what PyTorch allocates is not paged
         view(buffer, np.uint8)[::PAGESIZE] = 0
-    return BlockCache(buffer, layers, cache.heads, rows, row, sides)
+    return BlockCache(buffer, layers, rows)
 
 
 def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, target_runs: Sequence[Run]) -> Pieces:
@@ -69,7 +96,7 @@ def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, t
     result: Pieces = []
     for count, source_row, target_row in _common(list(source_runs), list(target_runs)):
         ends = zip(target.offsets(target_row), source.offsets(source_row), strict=True)
-        result += [(to, from_, count * source.row) for to, from_ in ends]
+        result += [(to, from_, count * source.alike.row) for to, from_ in ends]
     return result
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes.phase_pass import MOVES, PhasePass
+from helmsman.lowering.bodies.per_layer_input import LAYER_TABLE
 from helmsman.lowering.dataflow import TOKEN
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
@@ -36,6 +37,9 @@ def _check(task: Task, way: tuple[str, str] | None) -> None:
         )
     if task.operation == TOKEN:  # those of served requests are the host's to give
         return
+    if task.payload == "weights" and task.operation == LAYER_TABLE:
+        message, remedy = "rows of inputs of layers are looked up where requests are served", HERE
+        raise UsageError(message, field="residence", value=task.memories[0], remedy=remedy)
     if task.payload != "weights":
         message, remedy = "caches of served requests are where attention is", "plan with `kv_rule` accelerator"
         raise UsageError(message, field="kv", value=task.op, remedy=remedy)

@@ -18,10 +18,12 @@ from helmsman.executor.stages.attention_block import attending_block
 from helmsman.executor.stages.common_operations import embedding
 from helmsman.executor.stages.dense import prepared
 from helmsman.executor.stages.dimensions import attending_dimensions
+from helmsman.executor.stages.layer_inputs import LayerInputRows
 from helmsman.executor.stages.stage import StageBuilder
-from helmsman.lowering.common_attention import attending_layers, attends_to_latents, common_cache
+from helmsman.lowering.common_attention import attending_layers, attends_to_latents, served_caches
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.rules import Cached
+from helmsman.planner.serving.layer_facts import host_attends
 from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError
@@ -61,8 +63,7 @@ def seat(
     """Weights, caches and workspaces in their places; the host attends to cohorts in that order.
 
     Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
-    attending = attending_layers(plan.model)
-    fmt, layers = kv_format(plan, attending), len(attending)
+    caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
     states = limits.sequences if keeps_states(plan.model) else 0
     host = host if limits.cpu_tokens else None
     if host is not None and attends_to_latents(plan.model):
@@ -72,12 +73,15 @@ def seat(
     if host is not None and states:
         message = "mixers that keep states beside the host, which attends for layers that all attend"
         raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with the policy gpu-only")
-    gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
+    if host is not None and not host_attends(plan.model):
+        message = "layers that attend in ways of their own beside the host, which attends to all that is past"
+        raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with the policy gpu-only")
+    gpu = allocate(accelerator.memory, caches, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
     if host is not None:
         what = "keys and values on their way to the host"
         rows = passing_rows(plan, limits)
-        passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
+        passing = allocate(accelerator.memory, (caches * PASSING_LAYERS)[:PASSING_LAYERS], rows, fmt, what)
     memories = {accelerator.memory.name: accelerator.memory}
     (staging,) = stage_weights(plan, [phase_pass], memories, store, 1, tables=False)
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
@@ -88,7 +92,7 @@ def seat(
         return Seating(driver, (first,), gpu, states=states)
     headless = _headless(spec, None if table is None else table.linear(1))
     stages = first, _stage(accelerator, headless, "activations")
-    cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
+    cpu = allocate(host.memory, caches, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
     one, other, *more = (_stage(host, aside, "activations of attention") for _ in range(2 + limits.cohorts))
     size, rows = driver.cohort_bytes(stages[0], limits.sequences), limits.sequences
@@ -124,8 +128,9 @@ def _spec(
 ) -> RaggedSpec:
     """All operations, for rows of several requests."""
     lookup = None if table is None else table.linear(0)
-    builder = StageBuilder(plan, store, _caches(plan, device, gpu), False, lookup, sequences=limits.sequences)
     most = rows_of_a_pass(limits, host=passing is not None)
+    caches, inputs = _caches(plan, device, gpu), LayerInputRows.of(plan.model, most)
+    builder = StageBuilder(plan, store, caches, False, lookup, sequences=limits.sequences, layer_inputs=inputs)
     uniform = builder.spec(phase_pass, staging, device, 0, most)
     if passing is not None:
         for op in uniform["operations"]:
@@ -137,11 +142,11 @@ def _spec(
 
 def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
     """Return the caches that stages read and append to: every layer's part of the blocks."""
-    shape, caches = common_cache(plan.model), Caches(False, plan.schedule.reshape)
-    heads = range(shape.heads)
+    caches = Caches(False, plan.schedule.reshape)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
-    for number, layer in enumerate(attending_layers(plan.model)):
-        fmt, parts = kv_format(plan, [layer]), cache.parts(number)
+    layers = zip(attending_layers(plan.model), served_caches(plan.model), strict=True)
+    for number, (layer, shape) in enumerate(layers):
+        fmt, parts, heads = kv_format(plan, [layer]), cache.parts(number), range(shape.heads)
         keys, values = ((Heads(0, len(heads), part, fmt, False, heads, shape.key_dim),) for part in parts)
         read: dict[Cached, Part] = {"keys": keys, "values": values}
         caches.by_layer[device.memory.name, layer, 0] = PlacedCache(device.memory.name, read, nothing, nothing)

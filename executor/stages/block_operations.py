@@ -10,11 +10,13 @@ from helmsman.executor.stages.block_part import BlockPart, StageCache
 from helmsman.executor.stages.common_operations import norm_operation, norm_sum
 from helmsman.executor.stages.expert_operations import expert_operations
 from helmsman.executor.stages.latent_operations import latent_attention
-from helmsman.executor.stages.network_operations import feed_forward
+from helmsman.executor.stages.network_operations import feed_forward, per_layer_input
 from helmsman.executor.stages.recurrent_operations import delta_rule, short_convolution, state_space
+from helmsman.lowering.bodies.attention import append_name
+from helmsman.lowering.bodies.per_layer_input import LAYER_OUT
 from helmsman.lowering.residuals import NamedNorm, NormedBody, NormedResidual, normed_residuals
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
-from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
+from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, PerLayerInput
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.model import Model
 
@@ -24,7 +26,7 @@ SAME = 1e-6
 GATED = "q_gated"
 """The value in which queries are whose gates multiply what attention gives."""
 
-OUTCOMES = {"attention": "o", "feed-forward": "down", "experts": "experts_down"}
+OUTCOMES = {"attention": "o", "feed-forward": "down", "experts": "experts_down", "per-layer-input": LAYER_OUT}
 """By kind of body, the value that it leaves where that is normed before it joins the residual stream."""
 
 JOINED = "joined"
@@ -40,10 +42,10 @@ def block_operations(model: Model, block: BlockPart) -> Iterator[AnyOperation]:
         if residual.post is None:
             for body in residual.bodies:
                 factor = residual.residual.scale * body.body.out_scale
-                yield from _scaled(_body(model.hidden, body, block, "hidden"), body.body.in_scale, factor)
+                yield from _scaled(_body(model, body, block, "hidden"), body.body.in_scale, factor)
             continue
         scaled = residual is residuals[-1]
-        yield from _normed(model.hidden, residual, block, block.part.block_scale(block.layer) if scaled else None)
+        yield from _normed(model, residual, block, block.part.block_scale(block.layer) if scaled else None)
 
 
 def _scaled(operations: Iterator[AnyOperation], into: float, out: float) -> Iterator[AnyOperation]:
@@ -63,7 +65,7 @@ def _norm(named: NamedNorm, block: BlockPart) -> NormOperation:
     return norm_operation(named.name, block.number, named.norm, block.part.norm(named.name, block.layer))
 
 
-def _normed(hidden: int, residual: NormedResidual, block: BlockPart, scale: Buffer | None) -> Iterator[AnyOperation]:
+def _normed(model: Model, residual: NormedResidual, block: BlockPart, scale: Buffer | None) -> Iterator[AnyOperation]:
     """Yield bodies whose outcomes are normed, each or added up, and then join the residual stream."""
     assert residual.post is not None, "a norm after bodies"
     value = OUTCOMES[residual.bodies[0].body.op.kind]
@@ -71,7 +73,7 @@ def _normed(hidden: int, residual: NormedResidual, block: BlockPart, scale: Buff
         outcome = OUTCOMES[body.body.op.kind]
         if body.pre is not None:
             yield {**_norm(body.pre, block), "continues": number > 0}
-        yield from _body(hidden, body, block, outcome)
+        yield from _body(model, body, block, outcome)
         if body.post is not None:
             yield _sum(body.post, block, outcome, JOINED, adds=number > 0)
             value = JOINED
@@ -83,8 +85,9 @@ def _sum(named: NamedNorm, block: BlockPart, value: str, output: str, adds: bool
     return norm_sum(named.name, block.number, value, output, named.norm, weights, adds)
 
 
-def _body(hidden: int, body: NormedBody, block: BlockPart, target: str) -> Iterator[AnyOperation]:
+def _body(model: Model, body: NormedBody, block: BlockPart, target: str) -> Iterator[AnyOperation]:
     """Yield the operations of a body, whose outcome is added to hidden states or left in a value of its own."""
+    hidden = model.hidden
     match body.body.op:
         case Attention() as op:
             yield from _attention(hidden, op, block, target)
@@ -100,6 +103,8 @@ def _body(hidden: int, body: NormedBody, block: BlockPart, target: str) -> Itera
             yield from feed_forward(hidden, op, block, target=target)
         case Experts() as op:
             yield from expert_operations(hidden, op, block, target)
+        case PerLayerInput() as op:
+            yield from per_layer_input(model, op, block)
         case other:
             raise AssertionError(f"check_stages refuses {other.kind}")
 
@@ -108,8 +113,9 @@ def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> I
     q, kv = body.heads * body.head_dim, body.kv_heads * body.head_dim
     projected = GATED if body.output_gate else "q"
     yield block.product("q", ["normed"], projected, (q * (1 + body.output_gate), hidden))
-    yield block.product("k", ["normed"], "k", (kv, hidden), factor=body.key_scale)
-    if body.values == "own":
+    if body.cache_of is None:
+        yield block.product("k", ["normed"], "k", (kv, hidden), factor=body.key_scale)
+    if body.cache_of is None and body.values == "own":
         yield block.product("v", ["normed"], "v", (kv, hidden))
     cache, part = block.part.cache(block.layer), block.part
     yield _append(body, block, cache)
@@ -129,26 +135,30 @@ def _attention(hidden: int, body: Attention, block: BlockPart, target: str) -> I
 
 
 def _append(body: Attention, block: BlockPart, cache: StageCache) -> AnyOperation:
-    norms = body.qk_norm
-    turns = body.rope is not None and block.part.has("append", block.layer)
+    norms, name, own = body.qk_norm, append_name(body), body.cache_of is None
+    turns = body.rope is not None and block.part.has(name, block.layer)
     cos, sin = block.part.rotation(body.rope) if body.rope is not None and turns else (None, None)
-    inputs = [GATED if body.output_gate else "q", "k", *(["v"] if body.values == "own" else [])]
+    inputs = [
+        GATED if body.output_gate else "q",
+        *(["k"] if own else ()),
+        *(["v"] if own and body.values == "own" else ()),
+    ]
     return {
-        **_attended(body, block, cache, "append", inputs, "q"),
+        **_attended(body, block, cache, name, inputs, "q"),
         "kind": "append",
         "gated": body.output_gate,
         "norm": "rms" if norms is None else norms.norm.kind,
         "eps": 0.0 if norms is None else norms.norm.eps,
         "over": "head" if norms is None else norms.over,
-        "q_norm": None if norms is None else block.part.head_norm("q_norm", block.layer),
-        "k_norm": None if norms is None else block.part.head_norm("k_norm", block.layer),
-        "value_norm": _value_norm(body, block),
+        "q_norm": None if norms is None else block.part.head_norm(name, "q_norm", block.layer),
+        "k_norm": None if norms is None or not own else block.part.head_norm(name, "k_norm", block.layer),
+        "value_norm": _value_norm(body, block) if own else None,
         "rotary_dim": body.rope.rotary_dim if body.rope is not None and turns else 0,
         "cos": cos,
         "sin": sin,
         "transposed": block.divided,
-        "kept_keys": cache.kept_keys,
-        "kept_values": cache.kept_values,
+        "kept_keys": cache.kept_keys if own else [],
+        "kept_values": cache.kept_values if own else [],
     }
 
 

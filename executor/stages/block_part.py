@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from helmsman.executor.devices.operations import AnyOperation, ExpertMatrices
+from helmsman.executor.devices.operations import ExpertMatrices, LinearOperation
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormVectors, StoredHeads
 from helmsman.executor.routing.slot_room import SlotRoom
@@ -50,14 +50,14 @@ class DevicePart(Protocol):
     def linear(self, op: str, layer: int | None) -> Linear | None:
         """Return the rows of a matrix that it multiplies."""
 
-    def head_norm(self, name: str, layer: int) -> NormVectors | None:
-        """Return `q_norm` or `k_norm`."""
+    def head_norm(self, op: str, name: str, layer: int) -> NormVectors | None:
+        """Return `q_norm` or `k_norm` of the operation that appends, or turns queries alone."""
 
     def heads(self, op: str, layer: int) -> tuple[int, int] | None:
         """Return the KV heads that an operation of divided attention computes."""
 
     def cache(self, layer: int) -> StageCache:
-        """Return the cache of a layer."""
+        """Return the cache that a layer reads, its own or an earlier one's."""
 
     def experts(self, op: str, layer: int) -> ExpertMatrices | None:
         """Return the matrices of the experts that it multiplies."""
@@ -86,6 +86,10 @@ class DevicePart(Protocol):
     def constants(self, runs: Runs) -> Buffer:
         """Return an f32 vector of some values in a row: weights and factors that no checkpoint stores."""
 
+    def layer_inputs(self) -> Buffer:
+        """Return f32 (sequences, tokens of a pass, layers * width): what layers read of a token beside its hidden
+        state."""
+
     def block_scale(self, layer: int) -> Buffer | None:
         """Return f32 (1,): the stored number that multiplies what a block leaves; None where there is none."""
 
@@ -111,7 +115,7 @@ class BlockPart:
         shape: tuple[int, int],
         activation: Activation | None = None,
         factor: float = 1.0,
-    ) -> AnyOperation:
+    ) -> LinearOperation:
         """Return the product of an operation's matrix, times a factor."""
         matrix = self.part.linear(name, self.layer)
         return {**linear_operation(name, self.number, inputs, output, shape, matrix, activation), "factor": factor}

@@ -1,13 +1,19 @@
 """Operations that stages of all models have, as specifications."""
 
+from math import sqrt
+
 from helmsman.executor.devices.operations import (
     EmbeddingOperation,
     HeadOperation,
+    LayerInputsOperation,
+    LayerTableOperation,
     LinearOperation,
     NormOperation,
     NormSumOperation,
 )
+from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.tensors import Linear, NormVectors, Vector
+from helmsman.lowering.bodies.per_layer_input import LAYER_INPUTS, LAYER_NORM, LAYER_PROJECTION, LAYER_TABLE
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.blocks.norms import Norm
 from helmsman.schemas.model import Head
@@ -25,6 +31,42 @@ def embedding(table: Linear, looked_up: bool, positions: Vector | None, scale: f
         "looked_up": looked_up,
         "positions": positions,
         "scale": scale,
+    }
+
+
+def layer_table(table: Linear, looked_up: bool, width: int, rows: Buffer) -> LayerTableOperation:
+    """Return the lookup of what layers read of tokens, whose rows are multiplied by the root of a layer's `width`."""
+    return {
+        "kind": "layer-table",
+        "name": LAYER_TABLE,
+        "block": None,
+        "inputs": [],
+        "output": LAYER_INPUTS,
+        "table": table,
+        "looked_up": looked_up,
+        "scale": sqrt(width),
+        "layer_inputs": rows,
+    }
+
+
+def layer_inputs(
+    norm: Norm, weights: NormVectors | None, layers: int, width: int, rows: Buffer
+) -> LayerInputsOperation:
+    """Return the norm of a projection of embeddings, layer by layer, and its sum with rows of the table, over
+    sqrt(2)."""
+    return {
+        "kind": "layer-inputs",
+        "name": LAYER_NORM,
+        "block": None,
+        "inputs": [LAYER_PROJECTION],
+        "output": LAYER_INPUTS,
+        "width": layers * width,
+        "part": width,
+        "norm": norm.kind,
+        "eps": norm.eps,
+        "weights": weights,
+        "scale": sqrt(0.5),
+        "layer_inputs": rows,
     }
 
 
@@ -63,7 +105,7 @@ def norm_sum(
 
 def linear_operation(
     name: str,
-    block: int,
+    block: int | None,
     inputs: list[str],
     output: str,
     shape: tuple[int, int],

@@ -6,7 +6,7 @@ from helmsman.executor.stages.latent_limits import latent_limits
 from helmsman.executor.stages.recurrent_limits import recurrent_limits
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Block, Body, BodyKind, Residual
-from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
+from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, PerLayerInput
 from helmsman.schemas.blocks.norms import Norm
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.errors import BadInputError
@@ -27,8 +27,9 @@ def _missing(model: Model) -> Iterator[str]:
         yield "an embedding that is narrower or normed"
     if head.bias or head.width is not None:
         yield "a head with a bias or a width of its own"
-    if model.streams is not None or model.per_layer_table is not None or model.final is None:
-        yield "several streams, inputs of layers, or no final norm"
+    if model.streams is not None or model.final is None:
+        yield "several streams, or no final norm"
+    yield from _in_layer_table(model)
     for layout in model.layouts:
         yield from _in_block(layout)
         for residual in layout.residuals:
@@ -36,6 +37,14 @@ def _missing(model: Model) -> Iterator[str]:
     for norm in _norms(model):
         if not norm.weight:
             yield "norms of hidden states or heads without weights"
+
+
+def _in_layer_table(model: Model) -> Iterator[str]:
+    table = model.per_layer_table
+    if table is not None and table.vocab < model.vocab:
+        yield "inputs of layers for fewer tokens than its vocabulary has"
+    if table is not None and (table.norm.kind != "rms" or not table.norm.weight):
+        yield "inputs of layers without a norm of their own"
 
 
 def _in_block(layout: Block) -> Iterator[str]:
@@ -61,7 +70,7 @@ def _in_residual(residual: Residual) -> Iterator[str]:
         and not all(body.pre is not None and body.post is not None for body in residual.bodies)
     ):
         yield "several bodies that share their norms"
-    if residual.pre is None and not several and residual.bodies[0].pre is None:
+    if residual.pre is None and not several and residual.bodies[0].pre is None and not _reads_states(residual):
         yield "bodies of hidden states that are not normed"
     for body in residual.bodies:
         yield from _in_body(body)
@@ -69,6 +78,11 @@ def _in_residual(residual: Residual) -> Iterator[str]:
             yield "scaled bodies whose outcomes are normed"
         if residual.post is not None and isinstance(body.op, Experts) and body.op.shared is not None:
             yield "a shared network whose outcome is normed with that of experts"
+
+
+def _reads_states(residual: Residual) -> bool:
+    """Return whether a residual reads hidden states as they are, and its outcome is normed."""
+    return isinstance(residual.bodies[0].op, PerLayerInput) and residual.post is not None
 
 
 def _norms(model: Model) -> Iterator[Norm]:
@@ -98,13 +112,18 @@ def _in_body(body: Body) -> Iterator[str]:
             yield from _in_network(op)
         case Experts() as op:
             yield from _in_experts(op)
+        case PerLayerInput():
+            if body.pre is not None or body.post is not None:
+                yield "inputs of layers with norms of their own"
         case other:
             yield other.kind
 
 
 def _in_attention(op: Attention) -> Iterator[str]:
-    if op.chunk is not None or op.cache_of is not None:
-        yield "attention in chunks, or over another layer's cache"
+    if op.chunk is not None:
+        yield "attention in chunks"
+    if op.cache_of is not None and (op.output_gate or _over_projection(op)):
+        yield "a gate, or norms of whole projections, over another layer's cache"
     if op.output_gate and (op.sinks or op.softcap is not None or op.values != "own" or _over_projection(op)):
         yield "a gate beside sinks, caps, values from keys or norms of whole projections"
     if op.qk_norm is not None and op.key_scale != 1.0:

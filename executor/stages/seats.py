@@ -18,6 +18,7 @@ from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.routing.record import RoutingRecord
 from helmsman.executor.routing.slot_room import SlotRooms
+from helmsman.executor.stages.layer_inputs import LayerInputRows
 from helmsman.executor.stages.stage import StageBuilder, divides, layers_of
 from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.buffers import chunk_tokens
@@ -36,7 +37,8 @@ Place = tuple[str, int]
 class Seat:
     """`hidden`: the hidden states of prompts that pass chunk by chunk; else they stay in the workspace.
 
-    `first_layer`: the stage's first block; `tokens`: what the embedding reads; `chosen`: where the choice goes."""
+    `first_layer`: the stage's first block; `tokens`: what the embedding reads; `chosen`: where the choice goes;
+    `layer_inputs`: what layers read of every token beside hidden states, where a model has that."""
 
     stage: Stage
     workspace: Buffer
@@ -44,6 +46,7 @@ class Seat:
     tokens: HostBuffer
     chosen: Buffer
     first_layer: int
+    layer_inputs: Buffer | None = None
 
     def hidden_states(self, batch: int, tokens: int, hidden: int) -> NDArray[np.float32]:
         """Return a copy of the hidden states f32 (batch, tokens, hidden) behind the last block of the latest pass."""
@@ -93,7 +96,11 @@ def take_seats(
 ) -> Sequence[Seats]:
     """The seats of every pass; passes share workspaces, as they follow each other. `routing`: where routers record what
     they choose; `slots`: for experts."""
-    builder = StageBuilder(plan, store, caches, divides(tuple(passes)), routing=routing, slots=slots)
+    most = max(longest(one_pass, max_tokens) for one_pass in passes)
+    inputs = LayerInputRows.of(plan.model, plan.workload.batch * most)
+    builder = StageBuilder(
+        plan, store, caches, divides(tuple(passes)), routing=routing, slots=slots, layer_inputs=inputs
+    )
     batches = range(batches_together(plan))
     specs = [
         {
@@ -104,8 +111,8 @@ def take_seats(
         for one_pass, staging in zip(passes, stagings, strict=True)
     ]
     work = _workspaces(specs, devices)
-    batch, most = plan.workload.batch, max(longest(one_pass, max_tokens) for one_pass in passes)
-    buffers = _Buffers(plan, passes, devices, batch * most, most > chunk_tokens(batch))
+    batch = plan.workload.batch
+    buffers = _Buffers(plan, passes, devices, batch * most, most > chunk_tokens(batch), inputs)
     return [
         {
             at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)
@@ -132,8 +139,16 @@ def _stage(phase_pass: PhasePass, spec: UniformSpec, devices: Devices, place: Pl
 class _Buffers:
     """The buffers that stages read and write beside their workspaces."""
 
-    def __init__(self, plan: Plan, passes: Sequence[PhasePass], devices: Devices, rows: int, chunked: bool) -> None:
-        self._devices = devices
+    def __init__(
+        self,
+        plan: Plan,
+        passes: Sequence[PhasePass],
+        devices: Devices,
+        rows: int,
+        chunked: bool,
+        inputs: LayerInputRows | None,
+    ) -> None:
+        self._devices, self._inputs = devices, inputs
         self._hidden: dict[Place, Buffer] = {}
         self._chosen: dict[Place, Buffer] = {}
         self._size = F32_BYTES * plan.model.hidden * rows if chunked else 0
@@ -157,4 +172,5 @@ class _Buffers:
                 self._chosen[place] = memory.alloc(self._choice, "chosen tokens")
             chosen = self._chosen[place]
         layers = [use.layer for use in phase_pass.uses.values() if use.device == place[0] and use.layer is not None]
-        return Seat(stage, workspace, hidden, tokens, chosen, min(layers, default=0))
+        inputs = None if self._inputs is None else self._inputs.at(memory, place[1])
+        return Seat(stage, workspace, hidden, tokens, chosen, min(layers, default=0), inputs)

@@ -17,17 +17,29 @@ from helmsman.executor.routing.record import RoutingRecord
 from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.stages.block_operations import block_operations
 from helmsman.executor.stages.block_part import BlockPart, Rotation, Runs, SlotPart, StageCache
-from helmsman.executor.stages.common_operations import embedding, head_operation, norm_operation
+from helmsman.executor.stages.common_operations import (
+    embedding,
+    head_operation,
+    layer_inputs,
+    layer_table,
+    linear_operation,
+    norm_operation,
+)
 from helmsman.executor.stages.expert_weights import ExpertWeights
+from helmsman.executor.stages.layer_inputs import LayerInputRows
 from helmsman.executor.stages.limits import check_stages
 from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
 from helmsman.lowering.bodies.experts_apart import COMBINE
+from helmsman.lowering.bodies.per_layer_input import LAYER_NORM, LAYER_PROJECTION, LAYER_TABLE
+from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensor import POSITIONS
+from helmsman.schemas.blocks.feed_forward import PerLayerTable
 from helmsman.schemas.blocks.positions import Rope
 from helmsman.schemas.formats import size_of
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 
 
@@ -36,7 +48,7 @@ class StageBuilder:
     """The values that all stages of a plan share. `divided`: whether attention is three operations, and keys are
     transposed; `lookup`: rows of the token table that are looked up for a pass, where they have no slot; `routing`:
     where routers record what they choose; `slots`: for experts; `sequences`: of which mixers keep states, by default a
-    batch's."""
+    batch's; `layer_inputs`: where a model whose layers have inputs of their own keeps them."""
 
     plan: Plan
     store: WeightLoader
@@ -46,6 +58,7 @@ class StageBuilder:
     routing: RoutingRecord | None = None
     slots: SlotRooms | None = None
     sequences: int | None = None
+    layer_inputs: LayerInputRows | None = None
     _tables: dict[tuple[str, Rope], Rotation] = field(default_factory=dict)
     _constants: dict[tuple[str, Runs], Buffer] = field(default_factory=dict)
 
@@ -77,8 +90,14 @@ class StageBuilder:
     def _operations(self, part: "_Part", layers: range, apart: bool) -> Iterator[AnyOperation]:
         model = self.plan.model
         check_stages(model)
+        table = model.per_layer_table
+        if table is not None and part.has(LAYER_TABLE, None):
+            yield layer_table(part.table(LAYER_TABLE), part.looked_up(LAYER_TABLE), table.width, part.layer_inputs())
         if part.has("embedding", None):
-            yield embedding(part.table(), part.looked_up(), part.positions(), model.embedding.scale)
+            looked_up = part.looked_up("embedding")
+            yield embedding(part.table("embedding"), looked_up, part.positions(), model.embedding.scale)
+        if table is not None and part.has(LAYER_NORM, None):
+            yield from _projected_inputs(model, table, part)
         for number, layer in enumerate(layers):
             block = BlockPart(part, number, layer, self.divided, apart, self.plan.workload.context)
             yield from block_operations(model, block)
@@ -109,6 +128,15 @@ class StageBuilder:
             vector = np.repeat(np.array(values, np.float32), counts)
             self._constants[key] = device.memory.place(vector, "weights and factors of the description")
         return self._constants[key]
+
+
+def _projected_inputs(model: Model, table: PerLayerTable, part: "_Part") -> Iterator[AnyOperation]:
+    """Yield what projects embeddings to inputs of layers and joins them with rows of their table."""
+    shape, matrix = (model.layers * table.width, model.hidden), part.linear(LAYER_PROJECTION, None)
+    projection = linear_operation(LAYER_PROJECTION, None, ["hidden"], LAYER_PROJECTION, shape, matrix)
+    yield {**projection, "factor": model.hidden**-0.5}
+    weights = part.norm(LAYER_NORM, None)
+    yield layer_inputs(table.norm, weights, model.layers, table.width, part.layer_inputs())
 
 
 def layers_of(uses: dict[tuple[str, int | None], DeviceUse]) -> range:
@@ -153,10 +181,12 @@ class _Part:
         return None if tensor is None else self.builder.store.vector(tensor, self.device.memory.name)
 
     def cache(self, layer: int) -> StageCache:
-        """Return the cache of a layer, empty where none of its operations on this device read or write it."""
+        """Return the cache that a layer reads, its own or an earlier one's; empty where none of its operations on this
+        device read or write it."""
         if not any(self.has(op, layer) for op in CACHED):
             return StageCache(None, None, [], [])
-        cache = self.builder.caches.at(self.device.memory.name, layer, self.batch)
+        home = owner(self.builder.plan.model, layer)
+        cache = self.builder.caches.at(self.device.memory.name, home, self.batch)
         read, kept = cache.read, cache.kept
         return StageCache(
             _read(read["keys"]),
@@ -255,11 +285,12 @@ class _Part:
         use = self.uses.get((op, layer))
         return None if use is None else self._vector(use, f"{name}.weight")
 
-    def table(self) -> Linear:
-        """The token table, packed like a linear layer, or the rows of it that have been looked up for the batch."""
-        if self.builder.lookup is not None:
+    def table(self, op: str) -> Linear:
+        """The table of a lookup, packed like a linear layer, or the rows of it that have been looked up for the
+        batch."""
+        if op == "embedding" and self.builder.lookup is not None:
             return self.builder.lookup
-        use, tensor = self.uses["embedding", None], self.builder.store.tensor("embedding.weight", None)
+        use, tensor = self.uses[op, None], self.builder.store.tensor(f"{op}.weight", None)
         (rows, columns), slot = tensor.shape, self.staging.slot(use, tensor)
         if slot is None:
             weight, fmt = self.builder.store.here(tensor, range(rows), self.device.memory.name)
@@ -269,12 +300,15 @@ class _Part:
             rows = size // size_of(columns, fmt)
         return {"weight": weight, "format": fmt, "rows": rows, "columns": columns, "bias": None, "first": 0}
 
-    def looked_up(self) -> bool:
-        """Whether rows of tokens have been found in the table before they come to the device."""
-        tensor = self.builder.store.tensor("embedding.weight", None)
-        if not self.has("embedding", None):
-            return False
-        return self.builder.lookup is not None or self.staging.slot(self.uses["embedding", None], tensor) is not None
+    def looked_up(self, op: str) -> bool:
+        """Whether rows of tokens have been found in the table of a lookup before they come to the device."""
+        if op == "embedding" and self.builder.lookup is not None:
+            return True
+        return self.staging.slot(self.uses[op, None], self.builder.store.tensor(f"{op}.weight", None)) is not None
+
+    def layer_inputs(self) -> Buffer:
+        assert self.builder.layer_inputs is not None, "a model whose layers have inputs"
+        return self.builder.layer_inputs.at(self.device.memory, self.batch)
 
     def positions(self) -> Buffer | None:
         """f32 (context, hidden): the learned positions of tokens 0, 1, ..."""
@@ -289,9 +323,9 @@ class _Part:
         use = self.uses.get((op, layer))
         return None if use is None else (use.start, use.stop)
 
-    def head_norm(self, name: str, layer: int) -> NormVectors | None:
+    def head_norm(self, op: str, name: str, layer: int) -> NormVectors | None:
         """Return the QK norm of queries or keys."""
-        use = self.uses.get(("append", layer))
+        use = self.uses.get((op, layer))
         weight = None if use is None else self._vector(use, f"{name}.weight")
         return None if weight is None else {"weight": weight, "bias": None}
 

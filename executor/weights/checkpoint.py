@@ -14,6 +14,7 @@ from helmsman.executor.weights.group_rows import GroupRows, latent_rows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.executor.weights.turned_rows import TurnedRows, micro_rows, micro_shapes, turned_rows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
+from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.stored_names import StoredTensor, file_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
@@ -33,8 +34,13 @@ _LEFT_OUT = re.compile(r"(?:.*\.)?(?:rotary_emb\.(?:inv_freq|cos_cached|sin_cach
 MICRO_BLOCKS, MICRO_SCALES = "_blocks", "_scales"
 """The ends of the names of MXFP4's codes, and of their scales."""
 
-_APART = re.compile(r"(?:mtp|model\.visual)\..*")
-"""Draft heads, and what sees images: parts of released files that text does not go through."""
+_APART = re.compile(
+    r"(?:mtp|model\.visual|(?:model\.)?(?:vision_tower|multi_modal_projector|audio_tower|embed_vision|embed_audio))\..*"
+)
+"""Draft heads, and what sees images or hears: parts of released files that text does not go through."""
+
+_OWN_CACHE = re.compile(r"(?:.*\.)?layers\.(\d+)\.self_attn\.(?:k_proj|v_proj|k_norm|v_norm)\.weight")
+"""What only layers with a cache of their own compute; released files have some for the others too."""
 
 
 class Checkpoint:
@@ -226,10 +232,17 @@ def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], mod
         left.discard("lm_head.weight")
     for name in sorted(left):
         explained = _LEFT_OUT.fullmatch(name) or _APART.fullmatch(name) or _of_draft(name, model)
+        explained = explained or _of_shared_cache(name, model)
         if not explained:
             message = f"a tensor that {model.name}, as config.json describes it, does not have"
             remedy = "use the config.json and the files of one model"
             raise BadInputError(message, file=str(files[name].path), field=name, remedy=remedy)
+
+
+def _of_shared_cache(name: str, model: Model) -> bool:
+    """Return whether a tensor makes keys or values of a layer that reads those of another."""
+    layer = _OWN_CACHE.fullmatch(name)
+    return layer is not None and int(layer[1]) < model.layers and owner(model, int(layer[1])) != int(layer[1])
 
 
 def _of_draft(name: str, model: Model) -> bool:

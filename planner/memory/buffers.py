@@ -18,6 +18,7 @@ from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import homes, places, prefix_rule, slots_of
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensor import Tensor
+from helmsman.lowering.tensors import LOOKUPS
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.memory.alike_blocks import alike, counted_tensors
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
@@ -143,14 +144,14 @@ def _streamed(placed: KnownPlan, memory: str) -> Iterator[tuple[Tensor, int | No
     """Yield what may come to `memory`, or be expanded there, with its bytes; None: as many as a pass has tokens."""
     for tensor, _ in counted_tensors(placed):
         if not all(_at_rest(piece.rule, memory) for piece in homes(placed, tensor)):
-            yield tensor, None if tensor.op == "embedding" else _streamed_bytes(placed, tensor, memory)
+            yield tensor, None if tensor.op in LOOKUPS else _streamed_bytes(placed, tensor, memory)
 
 
 def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
     the rows of all tokens of a pass."""
     work, columns = placed.workload, tensor.elements // tensor.shape[0]
-    looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
+    looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op in LOOKUPS else None
     most = 0
     for phase in PHASES:
         coming = 0

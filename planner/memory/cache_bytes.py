@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.caches import CachePiece, pieces_of
-from helmsman.lowering.layer_cache import cache_of, state_of, state_op
+from helmsman.lowering.layer_cache import LayerCache, cache_of, shared_caches, state_of, state_op
 from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
@@ -21,7 +21,15 @@ def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat, la
     """Return bytes of a block's cache, by default the first one's, for every sequence in flight, at full context
     (eq 4.12)."""
     cache, sequences = cache_of(model, layer), workload.batch * workload.batches
-    return 0 if cache is None else cache.size(sequences * cache.tokens(workload.context) * cache.heads, kv_format)
+    if cache is None:
+        return 0
+    return cache.size(sequences * _positions(model, layer, cache, workload.context) * cache.heads, kv_format)
+
+
+def _positions(model: Model, layer: int, cache: LayerCache, context: int) -> int:
+    """Return tokens of a sequence that a block's cache has room for: all of them where other blocks read it too
+    (`ring_rows`)."""
+    return cache._replace(reach=None).tokens(context) if layer in shared_caches(model) else cache.tokens(context)
 
 
 def state_block_bytes(model: Model, workload: Workload, layer: int) -> int:
@@ -36,7 +44,8 @@ def piece_bytes(placed: Placed, layer: int, piece: CachePiece, workload: Workloa
     if cache is None:
         return 0
     ring = None if cache.reach is None else ring_rows(placed, layer)
-    held = cache.tokens(workload.context) if ring is None else min(ring, workload.context)
+    context = workload.context
+    held = _positions(placed.model, layer, cache, context) if ring is None else min(ring, context)
     tokens = home_tokens(piece.rule.cache, held)
     rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.placement import Placement
+from helmsman.lowering.row_values import layer_input_values
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
@@ -54,8 +55,9 @@ _ONE = Workload(prompt_tokens=1, output_tokens=1, context=2)
 def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> int:
     """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20).
 
-    Hidden states and normed ones, beside what the widest body holds; logits in f32."""
-    return size_of(tokens * (2 * model.hidden + widest_body(model)), fmt) + 4 * sequences * model.vocab
+    Hidden states and normed ones, what layers read beside them, and what the widest body holds; logits in f32."""
+    values = 2 * model.hidden + layer_input_values(model) + widest_body(model)
+    return size_of(tokens * values, fmt) + 4 * sequences * model.vocab
 
 
 def sequences_of(model: Model, options: ReplicaOptions) -> int:

@@ -5,7 +5,7 @@ from functools import lru_cache
 from math import isclose, sqrt
 
 from helmsman.lowering.bodies.recurrent import STATE_BYTES
-from helmsman.lowering.common_attention import attending_layers, common_cache
+from helmsman.lowering.common_attention import served_caches
 from helmsman.lowering.layer_cache import state_of
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
 from helmsman.schemas.blocks.block import Body
@@ -51,20 +51,20 @@ def query_width(model: Model) -> int:
 
 
 def cached_values(model: Model) -> int:
-    """Return values of a token's keys and values in one layer that has a cache. Raises BadInputError where layers cache
-    different heads."""
-    return common_cache(model).values
+    """Return values of a token's keys and values in the layer that caches most. Raises BadInputError for caches that
+    are not served."""
+    return max(cache.values for cache in served_caches(model))
 
 
 def layer_bytes(model: Model, tokens: int, fmt: StoredFormat) -> int:
-    """Return bytes of so many tokens in the cache of one layer. Raises BadInputError as `cached_values` does."""
-    cache = common_cache(model)
-    return cache.size(tokens * cache.heads, fmt)
+    """Return bytes of so many tokens in the cache of the layer that has most. Raises BadInputError as `cached_values`
+    does."""
+    return max(cache.size(tokens * cache.heads, fmt) for cache in served_caches(model))
 
 
 def token_bytes(model: Model, fmt: StoredFormat) -> int:
     """Return bytes of a token in the caches of all layers that have one, as our own devices allocate them."""
-    return len(attending_layers(model)) * layer_bytes(model, 1, fmt)
+    return sum(cache.size(cache.heads, fmt) for cache in served_caches(model))
 
 
 def state_bytes(model: Model, requests: int) -> int:
@@ -78,6 +78,8 @@ def host_attends(model: Model) -> bool:
     past; dense models as published systems serve them."""
     if model.is_dense:
         return True
+    if model.per_layer_table is not None:
+        return False
     first, *others = (layout.attention for layout in model.layouts)
     return first is not None and _plain(first) and all(other == first for other in others)
 

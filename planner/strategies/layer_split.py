@@ -10,7 +10,7 @@ from functools import cached_property
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
 from helmsman.lowering.graph import Task
-from helmsman.lowering.layer_cache import cache_of
+from helmsman.lowering.layer_cache import cache_of, parts_caches
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
@@ -61,11 +61,14 @@ class LayerSplit:
     costs: CostModel
 
     def candidates(self) -> tuple[int, ...]:
-        """Every k; the plan of the CPU alone where no accelerator is within reach."""
+        """Every k, but for those that part a layer from the cache that it reads; the plan of the CPU alone where no
+        accelerator is within reach."""
         units = self.model.units
         if self.roles.accelerator is None:
             return (units,)
-        return (0, units) if self.options.undivided else tuple(range(units + 1))
+        if self.options.undivided:
+            return (0, units)
+        return tuple(k for k in range(units + 1) if not parts_caches(self.model, k - 1))
 
     def evaluate(self, k: int) -> Score:
         """Seconds of candidate `k` under the objective, and what it lacks."""

@@ -73,7 +73,7 @@ def test_a_stage_without_room_of_its_own_has_that_of_the_model(pool: Pool) -> No
     assert stages[0].regions()["q"]["offset"] < stages[1].regions()["q"]["offset"]
 
 
-def test_rows_of_requests_are_not_served_by_blocks_of_different_widths(pool: Pool) -> None:
+def test_rows_of_requests_do_not_cross_between_blocks_of_different_widths(pool: Pool) -> None:
     spec = joined(alone(NARROW, pool), alone(WIDE, pool))
     spec |= {"sequences": 1, "passing": 0}
     stage = Stage(pool, spec, Arena(1 << 22).alloc(Stage.workspace_size(spec), "workspace"), 0)
@@ -87,4 +87,4 @@ def serve(stage: Stage) -> None:
     from helmsman.executor._kernels import Queue
 
     rows = ragged([0], [(0, 1, 0, 0, 1)], [(0, 1, 0)], [0])
-    ServingPass((Queue(), None, None, None, None, None), 2, [(stage, rows, np.zeros(1, np.int32).data, None, None)])
+    ServingPass((Queue(), None, None, None, None, None), 2, [(stage, rows, np.zeros(1, np.int32).data, stage, rows)])

@@ -35,7 +35,11 @@ def facts(model: Model) -> Model:
 
 @pytest.mark.parametrize(
     "name",
-    ["gpt_oss", "gemma3", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma2", "gemma4"))],
+    [
+        "gpt_oss",
+        "gemma4-inputs",
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("gemma2", "gemma3", "gemma4")),
+    ],
 )
 def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     from transformers import AutoConfig
@@ -59,7 +63,11 @@ def test_greedy_tokens_are_those_of_transformers(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt-oss-20b", "gpt-oss-120b", "gemma-2-27b", "gemma-3-1b-it", "gemma-3-27b-it", "gemma-4-26B-A4B"]
+    "name",
+    [
+        *("gpt-oss-20b", "gpt-oss-120b", "gemma-2-27b", "gemma-3-1b-it", "gemma-3-27b-it"),
+        *("gemma-4-26B-A4B", "gemma-4-E2B-it", "gemma-4-E4B-it"),
+    ],
 )
 def test_configs_say_what_those_of_released_models_do(tmp_path: Path, name: str) -> None:
     model = load_model(name)

@@ -75,7 +75,7 @@ PLACES: dict[str, tuple[int | None, str]] = {
 }
 """By name, how many units are the host's, and the kind of the accelerator."""
 OFTEN = {("gpt_oss", "host"), ("gpt_oss", "torch"), ("gemma2", "accelerator"), ("gemma3", "both"), ("gemma4", "torch"),
-         ("gemma4-experts", "both")}  # fmt: skip
+         ("gemma4-experts", "both"), ("gemma4-inputs", "both"), ("gemma4-inputs", "torch")}  # fmt: skip
 """What is tried whenever tests run: every model, and every place."""
 
 
@@ -167,12 +167,25 @@ def swapped(model: Model) -> Model:
     return faulty(model, lambda op: op.model_copy(update={"rope": ropes[op.window is not None]}))
 
 
+def first_cache(op: Attention) -> Attention:
+    """Return attention that reads the first layer's cache where it should read a later one's of the same heads."""
+    return op if op.cache_of is None or op.window is None else op.model_copy(update={"cache_of": 0})
+
+
+def without_inputs(model: Model) -> Model:
+    """Return the model whose layers have no inputs of their own."""
+    layouts = tuple(layout.model_copy(update={"residuals": layout.residuals[:2]}) for layout in model.layouts)
+    return model.model_copy(update={"layouts": layouts, "per_layer_table": None})
+
+
 FAULTS = {
     "a window one wider": ("gpt_oss", lambda model: faulty(model, wider)),
     "a window one narrower": ("gpt_oss", lambda model: faulty(model, narrower)),
     "no sinks": ("gpt_oss", lambda model: faulty(model, without_sinks)),
     "no cap": ("gemma2", lambda model: faulty(model, uncapped)),
     "each other's rotation": ("gemma3", swapped),
+    "no inputs of layers": ("gemma4-inputs", without_inputs),
+    "the cache of a wrong layer": ("gemma4-inputs", lambda model: faulty(model, first_cache)),
 }
 
 
@@ -188,7 +201,14 @@ def test_planted_faults_show(models: Callable[[str], Case], fault: str, monkeypa
     assert mean_kl(oracle_logits(oracle, given), computed) > SHOWN
 
 
-@pytest.mark.parametrize(("name", "kind"), [("gpt_oss", "loopback"), ("gemma3", "loopback"), ("gpt_oss", "torch")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("gpt_oss", "loopback"), ("gemma3", "loopback"), ("gpt_oss", "torch"), ("gemma4", "loopback")),
+        *(("gemma4-inputs", "loopback"), ("gemma4-inputs", "torch")),
+        pytest.param("gemma4-experts", "loopback", marks=pytest.mark.nightly),
+    ],
+)
 def test_requests_that_are_served_together_get_what_each_gets_alone(
     models: Callable[[str], Case], name: str, kind: str
 ) -> None:

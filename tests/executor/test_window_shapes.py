@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.nightly, TWO_CPUS]
 VOCAB, LONG, PROMPT, OUTPUT = 2048, 300, 200, 32
 TOLERANCE = 1e-3
 """Of the largest logit."""
-MODELS = {"gpt-oss-20b": "wa", "gemma-2-2b": "WA", "gemma-3-4b-it": "WWA", "gemma-4-26B-A4B": "wa"}
+MODELS = {"gpt-oss-20b": "wa", "gemma-2-2b": "WA", "gemma-3-4b-it": "WWA", "gemma-4-26B-A4B": "wa",
+          "gemma-4-E2B-it": "WWAVB", "gemma-4-E4B-it": "WWAVB"}  # fmt: skip
 """By catalogue name, the layers that are kept."""
 
 
@@ -43,7 +44,10 @@ def cut(model: Model, pattern: str, experts: int) -> Model:
 
     shallow = model.with_pattern(pattern)
     layouts = tuple(map(of_block, shallow.layouts))
-    return shallow.model_copy(update={"layouts": layouts, "vocab": VOCAB, "eos": (), "native_quantisation": None})
+    table = shallow.per_layer_table
+    inputs = None if table is None else table.model_copy(update={"vocab": VOCAB})
+    few = {"layouts": layouts, "vocab": VOCAB, "per_layer_table": inputs, "eos": (), "native_quantisation": None}
+    return shallow.model_copy(update=few)
 
 
 @pytest.mark.parametrize("name", MODELS)

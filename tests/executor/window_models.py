@@ -43,6 +43,11 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
                "rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
                                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}}}),
     "gemma4": ("gemma4_text", _GEMMA4),
+    "gemma4-inputs": ("gemma4_text", {**_GEMMA4, "num_hidden_layers": 7, "num_global_key_value_heads": None,
+                      "attention_k_eq_v": False, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 512,
+                      "num_kv_shared_layers": 3, "use_double_wide_mlp": True,
+                      "layer_types": [*["sliding_attention"] * 3, "full_attention",
+                                      "sliding_attention", "sliding_attention", "full_attention"]}),
     "gemma4-experts": ("gemma4_text", {**_GEMMA4, "enable_moe_block": True, "num_experts": 8, "top_k_experts": 3,
                        "moe_intermediate_size": 32}),
 }  # fmt: skip

@@ -8,7 +8,7 @@ from plans import make_hardware, make_plan
 from small_configs import read_small
 
 from helmsman.hwdb.load_model import load_model
-from helmsman.lowering.layer_cache import state_of
+from helmsman.lowering.layer_cache import cache_of, state_of
 from helmsman.lowering.lower import lower
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import pass_seconds
@@ -22,7 +22,7 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
-FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next", "lfm2_moe", "nemotron_h")
+FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next", "lfm2_moe", "nemotron_h", "gemma4_text-moe")
 ASKED = ReplicaOptions(batch_tokens=64, sequences=8, utilisation=1.0)
 
 
@@ -31,7 +31,7 @@ def plan_of(family: str) -> Plan:
     return make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64))
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, "gemma4_text-e"])
 def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
     """As near as lines between knots are to a union of experts."""
     plan = plan_of(family)
@@ -76,9 +76,19 @@ def test_a_host_attends_only_where_all_layers_attend_plainly() -> None:
     assert attending == {family: family in ("qwen3_moe", "mixtral") for family in FAMILIES}
 
 
-def test_caches_of_different_heads_are_refused() -> None:
-    with pytest.raises(BadInputError, match="whose caches differ"):
-        replica_cost(make_plan(load_model("gemma-4-31B-it-NVFP4"), 0, hardware=make_hardware(vram=2**40)), ASKED)
+@pytest.mark.parametrize("name", ["gemma-4-31B-it-NVFP4", "gemma-4-E2B-it"])
+def test_layers_may_cache_different_heads_and_those_that_share_caches_none(name: str) -> None:
+    model = load_model(name)
+    caches = [cache_of(model, layer) for layer in range(model.layers)]
+    assert token_bytes(model, "bf16") == sum(2 * cache.values for cache in caches if cache is not None)
+    plan = make_plan(model, 0, hardware=make_hardware(vram=2**40))
+    limits = replica_cost(plan, replace(ASKED, gpu_tokens=4096, cpu_tokens=0)).limits
+    assert (limits.gpu_tokens, limits.cpu_tokens) == (4096, 0)
+
+
+def test_entries_beside_keys_and_values_are_refused() -> None:
+    with pytest.raises(BadInputError, match="caches that are not served"):
+        replica_cost(make_plan(load_model("DeepSeek-V4-Flash"), 0, hardware=make_hardware(vram=2**42)), ASKED)
 
 
 def test_experts_that_are_chosen_count_as_the_width_of_a_body() -> None:

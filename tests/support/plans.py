@@ -1,5 +1,6 @@
 """Plans for tests, made by hand: a machine of two memories and a split of a model's units between them."""
 
+from helmsman.lowering.stages import beginnings
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.hardware import (
     Compute,
@@ -74,7 +75,7 @@ def make_plan(
     whole = split == model.units
     host, rest = "cpu-all" if whole else "cpu", ("dram", "cpu-all") if whole else ("vram", "loopback")
     blocks = [Select(layers=LayerRange(start=0, stop=split - 1))] if 1 < split < model.units else []
-    ends = [Select(names="embedding*"), Select(names="positions*")] if 0 < split < model.units else []
+    ends = [Select(names=names) for names in beginnings(model)] if 0 < split < model.units else []
     first = [*ends, *blocks]
     return Plan(
         label=f"cpu({split})->loopback({model.units - split})",

@@ -11,7 +11,7 @@ import numpy as np
 
 from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
-from helmsman.executor.serving.cache import BlockCache, Pieces
+from helmsman.executor.serving.cache import BlockCache, LayerRows, Pieces
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.request import RequestOptions
@@ -88,7 +88,7 @@ class VirtualEngine:
 
     def __init__(self, limits: Limits) -> None:
         rows = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens, "passing": limits.gpu_tokens + limits.cpu_tokens}
-        caches = {home: BlockCache(None, 1, 1, count, _ROW) for home, count in rows.items()}
+        caches = {home: BlockCache(None, (LayerRows(1, _ROW),), count) for home, count in rows.items()}
         self.homes = Homes(cast(Seating, SimpleNamespace(**caches, states=0)), limits.block, None)
         self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
         self.running: dict[int, ActiveRequest] = {}

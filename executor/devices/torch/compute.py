@@ -111,7 +111,7 @@ class ComputeLane(TorchLane):
             ids = bytes_of(source).view(torch.int32).view(-1)[: stage.batch * tokens].view(stage.batch, tokens)
             stage.feed(ids, slice(begin, begin + count), past + begin)
             return
-        stage.place(past + begin)
+        stage.place(past + begin, begin, tokens)
         if source is not None:
             rows = bytes_of(source).view(torch.float32).view(-1)[: stage.batch * tokens * stage.width]
             stage.hidden(count).copy_(rows.view(stage.batch, tokens, -1)[:, begin : begin + count])

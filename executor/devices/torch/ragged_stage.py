@@ -58,20 +58,32 @@ class RaggedStage(TorchStage):
         return self.ops[self._index[name] + 1]
 
     def attends(self, layer: int) -> bool:
-        """Return whether a block has a cache."""
+        """Return whether a block reads a cache."""
         return f"{layer}.attention" in self._index
+
+    def turns(self, layer: int) -> str:
+        """Return the operation of a block that attends which norms and rotates, and appends where it has a cache of its
+        own."""
+        own = f"{layer}.append"
+        return own if own in self._index else f"{layer}.rotate"
+
+    def begin(self, rows: RaggedRows) -> None:
+        """Run what comes before the blocks."""
+        blocks = next(number for number, step in enumerate(self._steps) if step.spec["block"] is not None)
+        self.run(rows, self.ops[0], self.ops[blocks - 1])
 
     def last_of(self, layer: int) -> str:
         """Return the last operation of a block."""
         return next(name for name in reversed(self.ops) if name.startswith(f"{layer}."))
 
     def run(self, rows: RaggedRows, first: str, last: str) -> None:
-        """Operations from `first` to `last`; only the embedding looks at what tokens rows are."""
+        """Operations from `first` to `last`; only lookups look at what tokens rows are."""
         if rows.count == 0:
             return
         self._rows, self._at.rows = rows, rows.positions
-        if first == "embedding":
-            self._ids[: rows.count].copy_(rows.ids)
+        if self.embeds(self._index[first]):
+            for read in (self._ids, self._numbers):
+                read[: rows.count].copy_(rows.ids)
         self.compute(self._index[first], self._index[last] + 1, rows.count, 0, ends=True)
 
     def finish(self, hidden: torch.Tensor) -> list[int]:
@@ -86,8 +98,11 @@ class RaggedStage(TorchStage):
         return result
 
     def _append(self, step: AppendStep, tokens: int, past: int) -> None:
-        values = values_of(step, self._activations, tokens)
+        appends = len(step.spec["inputs"]) > 1
+        values = values_of(step, self._activations, tokens) if appends else None
         self._place_heads(step, tokens, self._at.rows)
+        if values is None:
+            return
         keys = self._activations.heads(step.spec["inputs"][1], tokens, step.spec["head_dim"])
         self._keep((keys, values), (_there(step.keys), _there(step.values)), self._rows.own)
         passing = self._passing[step.spec["block"], step.spec["name"]]

@@ -94,7 +94,7 @@ def _quantised(spec: StageSpec) -> Iterator[tuple[int, int]]:
                 if matrices is not None and not is_plain(matrices["format"]):
                     yield shape
             continue
-        if op["kind"] == "embedding":
+        if op["kind"] in ("embedding", "layer-table"):
             linear: Linear | None = op["table"]
         elif op["kind"] in ("linear", "head", "router", "row-gate", "grouped"):
             linear = op["matrix"]

@@ -34,13 +34,13 @@ class Side:
         if layer > 0:
             self.last(layer - 1, spans)
             return
-        self.stage.run(self._rows, "embedding", "embedding")
+        self.stage.begin(self._rows)
         spans.end("ends")
 
     def append(self, layer: int, spans: Spans) -> Mark:
-        """Up to what `append` leaves, or all of a layer without a cache; then a cohort's rows are gone."""
+        """Up to what `append` leaves, or all of a layer without attention; then a cohort's rows are gone."""
         attends = self.stage.attends(layer)
-        self.stage.run(self._rows, f"{layer}.norm1", f"{layer}.append" if attends else self.stage.last_of(layer))
+        self.stage.run(self._rows, f"{layer}.norm1", self.stage.turns(layer) if attends else self.stage.last_of(layer))
         if self._here is not None and not self._here.stays:
             self._here.leave(self._lanes, self.stage, layer)
             self._rows, self._here = self._own, None
@@ -62,7 +62,7 @@ class Side:
     def attend(self, layer: int, spans: Spans) -> Mark:
         """The accelerator's share of a layer's attention."""
         if self.stage.attends(layer):
-            self.stage.run(self._rows, self.stage.after(f"{layer}.append"), f"{layer}.attention")
+            self.stage.run(self._rows, self.stage.after(self.stage.turns(layer)), f"{layer}.attention")
         return spans.end("gpu_attention")
 
     def last(self, layer: int, spans: Spans) -> None:

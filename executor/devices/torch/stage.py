@@ -17,6 +17,7 @@ from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.experts import choose_experts, compute_experts
 from helmsman.executor.devices.torch.gates import ACTIVATIONS, gated
 from helmsman.executor.devices.torch.latent import place_latent
+from helmsman.executor.devices.torch.layer_inputs import PassPart, join_inputs, look_up_inputs
 from helmsman.executor.devices.torch.positions import Positions
 from helmsman.executor.devices.torch.recurrent import (
     ConvolutionStep,
@@ -36,6 +37,8 @@ from helmsman.executor.devices.torch.steps import (
     ExpertsStep,
     GroupedStep,
     LatentAppendStep,
+    LayerInputsStep,
+    LayerTableStep,
     LinearStep,
     MemberStep,
     NormStep,
@@ -67,6 +70,10 @@ class TorchStage:
         self._angles: dict[int, Angles] = {}
         self._factors: tuple[str, torch.Tensor] | None = None
         self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=workspace.bytes.device)
+        self._numbers = torch.zeros_like(self._ids)
+        self._begin = 0
+        self._of_pass: int | None = None
+        self._part = PassPart(spec["batch"], 0, 1, 1)
         self._chosen = torch.zeros(spec["batch"], dtype=torch.int64, device=workspace.bytes.device)
 
     @property
@@ -99,7 +106,7 @@ class TorchStage:
 
     def embeds(self, first: int) -> bool:
         """Whether operation `first` reads token ids."""
-        return isinstance(self._steps[first], EmbeddingStep)
+        return isinstance(self._steps[first], EmbeddingStep | LayerTableStep)
 
     def chooses(self, last: int) -> bool:
         """Whether the operation before `last` chooses tokens."""
@@ -116,15 +123,18 @@ class TorchStage:
         return not recorded and not any(step.spec["kind"] in apart for step in steps)
 
     def feed(self, ids: torch.Tensor, part: slice, at: int) -> None:
-        """Of the ids (batch, tokens) of a pass, those that the embedding is to read next, and the position of the
-        first; where rows of the table have been looked up for all of them, the numbers of theirs."""
-        read = torch.arange(ids.numel(), device=self._ids.device).view(ids.shape) if self._looked_up() else ids
-        self._ids[: read[:, part].numel()].copy_(read[:, part].reshape(-1))
-        self.place(at)
+        """Of the ids (batch, tokens) of a pass, those that lookups are to read next, and the position of the first; and
+        the numbers of theirs, where rows of a table have been looked up for all of them."""
+        numbers = torch.arange(ids.numel(), device=self._ids.device).view(ids.shape)
+        for kept, read in ((self._ids, ids), (self._numbers, numbers)):
+            kept[: read[:, part].numel()].copy_(read[:, part].reshape(-1))
+        self.place(at, part.start, ids.shape[1])
 
-    def place(self, at: int) -> None:
-        """The position of the first token of the next range."""
+    def place(self, at: int, begin: int = 0, tokens: int | None = None) -> None:
+        """The position of the first token of the next range, and which that is of the `tokens` of a pass; by default
+        they are all in the range."""
         self._positions.place(at)
+        self._begin, self._of_pass = begin, tokens
 
     def taken(self) -> torch.Tensor:
         """int64 (batch,): what the head has chosen."""
@@ -150,6 +160,7 @@ class TorchStage:
         self._positions.begin()
         self._angles.clear()
         self._factors = None
+        self._part = PassPart(self.batch, self._begin, tokens, self._of_pass or tokens)
         for step in self._steps[first:last]:
             if not ends and _of_outputs(step):
                 break
@@ -176,6 +187,10 @@ class TorchStage:
                 self._choose(step) if step.spec["kind"] == "head" else self._linear(step, tokens)
             case EmbeddingStep():
                 self._embed(step, tokens, past)
+            case LayerTableStep():
+                look_up_inputs(step, self._read(step.spec["looked_up"], tokens), self._part)
+            case LayerInputsStep():
+                join_inputs(step, self._activations, self._part)
             case NormStep():
                 self._norm(step, tokens)
             case AppendStep():
@@ -247,6 +262,9 @@ class TorchStage:
             columns.mul_(ACTIVATIONS[op["activation"]](gate))
         else:
             columns.copy_(gated(op["activation"], None, gate, columns))
+        if step.inputs is not None:
+            begin = op.get("at", 0) + layer.first
+            self._part.like(columns).mul_(self._part.of(step.inputs)[..., begin : begin + layer.rows])
 
     def _factor(self, source: str, kind: torch.dtype, tokens: int) -> torch.Tensor:
         """Return what a product reads of the activations `source`, of type `kind`: made once for products that follow
@@ -255,12 +273,12 @@ class TorchStage:
             self._factors = source, self._activations.rows(source, tokens).to(kind)
         return self._factors[1]
 
-    def _looked_up(self) -> bool:
-        step = self._steps[0]
-        return isinstance(step, EmbeddingStep) and step.spec["looked_up"]
+    def _read(self, looked_up: bool, tokens: int) -> torch.Tensor:
+        """Return the rows of a table that tokens have, or the numbers of those that have been looked up."""
+        return (self._numbers if looked_up else self._ids)[: self._spec["batch"] * tokens]
 
     def _embed(self, step: EmbeddingStep, tokens: int, past: int) -> None:
-        hidden = step.table(self._ids[: self._spec["batch"] * tokens]) * step.spec.get("scale", 1.0)
+        hidden = step.table(self._read(step.spec["looked_up"], tokens)) * step.spec.get("scale", 1.0)
         if step.positions is not None:
             hidden = hidden + step.positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
         self._activations.rows(step.spec["output"], tokens).copy_(hidden)
@@ -287,8 +305,11 @@ class TorchStage:
         return slice(past, past + tokens) if tokens > 1 else at
 
     def _append(self, step: AppendStep, tokens: int, past: int) -> None:
-        op, values = step.spec, values_of(step, self._activations, tokens)
+        op, appends = step.spec, len(step.spec["inputs"]) > 1
+        values = values_of(step, self._activations, tokens) if appends else None
         self._place_heads(step, tokens, self._positions.of(tokens, past))
+        if values is None:
+            return
         there = self._cached(tokens, past, op.get("rows"))
         assert step.keys is not None and step.values is not None
         step.keys.write(self._activations.heads(op["inputs"][1], tokens, op["head_dim"]).transpose(1, 2), there)

@@ -17,6 +17,8 @@ from helmsman.executor.devices.operations import (
     GroupedOperation,
     HeadOperation,
     LatentAppendOperation,
+    LayerInputsOperation,
+    LayerTableOperation,
     LinearOperation,
     MemberOperation,
     NormOperation,
@@ -25,7 +27,7 @@ from helmsman.executor.devices.operations import (
     RowGateOperation,
     ValueNormOperation,
 )
-from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.parts import Buffer, of_kind
 from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.tensors import Vector
 from helmsman.executor.devices.torch.buffers import TorchBuffer
@@ -41,6 +43,7 @@ from helmsman.executor.devices.torch.weights import (
     norm_of,
     weight_of,
 )
+from helmsman.executor.devices.value_sizes import F32_BYTES
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,24 @@ class EmbeddingStep:
     spec: EmbeddingOperation
     table: Lookup
     positions: torch.Tensor | None
+
+
+@dataclass(frozen=True)
+class LayerTableStep:
+    """`inputs`: f32 (batch * tokens, columns), where rows of the table are left."""
+
+    spec: LayerTableOperation
+    table: Lookup
+    inputs: torch.Tensor
+
+
+@dataclass(frozen=True)
+class LayerInputsStep:
+    """The norm of a layer's part of a projection, and the rows (batch * tokens, width) that it joins."""
+
+    spec: LayerInputsOperation
+    weights: TorchNorm | None
+    inputs: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -71,11 +92,13 @@ class NormSumStep:
 
 @dataclass(frozen=True)
 class LinearStep:
-    """A product with a matrix; None: of another device. `softcap`: of a head's logits."""
+    """A product with a matrix; None: of another device. `softcap`: of a head's logits; `inputs`: rows whose columns
+    multiply what an activation makes."""
 
     spec: LinearOperation | HeadOperation
     matrix: TorchLinear | None
-    softcap: float | None
+    softcap: float | None = None
+    inputs: torch.Tensor | None = None
 
     def bound(self, logits: torch.Tensor) -> None:
         """Multiply the products of a head by its factor, and cap them, in place."""
@@ -188,6 +211,8 @@ class GroupedStep:
 
 Step = (
     EmbeddingStep
+    | LayerTableStep
+    | LayerInputsStep
     | NormStep
     | NormSumStep
     | LinearStep
@@ -220,8 +245,17 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
         return NormStep(op, norm_of(op["weights"], spec["hidden"]))
     if op["kind"] == "norm-sum":
         return NormSumStep(op, norm_of(op["weights"], spec["hidden"]), _vector(op["factor"], 1))
-    if op["kind"] == "linear" or op["kind"] == "head":
-        return LinearStep(op, linear_of(op["matrix"], space), op.get("softcap") if op["kind"] == "head" else None)
+    if op["kind"] == "layer-table":
+        table = lookup_of(op["table"], space, op["looked_up"])
+        return LayerTableStep(op, table, _layer_rows(op["layer_inputs"], op["table"]["columns"]))
+    if op["kind"] == "layer-inputs":
+        return LayerInputsStep(op, norm_of(op["weights"], op["part"]), _layer_rows(op["layer_inputs"], op["width"]))
+    if op["kind"] == "linear":
+        kept = op.get("layer_inputs")
+        inputs = None if kept is None else _layer_rows(kept, op.get("width", 0))
+        return LinearStep(op, linear_of(op["matrix"], space), inputs=inputs)
+    if op["kind"] == "head":
+        return LinearStep(op, linear_of(op["matrix"], space), op.get("softcap"))
     if op["kind"] == "append":
         return _append(spec, op)
     if op["kind"] == "router":
@@ -251,6 +285,12 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
     computes = range(op["kv_heads"]) if stated is None else range(*stated)
     sinks = _vector(op.get("sinks"), op["heads"])
     return CacheStep(op, *_caches(spec, op, divided=op["kind"] != "attention"), computes, sinks)
+
+
+def _layer_rows(buffer: Buffer, width: int) -> torch.Tensor:
+    """f32 (rows, width): all rows that a buffer has room for."""
+    held = of_kind(buffer, TorchBuffer)
+    return held.view(torch.float32, held.size // (F32_BYTES * width), width)
 
 
 def _experts(

@@ -32,7 +32,7 @@ def values_of(spec: StageSpec, op: AnyOperation) -> Iterator[tuple[str, int]]:
     """Yield name and width of what an operation reads, in order, then of what it leaves."""
     *reads, left = _widths(spec, op)
     yield from zip(op["inputs"], reads, strict=True)
-    if op["kind"] not in ("append", "member") or op.get("gated"):
+    if op["kind"] not in ("append", "member", "layer-table", "layer-inputs") or op.get("gated"):
         yield op["output"], left
     if op["kind"] == "recurrence" and op["decays"] is not None:
         yield op["decays"], op["value_heads"]
@@ -51,6 +51,10 @@ def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
     match op["kind"]:
         case "embedding":
             return [spec["hidden"]]
+        case "layer-table":
+            return [0]
+        case "layer-inputs":
+            return [op["width"], 0]
         case "norm" | "norm-sum":
             return [spec["hidden"], spec["hidden"]]
         case "linear":
