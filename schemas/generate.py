@@ -9,6 +9,7 @@ from helmsman.schemas.bench import Bench
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
+from helmsman.schemas.doctor_report import DoctorReport
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.gate_acceptance import GateAcceptance
 from helmsman.schemas.gate_case import GateCase
@@ -49,6 +50,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckReport,
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,
+    "doctor": DoctorReport,
     "explanation": Explanation,
     "gate-acceptance": GateAcceptance,
     "gate-case": GateCase,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
+    from helmsman.library import diagnose as diagnose
     from helmsman.library import find_capacity as find_capacity
     from helmsman.library import find_replicas as find_replicas
     from helmsman.library import find_users as find_users
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from helmsman.planner.request import PlanRequest as PlanRequest
     from helmsman.schemas.check_report import CheckReport as CheckReport
     from helmsman.schemas.comparison import Comparison as Comparison
+    from helmsman.schemas.doctor_report import DoctorReport as DoctorReport
     from helmsman.schemas.errors import BadInputError as BadInputError
     from helmsman.schemas.errors import HardwareUnavailableError as HardwareUnavailableError
     from helmsman.schemas.errors import HelmError as HelmError
@@ -60,6 +62,7 @@ _HOMES = {
     "Comparison": "schemas.comparison",
     "ComposedMachine": "schemas.plan_question",
     "Decision": "planner.decision",
+    "DoctorReport": "schemas.doctor_report",
     "Hardware": "schemas.hardware",
     "HardwareUnavailableError": "schemas.errors",
     "HelmError": "schemas.errors",
@@ -83,6 +86,7 @@ _HOMES = {
     "check": "library",
     "compare": "library",
     "compose_hardware": "library",
+    "diagnose": "library",
     "find_capacity": "library",
     "find_replicas": "library",
     "find_users": "library",
