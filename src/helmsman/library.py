@@ -330,5 +330,5 @@ def _placed(question: PlanQuestion | Mapping[str, object]) -> PlanQuestion | Map
     """Return a question with the path of its model where that is one on the disk."""
     if isinstance(question, PlanQuestion):
         return question.model_copy(update={"model": model_place(question.model)})
-    name = question.get("model")
+    name = question.get("model") if isinstance(question, Mapping) else None
     return {**question, "model": model_place(name)} if isinstance(name, str) else question
