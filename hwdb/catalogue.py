@@ -1,20 +1,15 @@
 """The devices that are known by name: GPUs and CPUs, with the sources of their data sheet figures."""
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from helmsman.schemas.errors import UsageError
+from helmsman.hwdb.device_names import Row, find_device, has_capacity, reported_devices
 from helmsman.schemas.figures import Source
-from helmsman.schemas.near_names import did_you_mean, plain
 
 DEVICES = Path(__file__).parent / "devices"
-_SIZE = re.compile(r" \d+GB$")
-_SOLD_SIZE = re.compile(r"[ _-]*\(?(\d+) ?G(?:i?B)?\)?$", re.IGNORECASE)
-_WITHOUT_GRAPHICS = re.compile(r"(?<=[0-9kK])[fF]$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +17,7 @@ class Gpu:
     """Data sheet of a GPU: bytes, bytes/s, dense FP16 FLOP/s with FP32 accumulation, PCIe generation and lanes."""
 
     name: str
-    kind: Literal["cuda", "rocm", "metal"]
+    kind: Literal["cuda", "rocm", "metal", "xpu"]
     device_class: str
     capacity: int
     bandwidth: float
@@ -39,7 +34,8 @@ class Gpu:
 @dataclass(frozen=True, slots=True)
 class Cpu:
     """Data sheet of one socket. `pipes`: (cores, FP32 FLOP per cycle and core); `memory`: DDR4-3200 and the like;
-    `pcie`: generation and lanes of a GPU's slot, None where the GPU is in the chip."""
+    `pcie`: generation and lanes of a GPU's slot, None where there is none; `graphics`: the GPU in the chip, or those of
+    which one is."""
 
     name: str
     device_class: str
@@ -52,11 +48,7 @@ class Cpu:
     cache_bytes: int
     source: str
     pcie: tuple[int, int] | None = None
-
-    @property
-    def integrated(self) -> bool:
-        """Whether a GPU in the same chip reads its memory."""
-        return self.pcie is None
+    graphics: tuple[str, ...] = ()
 
     @property
     def cores(self) -> int:
@@ -77,53 +69,36 @@ def read_catalogue(name: str) -> Any:
 def find_gpu(name: str) -> tuple[Gpu, Source]:
     """Return the GPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("gpus")
-    row = dict(_find(name, table["gpus"], "gpu", "GPU"))
-    row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
-    gpu = Gpu(**row)
-    return gpu, Source(**table["sources"][gpu.source])
+    return _gpu(find_device(name, table["gpus"], "gpu", "GPU"), table["sources"])
 
 
 def find_cpu(name: str) -> tuple[Cpu, Source]:
     """Return the CPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("cpus")
-    row = dict(_find(name, table["cpus"], "cpu", "CPU"))
-    row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
-    row["pipes"] = tuple((cores, width) for cores, width in row["pipes"])
-    row["isa"] = tuple(row["isa"])
-    cpu = Cpu(**row)
-    return cpu, Source(**table["sources"][cpu.source])
+    return _cpu(find_device(name, table["cpus"], "cpu", "CPU"), table["sources"])
 
 
-def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[str, Any]:
-    wanted = plain(name)
-    exact = [row for row in rows if plain(row["name"]) == wanted]
-    exact = exact or [row for row in rows if plain(_SIZE.sub("", row["name"])) == wanted]
-    exact = exact or [row for row in rows if plain(row["name"]) in _as_sold(name, row)]
-    matches = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
-    matches = matches or [row for row in rows if any(_ends(row["name"], form) for form in _as_sold(name, row))]
-    if len(matches) == 1:
-        return matches[0]
-    names = [row["name"] for row in matches or rows]
-    problem = f"more than one {what} is called so" if matches else f"no {what} of the catalogue is called so"
-    raise UsageError(problem, field=field, value=name, remedy=did_you_mean(name, names))
+def reported_gpus(name: str, capacity: int | None, pci: str = "") -> list[str]:
+    """Return the names of the GPUs that a driver may mean by `name`, or the system by `pci` (vendor:device) where no
+    name is known to it; `capacity`: bytes of memory, as they say."""
+    rows: list[dict[str, Any]] = read_catalogue("gpus")["gpus"]
+    named = reported_devices(name, rows, capacity) if name else []
+    same = [row for row in rows if pci in row.get("pci", ()) and (capacity is None or has_capacity(row, capacity))]
+    return [row["name"] for row in named or same]
 
 
-def _as_sold(name: str, row: dict[str, Any]) -> Iterator[str]:
-    """Return what a name comes to without what shops add: the memory that a GPU has, or the F of a processor without
-    graphics, as in `RTX 4060 8GB` and `i5-12400F`."""
-    sized = _SOLD_SIZE.search(name)
-    if sized and "capacity" in row and round(row["capacity"] / 2**30) == int(sized[1]):
-        yield plain(name[: sized.start()])
-    if "pipes" in row and row["name"].startswith("Intel") and _WITHOUT_GRAPHICS.search(name):
-        yield from (plain(name[:-1]), plain(f"Intel Core {name[:-1]}"))
+def _gpu(row: Row, sources: Mapping[str, Any]) -> tuple[Gpu, Source]:
+    fields = {**_figures(row), "pcie": tuple(row["pcie"]) if "pcie" in row else None}
+    return Gpu(**fields), Source(**sources[row["source"]])
 
 
-def _ends(name: str, form: str) -> bool:
-    """Whether the words of `name`, without a size, end with `form`: `P40` is Tesla P40, `RTX 4060` no Ti."""
-    return bool(form) and plain(_SIZE.sub("", name)).endswith(form)
+def _cpu(row: Row, sources: Mapping[str, Any]) -> tuple[Cpu, Source]:
+    tuples = {name: tuple(row.get(name, ())) for name in ("isa", "graphics")}
+    pipes = tuple((cores, width) for cores, width in row["pipes"])
+    fields = {**_figures(row), **tuples, "pipes": pipes, "pcie": tuple(row["pcie"]) if "pcie" in row else None}
+    return Cpu(**fields), Source(**sources[row["source"]])
 
 
-def _runs(name: str) -> set[str]:
-    """Return every run of words of `name`: people write `7950X` or `i7-13700H` for the full name."""
-    words = re.findall(r"[a-z0-9+]+", name.lower())
-    return {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}
+def _figures(row: Row) -> dict[str, Any]:
+    """Return a row without what it is known by."""
+    return {name: value for name, value in row.items() if name not in ("names", "pci")}

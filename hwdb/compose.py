@@ -76,15 +76,22 @@ def assemble(parts: Parts) -> Hardware:
     if not GIB <= parts.ram <= MAX_RAM:
         remedy = "write a size such as 64GB"
         raise UsageError("RAM must be between 1 GiB and 64 TiB", field="ram", value=parts.ram, remedy=remedy)
-    cpu, cpu_source = find_cpu(parts.cpu)
-    gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu is not None else (None, None)
+    return joined(parts, *find_cpu(parts.cpu), *(find_gpu(parts.gpu) if parts.gpu is not None else (None, None)))
+
+
+def joined(
+    parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu | None = None, gpu_source: Source | None = None
+) -> Hardware:
+    """Return the machine made of `parts`, whose devices are these, whatever they are called there. Raises UsageError
+    for parts that do not fit."""
     if parts.link and (gpu is None or gpu.integrated):
         remedy = "leave `link` out"
         raise UsageError("nothing is behind a link in this machine", field="link", value=parts.link, remedy=remedy)
     if gpu is None or gpu_source is None:
         return _document(parts, *_host(parts, cpu, cpu_source, None))
-    if gpu.integrated != cpu.integrated or (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
-        remedy = "name both parts of one chip, or neither"
+    if (gpu.name not in cpu.graphics) if gpu.integrated else cpu.pcie is None:
+        own = " or ".join(cpu.graphics)
+        remedy = f"name {own}, which is in this chip, or another CPU" if own else "name the CPU in whose chip it is"
         raise UsageError("a GPU within a CPU comes in one chip only", field="cpu", value=cpu.name, remedy=remedy)
     if gpu.integrated and parts.gpus > 1:
         raise UsageError("a chip has one GPU", field="gpu", value=parts.gpus, remedy=f"write {gpu.name}")

@@ -6,6 +6,8 @@ from pathlib import Path
 from helmsman.schemas.errors import BadInputError
 
 SUFFIX = ".gguf"
+_BLOB = re.compile(r"sha256-[0-9a-f]{64}")
+"""How Ollama calls files, of weights among others, in its folder `blobs`."""
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -14,7 +16,7 @@ def is_gguf(path: Path) -> bool:
     try:
         if path.is_dir():
             return not (path / "config.json").exists() and any(path.glob(f"*{SUFFIX}"))
-        return path.suffix == SUFFIX
+        return path.suffix == SUFFIX or (path.parent.name == "blobs" and _BLOB.fullmatch(path.name) is not None)
     except OSError:  # a name that no file system takes, or a directory that cannot be read
         return False
 

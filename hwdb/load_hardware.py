@@ -82,6 +82,14 @@ def profiles(cache_dir: Path) -> Iterator[Hardware]:
             yield read_document(Hardware, path)
 
 
+def newest_profile(cache_dir: Path) -> tuple[Path, Hardware] | None:
+    """Return the newest profile that can be read and its file, None where there is none."""
+    for path in _profiles(cache_dir):
+        with suppress(BadInputError):
+            return path, read_document(Hardware, path)
+    return None
+
+
 def newest_ns(cache_dir: Path) -> int:
     """When the newest profile was written, in nanoseconds of the system's clock; 0 where there is none."""
     with suppress(FileNotFoundError):  # removed since it was listed

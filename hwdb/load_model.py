@@ -7,6 +7,7 @@ from typing import Any
 
 from helmsman.hwdb.gguf_paths import SUFFIX, is_gguf
 from helmsman.hwdb.model_config import model_from_config
+from helmsman.hwdb.model_names import find_model
 from helmsman.hwdb.safetensors_file import names_in
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
@@ -21,32 +22,52 @@ _DOCUMENTS = "a config.json, a helm.model/2 or a helm.plan/1 document"
 _MAY_BE_ENDLESS = frozenset({"time_step_limit"})
 """Keys of a config.json under which released files have an infinity."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
+_HUB_ID = re.compile(r"(?:[A-Za-z0-9][\w.-]*/){0,3}[\w. -]+(?::[\w.-]+)?")
+"""A name that is no path: at most a hub, an owner and a repository, and a tag."""
 
 
 def load_model(spec: str) -> Model:
     """Return the model that `spec` names; a catalogue name (in any case) wins over a file of the same name,
-    and a file over a hub id such as Qwen/Qwen3-8B, whose model is the catalogue's.
+    and a file over names that hubs and engines have for it, such as Qwen/Qwen3-8B and qwen3:8b-q4_K_M.
 
     Raises UsageError for an unknown name, BadInputError for a file that cannot be accepted and for a
     catalogued model whose structure is not covered."""
     entry = _entry(spec)
     if entry is not None:
         return _catalogued(entry)
-    path = Path(spec)
-    if spec and _exists(path):
+    path = model_file(spec)
+    if path is not None:
         if is_gguf(path):
             from helmsman.hwdb.gguf_files import load_gguf_model
 
             return load_gguf_model(path)
         return _from_path(_config_in(path) if path.is_dir() else path)
-    hub_id = _HUB_ID.fullmatch(spec)
-    entry = _entry(hub_id[1]) if hub_id else None
+    entry = _entry(entry_name(spec) or "")
     if entry is not None:
         return _catalogued(entry)
     if "/" in spec or "\\" in spec or spec.endswith((".json", SUFFIX)):
         raise BadInputError("no such file or directory", file=spec, remedy=_path_remedy(spec))
     raise UsageError("unknown model", field="model", value=spec, remedy=_name_remedy(spec))
+
+
+def model_file(spec: str) -> Path | None:
+    """Return the file or folder that `spec` names; None for a name of the catalogue, and where there is none."""
+    path = Path(spec)
+    return path if spec and _entry(spec) is None and _exists(path) else None
+
+
+def entry_name(spec: str) -> str | None:
+    """Return the name in the catalogue of the model that hubs and engines call `spec`, None where it has none. Raises
+    UsageError where several are called so."""
+    if _HUB_ID.fullmatch(spec) is None or spec.endswith((".json", SUFFIX)):
+        return None
+    own = spec.rpartition("/")[2]
+    entry = _entry(own)
+    if entry is not None:
+        return entry.stem
+    stems = [path.stem for folder in (_CATALOGUE, _UNCOVERED) for path in _entries(folder).values()]
+    named = find_model(spec, stems)
+    return None if named is None else named.entry
 
 
 def catalogue_names() -> list[str]:

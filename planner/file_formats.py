@@ -3,12 +3,14 @@
 from pathlib import Path
 
 from helmsman.hwdb.gguf_paths import is_gguf
+from helmsman.hwdb.load_model import entry_name, model_file
+from helmsman.hwdb.model_names import stated_format
 from helmsman.lowering.mix_rules import MIXES
 from helmsman.lowering.named_mixes import named_mix
 from helmsman.lowering.tensors import parameters, tensors
 from helmsman.planner.tensor_formats import Formats, size_in
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.formats import FORMAT_FACTS, NamedMix, StoredFormat, is_plain
+from helmsman.schemas.formats import FORMAT_FACTS, STORED_FORMATS, NamedMix, StoredFormat, is_plain
 from helmsman.schemas.model import Model
 
 NATIVE = "native"
@@ -21,10 +23,12 @@ DEFAULT: StoredFormat = "f16"
 def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) -> tuple[StoredFormat, Formats]:
     """Return the format of most weights, and what each tensor is kept in where files are to be planned as they are,
     else nothing; `wanted`: a format, a mixture, `native`, or None, which is native for GGUF files and for checkpoints
-    of quantised weights; `name`: how the model was named.
+    of quantised weights, and else what the name says; `name`: how the model was named.
 
-    Raises UsageError for native formats of what has no files, and for mixtures that are of experts alone, BadInputError
-    for types that are not known."""
+    Raises UsageError for native formats of what has no files, for a name's format that nobody plans by name, and for
+    mixtures that are of experts alone, BadInputError for types that are not known."""
+    if wanted is None:
+        wanted = _named(name)
     mix = _mix(wanted)
     if mix is not None:
         return _told_apart(model, _mixed(model, mix))
@@ -33,6 +37,20 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
         return chosen, {}
     formats = _of_files(Path(name), model, wanted == NATIVE)
     return _told_apart(model, formats) if formats else (DEFAULT, {})
+
+
+def _named(name: str) -> str | None:
+    """Return the format that the name of a model of the catalogue states, as in `qwen3:8b-q4_K_M`. Raises UsageError
+    for one that is not planned by its name."""
+    if model_file(name) is not None or entry_name(name) is None:
+        return None
+    stated = stated_format(name)
+    if stated is None or stated == NATIVE or stated in MIXES or stated in STORED_FORMATS:
+        return stated
+    remedy = f"give the GGUF file, or a `format`: {', '.join((*MIXES, *STORED_FORMATS))}"
+    raise UsageError(
+        "the model's name states a format that is not planned by name", field="format", value=stated, remedy=remedy
+    )
 
 
 def _of_files(path: Path, model: Model, native: bool) -> Formats:

@@ -35,15 +35,15 @@ COUNTS = ("prompt_tokens", "output_tokens", "context", "prefix_tokens", "batch",
 
 def request_from(
     question: PlanQuestion | Mapping[str, object],
-    profiles: Callable[[], Path] | None = None,
+    this: Callable[[], Hardware] | None = None,
     tell: Tell = say_nothing,
     models: Callable[[str], Model] = load_model,
 ) -> PlanRequest[Any]:
     """Return the request of a question, or of its content as JSON has it.
 
-    `profiles`: gives the folder in which profiles of the machine at hand are kept, for `this`; `tell`: hears what a
-    search is doing; `models`: reads a model that is named. Raises UsageError for names that are not known, options that
-    the strategy does not have and lengths that the model has not, BadInputError for a document that is none."""
+    `this`: gives the machine at hand, for a machine of this name; `tell`: hears what a search is doing; `models`: reads
+    a model that is named. Raises UsageError for names that are not known, options that the strategy does not have and
+    lengths that the model has not, BadInputError for a document that is none."""
     held: Mapping[str, object] = {} if isinstance(question, PlanQuestion) else question
     question = question if isinstance(question, PlanQuestion) else read_question(question)
     model = _held(held, "model", Model) or models(question.model)
@@ -55,7 +55,7 @@ def request_from(
     drafter = _held(held, "draft", Model) or question.draft
     return PlanRequest(
         model,
-        machine_of(question, profiles, _held(held, "hardware", Hardware)),
+        machine_of(question, this, _held(held, "hardware", Hardware)),
         workload if routing is None else routed(workload, routing, model),
         FORMER.get(question.strategy, question.strategy),
         read_options(of.options, question.options, question.strategy),
@@ -116,7 +116,7 @@ def read_question(question: Mapping[str, object]) -> PlanQuestion:
 
 
 def machine_of(
-    question: PlanQuestion, profiles: Callable[[], Path] | None = None, held: Hardware | None = None
+    question: PlanQuestion, this: Callable[[], Hardware] | None = None, held: Hardware | None = None
 ) -> Hardware:
     """Return the machine of a question, or the one that is `held`, with the memory that a plan may use and the
     precision of activations."""
@@ -124,7 +124,7 @@ def machine_of(
     if held is not None:
         hardware = held
     elif isinstance(named, str):
-        hardware = load_hardware(named, profiles() if profiles is not None and named == THIS else None)
+        hardware = this() if this is not None and named == THIS else load_hardware(named, None)
     else:
         hardware = compose(named.gpu, named.cpu, named.ram, named.link, named.peer)
     return with_rounding(override(hardware, question.vram_available, question.ram_available), question.activations)

@@ -9,6 +9,7 @@ from helmsman.schemas.bench import Bench
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
+from helmsman.schemas.doctor_report import DoctorReport
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.fit_report import FitReport
@@ -52,6 +53,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,
     "engine-settings": EngineSettings,
+    "doctor": DoctorReport,
     "explanation": Explanation,
     "fit-report": FitReport,
     "gate-acceptance": GateAcceptance,

@@ -121,7 +121,7 @@ class Device(Frozen):
     nothing is chosen yet. GPUs compute in the format of their weights."""
 
     name: Name
-    kind: Literal["cpu", "cuda", "rocm", "metal", "loopback"]
+    kind: Literal["cpu", "cuda", "rocm", "metal", "xpu", "loopback"]
     product: Name | None = None
     device_class: Name | None = None
     memory: Name
@@ -157,12 +157,12 @@ class Device(Frozen):
     @property
     def expands(self) -> bool:
         """Whether products read values only, so that quantised weights become some first, a piece at a time."""
-        return self.kind in ("cuda", "rocm")
+        return self.kind in ("cuda", "rocm", "xpu")
 
     @property
     def decompression_lane(self) -> str:
         """Where 4-bit groups are expanded: a GPU has a stream for that (PARK-36), other devices their only one."""
-        return f"{self.name}:decompress" if self.kind in ("cuda", "rocm") else self.name
+        return f"{self.name}:decompress" if self.kind in ("cuda", "rocm", "xpu") else self.name
 
 
 class Footprint(Frozen):

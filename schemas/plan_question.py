@@ -64,7 +64,7 @@ class PlanningQuestion(Document):
 
 class PlanQuestion(PlanningQuestion):
     """What is to be planned. `model`: a catalogue name, a checkpoint's directory, a GGUF file or a document;
-    `hardware`: a known machine, a record's file, `this` for the newest profile of the machine at hand, or parts.
+    `hardware`: a known machine, a record's file, `this` for the machine at hand, as profiled or as found, or parts.
 
     `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
     `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:

@@ -51,7 +51,7 @@ KEPT = 0.6
 the two may be threads of one core. 1 was measured in the median, 0.58 in 3 to 22 % of samples, for moments and in
 spells."""
 
-_GPUS = ("cuda", "rocm", "metal")
+_GPUS = ("cuda", "rocm", "metal", "xpu")
 
 
 def with_assumed(hardware: Hardware) -> Hardware:

@@ -24,7 +24,7 @@ def pinned_bytes(size: int) -> int:
 
 def page_locks(hardware: Hardware) -> bool:
     """Whether a driver of the machine page-locks memory: those of GPUs do."""
-    return any(device.kind in ("cuda", "rocm") for device in hardware.devices)
+    return any(device.kind in ("cuda", "rocm", "xpu") for device in hardware.devices)
 
 
 def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int:

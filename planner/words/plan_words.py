@@ -24,7 +24,7 @@ from helmsman.schemas.units import format_number, format_seconds
 SMALLER: tuple[StoredFormat, ...] = ("q8_0", "q4_k")
 """Formats that are offered where weights do not all fit, that which loses least first."""
 
-_DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU", "metal": "GPU", "loopback": "accelerator"}
+_DEVICES = {"cpu": "CPU", "cuda": "GPU", "rocm": "GPU", "metal": "GPU", "xpu": "GPU", "loopback": "accelerator"}
 """Names of devices by kind."""
 _CLEARLY_LESS = 0.8
 """A format that takes a larger part of the bytes would change little."""

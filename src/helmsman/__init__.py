@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
+    from helmsman.library import diagnose as diagnose
     from helmsman.library import emit as emit
     from helmsman.library import find_capacity as find_capacity
     from helmsman.library import find_replicas as find_replicas
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from helmsman.planner.request import PlanRequest as PlanRequest
     from helmsman.schemas.check_report import CheckReport as CheckReport
     from helmsman.schemas.comparison import Comparison as Comparison
+    from helmsman.schemas.doctor_report import DoctorReport as DoctorReport
     from helmsman.schemas.engine_settings import EngineSettings as EngineSettings
     from helmsman.schemas.engine_settings import SettingsReading as SettingsReading
     from helmsman.schemas.errors import BadInputError as BadInputError
@@ -68,6 +70,7 @@ _HOMES = {
     "Decision": "planner.decision",
     "EngineSettings": "schemas.engine_settings",
     "FitReport": "schemas.fit_report",
+    "DoctorReport": "schemas.doctor_report",
     "Hardware": "schemas.hardware",
     "HardwareUnavailableError": "schemas.errors",
     "HelmError": "schemas.errors",
@@ -93,6 +96,7 @@ _HOMES = {
     "compare": "library",
     "compose_hardware": "library",
     "emit": "library",
+    "diagnose": "library",
     "find_capacity": "library",
     "find_replicas": "library",
     "find_users": "library",

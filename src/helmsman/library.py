@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.hwdb import load_hardware as records
 from helmsman.hwdb import load_model as models
+from helmsman.models_here import model_place
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import machine_of, read_question, request_from
 from helmsman.planner.registry import FORMER, OWN, method
 from helmsman.planner.request import PlanRequest
-from helmsman.profiles_folder import profiles_folder
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.errors import UsageError
@@ -25,11 +25,13 @@ from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.read import parse_mapping
 from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport
 from helmsman.schemas.serving_question import ServingQuestion
+from helmsman.this_machine import this_machine
 
 if TYPE_CHECKING:
     from helmsman.executor.ask_run import Execution
     from helmsman.executor.text.sampling import Sampling
     from helmsman.schemas.check_report import CheckReport
+    from helmsman.schemas.doctor_report import DoctorReport
     from helmsman.schemas.replay_report import ReplayReport
     from helmsman.schemas.trace import Trace
 
@@ -43,22 +45,23 @@ MOST_TOLERANCE = 10.0
 
 
 def load_model(name: str | Path) -> Model:
-    """Return the model of a name of the catalogue, a checkpoint's directory, a GGUF file or a document.
+    """Return the model of a name of the catalogue, a checkpoint's directory, a GGUF file or a document, or of
+    `local:NAME`, a model that an engine has on this disk.
 
     >>> load_model("Qwen3-8B").layers
     36
     """
-    return models.load_model(str(name))
+    return models.load_model(model_place(str(name)))
 
 
 def load_hardware(name: str | Path, profiles: Path | None = None) -> Hardware:
     """Return the machine of a name of the catalogue or of a record's file; `this`: the newest profile of the machine at
-    hand, in the folder `profiles` or where helm-profile leaves them.
+    hand, in the folder `profiles` or where helm-profile leaves them, and without one its parts as they are found.
 
     >>> load_hardware("rtx4060-laptop").memory("vram").capacity
     8589934592
     """
-    return records.load_hardware(str(name), profiles_folder() if profiles is None else Path(profiles))
+    return this_machine(profiles) if str(name) == records.THIS else records.load_hardware(str(name), None)
 
 
 def compose_hardware(
@@ -72,6 +75,20 @@ def compose_hardware(
     parts = {"cpu": cpu, "ram": ram, "gpu": gpu, "link": link, "peer": peer}
     given = {name: value for name, value in parts.items() if value is not None}
     return machine_of(read_question({"model": "-", "hardware": given}))
+
+
+def diagnose(repair: bool = False) -> "DoctorReport":
+    """Return what this machine is, what of Helm works on it, and what is missing for the rest, with a remedy each, as
+    helm-doctor prints it; `repair`: make folders that are missing first.
+
+    >>> diagnose().needs[0].ready
+    True
+    """
+    from helmsman.detection.system import ObservedSystem
+    from helmsman.diagnosis import diagnose as diagnosed
+    from helmsman.diagnosis import loaded_kernels, now, profiles_place
+
+    return diagnosed(ObservedSystem.here(), profiles_place(), loaded_kernels(), now(), repair)
 
 
 def plan(question: Asked) -> Decision:
@@ -343,4 +360,12 @@ def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:
 def _request(question: Asked) -> PlanRequest[Any]:
     if isinstance(question, PlanRequest):
         return question
-    return request_from(question, profiles_folder)
+    return request_from(_placed(question), this_machine)
+
+
+def _placed(question: PlanQuestion | Mapping[str, object]) -> PlanQuestion | Mapping[str, object]:
+    """Return a question with the path of its model where that is one on the disk."""
+    if isinstance(question, PlanQuestion):
+        return question.model_copy(update={"model": model_place(question.model)})
+    name = question.get("model") if isinstance(question, Mapping) else None
+    return {**question, "model": model_place(name)} if isinstance(name, str) else question

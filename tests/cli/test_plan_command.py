@@ -257,7 +257,6 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
         (("--model", "Llama-3.1-70B", *HW), 3, "more in RAM would do"),
         (("--model", "granite-4.0-h-small", *HW), 5, "layer_types"),
-        ((*MODEL, "--hw", "this"), 6, "helm-profile"),
         ((*MODEL, *HW, "-o", "/no/such/folder/p.json"), 2, "cannot be written"),
         ((*MODEL, *HW, "--strategy", "layer-split", "-o", "/dev/full"), 6, "no room"),
     ],
@@ -302,6 +301,15 @@ def test_without_a_home_known_machines_are_planned_for_and_profiles_need_a_place
     assert run(capsys, *MODEL, *HW, "--strategy", "layer-split")[0] == 0
     code, _, err = run(capsys, *MODEL, "--hw", "this")
     assert code == 2 and "no home folder" in err and "XDG_CACHE_HOME" in err
+
+
+def test_this_without_a_profile_is_the_machine_as_it_is_found(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    argv = ("--model", "Qwen3-0.6B", "--hw", "this", "--strategy", "cpu-only", "--format", "q4_k")
+    code, _, err = run(capsys, *argv)
+    assert code == 0 and "not profiled" in err and "helm-profile measures it" in err
+    code, out, err = run(capsys, *argv, "--json", "-q")
+    assert (code, err, json.loads(out)["hardware"]["name"]) == (0, "", "this")
 
 
 def test_this_is_the_latest_profile(capsys, tmp_path, monkeypatch):

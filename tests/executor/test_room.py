@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from control_groups import limited_group
 
+from helmsman.detection.control_groups import ControlGroup
 from helmsman.executor.system.machine import Machine
-from helmsman.executor.system.room import RESERVE, ControlGroup, System, capacity, check_room, limits, room
+from helmsman.executor.system.room import RESERVE, System, capacity, check_room, limits, room
 from helmsman.schemas.errors import HardwareUnavailableError
 
 GIB = 2**30

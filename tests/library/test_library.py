@@ -149,7 +149,6 @@ def test_what_is_wrong_with_a_question_is_said(question, kind, field: str | None
         lambda: helmsman.plan({**SMALL, "batch": float("nan")}),
         lambda: helmsman.plan({**SMALL, "model": object()}),
         lambda: helmsman.plan({**SMALL, "options": {"table": "a\0"}}),
-        lambda: helmsman.plan({**SMALL, "hardware": "this"}),
         lambda: helmsman.plan(request_from({**SMALL, "strategy": "layer-split"}).of("vllm", None)),
         lambda: helmsman.compare({**SMALL, "batch": "max"}),
         lambda: helmsman.compare({**SMALL, "strategy": "vllm", "options": {"cpu_offload_gb": 1}}),

@@ -71,7 +71,7 @@ def test_a_gpu_behind_a_link_hands_over_late_and_shares_no_memory_with_the_proce
 
 
 def test_devices_of_one_memory_may_reach_less_of_it_together() -> None:
-    machine = compose("Apple M1", "Apple M1", 16 * GIB, None)
+    machine = compose("Apple M1 8-core", "Apple M1", 16 * GIB, None)
     [memory], [joint] = machine.memories, [each.joint for each in with_assumed(machine).memories]
     assert joint is not None and joint.source == "assumed"
     assert joint.value == memory.bandwidth.value and joint.p90 == memory.bandwidth.p90
@@ -89,7 +89,7 @@ def test_a_loopback_accelerator_may_share_cores_with_the_host() -> None:
     measured = machine.memory("dram").model_copy(update={"joint_compute": figure(0.9)})
     known = machine.model_copy(update={"memories": (measured, *machine.memories[1:])})
     assert with_assumed(known).memory("dram").joint_compute == figure(0.9)
-    assert with_assumed(compose("Apple M1", "Apple M1", 16 * GIB, None)).memories[0].joint_compute is None
+    assert with_assumed(compose("Apple M1 8-core", "Apple M1", 16 * GIB, None)).memories[0].joint_compute is None
 
 
 def test_devices_made_of_the_same_cores_never_work_at_once() -> None:
@@ -169,7 +169,7 @@ def test_a_core_that_copies_for_a_loopback_link_may_be_interrupted() -> None:
 
 def wide(spread: float) -> CostModel:
     """Devices of one memory, whose bandwidth may be so many times as high or as low."""
-    machine = compose("Apple M1", "Apple M1", 16 * GIB, None)
+    machine = compose("Apple M1 8-core", "Apple M1", 16 * GIB, None)
     [memory] = machine.memories
     value = memory.bandwidth.value
     bandwidth = memory.bandwidth.model_copy(update={"p10": value / spread, "p90": value * spread})

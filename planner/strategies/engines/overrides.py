@@ -27,7 +27,7 @@ _BUFFERS = ("CUDA", "ROCM", "VULKAN", "SYCL", "METAL")
 """llama.cpp's buffers by their backend, before the number of a device."""
 
 
-_BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "Metal"}
+_BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "metal": "Metal", "xpu": "SYCL"}
 """llama.cpp's backends by kinds of devices."""
 
 

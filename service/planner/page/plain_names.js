@@ -12,7 +12,7 @@ export function withPlainNames(answer) {
     [hardware.memories, (name) => `GPU ${name}`],
     [hardware.memories, (name) => `GPU (${name})`],
   ]) {
-    const several = kind.filter((one) => ["cuda", "rocm", "vram"].includes(one.kind));
+    const several = kind.filter((one) => ["cuda", "rocm", "xpu", "vram"].includes(one.kind));
     if (several.length > 1) several.forEach((one, place) => numbered.push([named(one.name), `GPU ${place + 1}`]));
   }
   numbered.sort(([one], [other]) => other.length - one.length);

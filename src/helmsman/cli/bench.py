@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
+from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
@@ -29,7 +30,9 @@ def build_parser(strategy: str | None = None) -> Parser:
     )
     parser.add_argument("plan", type=Path, nargs="?", metavar="PLAN", help="a Plan; or name --model and a machine")
     parser.add_argument("--model", metavar="NAME|DIR|FILE", help="plan for this model and these tests instead")
-    parser.add_argument("--checkpoint", type=Path, required=True, metavar="PLACE", help="directory or GGUF file")
+    parser.add_argument(
+        "--checkpoint", type=checkpoint_argument, required=True, metavar="PLACE", help="directory or GGUF file"
+    )
     group = parser.add_argument_group("tests")
     group.add_argument("-p", "--n-prompt", type=counts, default=(512,), metavar="N,..", help="prompts (default 512)")
     group.add_argument("-n", "--n-gen", type=counts, default=(128,), metavar="N,..", help="decode steps (default 128)")

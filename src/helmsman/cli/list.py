@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, get_args
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, say, write_out
 from helmsman.cli.parser import Parser, command_parser
+from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from helmsman.schemas.detected import LocalModel
     from helmsman.schemas.listing import Listing
 
 
@@ -22,6 +24,7 @@ def build_parser() -> Parser:
         "helm-list gpus",
     )
     parser.add_argument("kind", choices=get_args(Kind), metavar="KIND", help=", ".join(get_args(Kind)))
+    parser.add_argument("--local", action="store_true", help="of models: those on the disk (default: the catalogue's)")
     return parser
 
 
@@ -34,7 +37,11 @@ def execute(args: argparse.Namespace) -> int:
     """Print a line for every name; with --quiet the names alone, without spaces, as completions read them."""
     from helmsman.analysis.listing import listing
 
-    names = listing(args.kind)
+    if args.local and args.kind != "models":
+        raise UsageError(
+            "only models are on the disk", field="--local", value=args.kind, remedy="helm-list models --local"
+        )
+    names = _local_models() if args.local else listing(args.kind)
     if args.quiet and not args.json:
         write_out(args, names.to_json())
         say("\n".join(entry.name.replace(" ", "_") for entry in names.entries))
@@ -43,6 +50,21 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _local_models() -> "Listing":
+    """Return the models on the disk, with their store, size, place and model of the catalogue."""
+    from helmsman.models_here import models_here
+    from helmsman.schemas.listing import Entry, Listing
+    from helmsman.schemas.units import format_bytes
+
+    def about(model: "LocalModel") -> str:
+        return f"{model.store}, {format_bytes(model.bytes)}, {model.entry or 'not of the catalogue'}: {model.path}"[
+            :1000
+        ]
+
+    entries = tuple(Entry(name=f"local:{model.name}"[:200], about=about(model)) for model in models_here())
+    return Listing(kind="models", entries=entries)
+
+
 def _table(listing: "Listing") -> str:
-    width = max(len(entry.name) for entry in listing.entries)
+    width = max((len(entry.name) for entry in listing.entries), default=0)
     return "\n".join(f"{entry.name:<{width}}  {entry.about}" for entry in listing.entries)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def add_machine_arguments(parser: Parser) -> None:
     """--hw, or --gpu --cpu --ram --link; and the overrides."""
     group = parser.add_argument_group("machine")
-    group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one's profile")
+    group.add_argument(
+        "--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one, as profiled or found"
+    )
     group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
     group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
@@ -55,15 +57,16 @@ def warn(args: argparse.Namespace, said: str | None) -> None:
 def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.hwdb.compose import compose
     from helmsman.hwdb.load_hardware import THIS, load_hardware
-    from helmsman.profiles_folder import profiles_folder
     from helmsman.schemas.units import parse_bytes
+    from helmsman.this_machine import this_machine
 
     parts = [name for name in ("gpu", "cpu", "ram", "link", "peer") if getattr(args, name) is not None]
     if args.hw is not None and parts:
         raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
     if args.hw is not None:
-        cache = profiles_folder() if args.hw == THIS else None
-        return load_hardware(args.hw, cache, lambda said: warn(args, said))
+        if args.hw == THIS:
+            return this_machine(tell=lambda said: warn(args, said))
+        return load_hardware(args.hw, None)
     if args.cpu is None or args.ram is None:
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
     return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link, _peer(args.peer))

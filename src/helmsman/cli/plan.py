@@ -15,6 +15,7 @@ from helmsman.cli.colours import paint_for
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.engine_settings import add_settings_arguments, check_settings, show_emitted, show_reading
 from helmsman.cli.formats import BEST
+from helmsman.cli.local_names import model_argument
 from helmsman.cli.machine import add_machine_arguments, machine, warn, warn_of_disturbed
 from helmsman.cli.output import emit, show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
@@ -68,7 +69,8 @@ def build_parser(strategy: str | None = None, whole: bool = True, purpose: str |
         "Choose where weights, KV cache and work go, and predict how fast that is.",
         "helm-plan --model Qwen3-8B --hw rtx4060-laptop",
     )
-    parser.add_argument("--model", required=True, metavar="NAME|DIR|FILE", help="catalogue name, checkpoint or plan")
+    name = "catalogue name, checkpoint, plan, or local:NAME of one on the disk"
+    parser.add_argument("--model", type=model_argument, required=True, metavar="NAME|DIR|FILE", help=name)
     add_machine_arguments(parser)
     _add_workload(parser)
     _add_drafts(parser)

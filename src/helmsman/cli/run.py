@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
 from helmsman.cli.depth import check_depth
+from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.output import emit, say
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.progress import bars
@@ -36,7 +37,11 @@ def build_parser() -> Parser:
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
     parser.add_argument(
-        "--checkpoint", type=Path, required=True, metavar="PLACE", help="Hugging Face directory, or GGUF file"
+        "--checkpoint",
+        type=checkpoint_argument,
+        required=True,
+        metavar="PLACE",
+        help="Hugging Face directory, or GGUF file",
     )
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--text", action="append", help="a prompt; once per sequence of the plan's batch")

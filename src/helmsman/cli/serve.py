@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import run_command
+from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.serving_arguments import add_limit_arguments, check_limit_arguments
@@ -33,7 +34,13 @@ def build_parser() -> Parser:
     )
     add = parser.add_argument
     add("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
-    add("--checkpoint", type=Path, required=True, metavar="PLACE", help="Hugging Face directory, or GGUF file")
+    add(
+        "--checkpoint",
+        type=checkpoint_argument,
+        required=True,
+        metavar="PLACE",
+        help="Hugging Face directory, or GGUF file",
+    )
     add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)")
     add("--port", type=_port, default=8000, help="0: any that is free (default 8000)")
     add("--name", metavar="NAME", help="what the model is called (default: as in the plan)")

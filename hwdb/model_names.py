@@ -1,0 +1,102 @@
+"""Models of the catalogue by the names that engines and hubs print, such as `qwen3:8b-q4_K_M`."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import format_named
+
+OLLAMA_FORMAT = "q4_k_m"
+"""What Ollama's library has under a tag that states no format, but for models that are released in fewer bits."""
+_RELEASED_SMALLER = frozenset({"gpt"})
+"""First words of families whose own files are quantised already."""
+_HUBS = re.compile(r"^(?:https?://)?(?:hf\.co|huggingface\.co|ollama\.com/library|registry\.ollama\.ai/library)/")
+_FORMAT = re.compile(
+    r"(?:^|[-_.:])((?:ud-)?i?q\d+(?:_[a-z0-9]+)+|f16|fp16|bf16|f32|fp32|mxfp4|q\d+)(?:[-.]gguf)?$", re.IGNORECASE
+)
+_VERSION = re.compile(r"^([a-z]{3,})(\d.*)$")
+_NEUTRAL = frozenset({"instruct", "it", "chat", "base", "hf", "gguf", "latest", "meta", "text", "pt"})
+"""Words that leave a model's structure as it is."""
+_UNSAID = re.compile(r"a\d+(?:\.\d+)?b|v\d+\.\d+|\d+e")
+"""Words of catalogue names that tags leave out: active parameters, releases, numbers of experts."""
+_OLLAMA = {
+    "deepseek-r1:671b": "DeepSeek-R1",
+    "deepseek-v3:671b": "DeepSeek-V3",
+    "deepseek-v2:16b": "DeepSeek-V2-Lite",
+    "phi3:3.8b": "Phi-3-mini-4k-instruct",
+    "phi3:mini": "Phi-3-mini-4k-instruct",
+    "phi3.5:3.8b": "Phi-3.5-mini-instruct",
+    "phi4:14b": "phi-4",
+    "phi4-mini:3.8b": "Phi-4-mini-instruct",
+}
+"""Tags of Ollama's library that state what the names of models do not (its pages of 2026)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """The catalogue entry that a name means, and the format that it states, if it does."""
+
+    entry: str
+    format: str | None
+
+
+def find_model(name: str, entries: Iterable[str]) -> NamedModel | None:
+    """Return what `name` means, None where it is none of the `entries`.
+
+    Raises UsageError where it means several of them, with their names."""
+    plain, fmt = _parts(name)
+    known = {entry.lower(): entry for entry in entries}
+    special = _OLLAMA.get(plain)
+    if special is not None and special.lower() in known:
+        return NamedModel(special, fmt)
+    wanted = _words(plain)
+    matches = [entry for entry in known.values() if _means(wanted, _words(entry.lower()))]
+    exact = [entry for entry in matches if _kept(_words(entry.lower())) == _words(entry.lower())]
+    matches = exact if len(exact) == 1 else matches
+    if len(matches) > 1:
+        remedy = f"write {' or '.join(sorted(matches)[:6])}"
+        raise UsageError("more than one model is called so", field="model", value=name, remedy=remedy)
+    return NamedModel(matches[0], fmt) if matches else None
+
+
+def stated_format(name: str) -> str | None:
+    """Return the format of weights that a model's name states, or that its tag means."""
+    return _parts(name)[1]
+
+
+def _parts(name: str) -> tuple[str, str | None]:
+    """Return a name without hub, owner and format, and its format."""
+    plain = _HUBS.sub("", name.strip().lower().replace(" ", "-"))
+    owned, _, tag = plain.rpartition("/")[2].partition(":")
+    stated = _FORMAT.search(f"{owned}:{tag}" if tag else owned)
+    whole = f"{owned}:{tag}" if tag else owned
+    plain = whole[: stated.start()] if stated else whole
+    if stated:
+        return plain, format_named(stated[1])
+    from_library = bool(tag) and "/" not in name
+    smaller = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER
+    return plain, ("native" if smaller else OLLAMA_FORMAT) if from_library else None
+
+
+def _words(name: str) -> tuple[str, ...]:
+    """Return the words of a name in lower case; a version is a word of its own, as in `qwen3` and `Llama-3.1`."""
+    parts = [part for part in re.split(r"[-_:/\s]+", name) if part]
+    split = [(match[1], match[2]) if (match := _VERSION.match(part)) else (part,) for part in parts]
+    return tuple(word for words in split for word in words)
+
+
+def _kept(words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(word for word in words if word not in _NEUTRAL)
+
+
+def _means(wanted: Sequence[str], entry: Sequence[str]) -> bool:
+    """Whether the words of a name are those of an entry, but for those that change nothing and those that go
+    unsaid."""
+    left, rest = list(_kept(wanted)), []
+    for word in _kept(entry):
+        if left and left[0] == word:
+            left.pop(0)
+        else:
+            rest.append(word)
+    return bool(wanted) and not left and all(_UNSAID.fullmatch(word) for word in rest)
