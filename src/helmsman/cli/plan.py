@@ -18,7 +18,7 @@ from helmsman.cli.output import emit, show, write_out, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, write_picture
 from helmsman.cli.progress import timed_progress
-from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
+from helmsman.cli.strategies import ALL, add_engine_argument, add_strategy_arguments, request_of, strategy_named
 from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import UsageError
 
@@ -35,7 +35,8 @@ _PICTURES = (
 
 _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
-    "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
+    "--prompt-tokens", "--output-tokens", "--batch", "--engine", "--strategy", "--objective", "--format",
+    "--kv-format", "--slo",
 )  # fmt: skip
 """The options that everybody needs."""
 _OTHERS = (
@@ -56,6 +57,7 @@ def build_parser(strategy: str | None = None, whole: bool = True) -> Parser:
     add_machine_arguments(parser)
     _add_workload(parser)
     _add_drafts(parser)
+    add_engine_argument(parser.add_argument_group("engine"))
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_plot_argument(parser, _PICTURES)
@@ -73,8 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser_for(arguments: list[str]) -> Parser:
     """A strategy that is named has its options shown."""
-    named = any(word.startswith("--strategy") or word == "--help-all" for word in arguments)
-    everything = "--help-all" in arguments and not any(word.startswith("--strategy") for word in arguments)
+    named = any(word.startswith(("--strategy", "--engine")) or word == "--help-all" for word in arguments)
+    everything = "--help-all" in arguments and not any(
+        word.startswith(("--strategy", "--engine")) for word in arguments
+    )
     strategy = None if everything else strategy_named(arguments)
     return build_parser(strategy, whole=named and "--help-all" not in arguments)
 
