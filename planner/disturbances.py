@@ -18,7 +18,17 @@ BETWEEN_PASSES = "time between passes"
 PASSES = "passes"
 """Whose `submission` is, whatever device ends them."""
 
-_DEVICE = ("read", "launch", "overhead", "prompt_launch", "join", "request", "elementwise", "decompress")
+_DEVICE = (
+    "read",
+    "launch",
+    "overhead",
+    "prompt_launch",
+    "prompt_overhead",
+    "join",
+    "request",
+    "elementwise",
+    "decompress",
+)
 
 
 def disturbed_figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure]]:

@@ -13,7 +13,7 @@ from helmsman.planner.file_formats import resolve_formats
 from helmsman.planner.options import read_options
 from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
-from helmsman.planner.registry import FORMER, method
+from helmsman.planner.registry import FORMER, method, strategy_of
 from helmsman.planner.request import PlanRequest, Tell, say_nothing
 from helmsman.schemas.base import MAX_COUNT
 from helmsman.schemas.errors import UsageError
@@ -47,7 +47,8 @@ def request_from(
     held: Mapping[str, object] = {} if isinstance(question, PlanQuestion) else question
     question = question if isinstance(question, PlanQuestion) else read_question(question)
     model = _held(held, "model", Model) or models(question.model)
-    of = method(question.strategy)
+    strategy = strategy_of(question.engine, question.strategy)
+    of = method(strategy)
     workload = workload_of(model, **{name: getattr(question, name) for name in COUNTS})
     weights, formats = resolve_formats(question.format, question.model, model)
     named = None if question.routing is None else Path(question.routing)
@@ -57,8 +58,8 @@ def request_from(
         model,
         machine_of(question, this, _held(held, "hardware", Hardware)),
         workload if routing is None else routed(workload, routing, model),
-        FORMER.get(question.strategy, question.strategy),
-        read_options(of.options, question.options, question.strategy),
+        FORMER.get(strategy, strategy),
+        read_options(of.options, question.options, strategy),
         objective=question.objective,
         weights=weights,
         kv=question.kv_format,

@@ -59,6 +59,34 @@ RECOMMENDED = "best"
 """The strategy that chooses among others' plans."""
 
 
+ENGINES = {
+    "ours": RECOMMENDED,
+    "llama.cpp": "llama-cpp",
+    "vllm": "vllm",
+    "accelerate": "accelerate",
+    "zero-inference": "zero-inference",
+    "ktransformers": "ktransformers",
+    "freetoken": "freetoken",
+}
+"""Engines whose speed can be predicted, and the strategy that plans what each of them can express."""
+
+
+def strategy_of(engine: str | None, strategy: str) -> str:
+    """Return the strategy that plans for an engine: that of the engine where none is named, else the same one.
+
+    Raises UsageError for an engine that is not known, and for a strategy that is another engine's."""
+    if engine is None or engine == "ours":
+        return strategy
+    if engine not in ENGINES:
+        remedy = did_you_mean(engine, tuple(ENGINES))
+        raise UsageError("no engine whose speed is known", field="engine", value=engine, remedy=remedy)
+    own = ENGINES[engine]
+    if FORMER.get(strategy, strategy) not in (RECOMMENDED, own):
+        remedy = f"leave `strategy` out, or use {own}"
+        raise UsageError(f"{engine} cannot carry out such plans", field="strategy", value=strategy, remedy=remedy)
+    return own
+
+
 @dataclass(frozen=True, slots=True)
 class Method(Generic[OptionsT]):
     """`options`: a frozen dataclass (`planner.options`); `decide`: the plan for a request whose `options` are of it,

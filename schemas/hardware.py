@@ -114,6 +114,7 @@ class Device(Frozen):
     `overhead`: seconds added to every operation; `overheads`: to operations of these kinds instead;
     `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 128 rows that passes at a time, where
     prompts are launched operation by operation and decode steps are captured graphs;
+    `prompt_overhead`: seconds added to an operation of a prompt for every such chunk, instead of `overhead`;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;
@@ -139,6 +140,7 @@ class Device(Frozen):
     overhead: Delay | None = None
     overheads: dict[OverheadKind, Delay] | None = Field(default=None, description="of operations of a kind")
     prompt_launch: Delay | None = Field(default=None, description="least seconds of an operation of a prompt's chunk")
+    prompt_overhead: Delay | None = Field(default=None, description="added to an operation of a prompt, by chunk")
     join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
     request: Delay | None = Field(default=None, description="of attention in online passes: by request and layer")
     elementwise: Rate | None = None

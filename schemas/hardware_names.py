@@ -133,6 +133,7 @@ def _figures(device: "Device") -> list[Figure]:
         device.overhead,
         *(device.overheads or {}).values(),
         device.prompt_launch,
+        device.prompt_overhead,
         device.join,
         device.request,
         device.elementwise,

@@ -55,6 +55,7 @@ class PlanningQuestion(Document):
     batches: Count | Literal["best"] = 1
     format: str | None = None
     kv_format: Annotated[KvFormat, FORMAT_NAMES] = "f16"
+    engine: Name | None = None
     strategy: Name = "best"
     options: dict[Name, Value] = Field(default_factory=dict)
     objective: Objective = DEFAULT_OBJECTIVE
@@ -73,6 +74,7 @@ class PlanQuestion(PlanningQuestion):
     reads `Q4_K_M` and `FP16`, which the schema does not list; `routing`: a file that says which experts tokens choose,
     by default all alike; `draft`: what drafts tokens, `mtp` for the model's own head or a smaller model, of which
     every step verifies `draft_tokens`, each accepted with probability `acceptance` once those before it were;
+    `engine`: whose speed is predicted, and whose placements are planned, by default our own executor's;
     `options`: of the strategy, by name; `corrections` off:
     efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 

@@ -227,7 +227,7 @@ class CostModel:
         if self.options.corrections and device.prompt_launch is not None and times:
             bounds.append(self._constant(scaled_figure(device.prompt_launch, times), "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
-        bound = bound.plus(self._overhead(device, task.kind))
+        bound = bound.plus(self._overhead(device, task))
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
 
@@ -295,8 +295,10 @@ class CostModel:
         rates = [device.elementwise, interpolate(curve, task.tokens)]
         return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
 
-    def _overhead(self, device: Device, kind: str) -> Estimate | None:
-        own = [figure for of, figure in (device.overheads or {}).items() if of == kind]
+    def _overhead(self, device: Device, task: Task) -> Estimate | None:
+        if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
+            return self._constant(scaled_figure(device.prompt_overhead, _chunks(task)), "overhead")
+        own = [figure for of, figure in (device.overheads or {}).items() if of == task.kind]
         figure = own[0] if own else device.overhead
         return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
 
@@ -368,8 +370,13 @@ def _launched(task: Task) -> int:
     """How often an operation is launched by itself, where a decode step is a captured graph: for every chunk of a
     prompt; of a step where it moves or expands, or is a part of divided attention."""
     if task.phase == "prefill":
-        return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
+        return _chunks(task)
     return 1 if task.kind in _NEVER_CAPTURED else 0
+
+
+def _chunks(task: Task) -> int:
+    """Return in how many chunks an operation takes the tokens of its pass."""
+    return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
 
 
 def least_seconds(device: Device) -> Figure | None:

@@ -17,6 +17,7 @@ from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import same_software_option, table_option
 from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticFit
+from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
@@ -183,6 +184,17 @@ class LlamaCppOptions:
     no_op_offload: bool = option(
         False, "llama-cpp: products of 32 tokens and more stay with the CPU that has their weights"
     )
+    build_era: Literal["2023", "2024", "2025"] | None = option(
+        None, "llama-cpp: the year of the build, 2025 for later ones too (default: unknown, a wider interval)",
+        choices=("2023", "2024", "2025"),
+    )  # fmt: skip
+    backend: Literal["cuda", "rocm", "vulkan", "metal", "sycl", "opencl"] | None = option(
+        None, "llama-cpp: the backend it was built with (default: the device's usual one)",
+        choices=("cuda", "rocm", "vulkan", "metal", "sycl", "opencl"),
+    )  # fmt: skip
+    flash_attn: Literal["on", "off"] | None = option(
+        None, "llama-cpp: attention as a kernel of its own (default: on in builds from 2025 on)", choices=("on", "off")
+    )
 
 
 def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
@@ -197,7 +209,12 @@ def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
         raise UsageError("not a number of tokens", field="ubatch", value=options.ubatch, remedy="use 1 or more")
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
-    return engine_question(request, frame, _engine(options, frame))
+    return engine_question(request, frame, _engine(options, frame), _build(options))
+
+
+def _build(options: LlamaCppOptions) -> EngineBuild:
+    flash = None if options.flash_attn is None else options.flash_attn == "on"
+    return EngineBuild("llama.cpp", options.build_era or "unknown", options.backend, flash)
 
 
 def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:

@@ -18,6 +18,7 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
+from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
@@ -60,14 +61,16 @@ class EngineRules(Protocol):
 
 @dataclass(frozen=True)
 class EngineQuestion:
-    """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, else with
-    those of the machine's record, so that only placements are compared."""
+    """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, and with
+    what kernels of its `build` reach where that is known, else with the figures of the machine's record, so that only
+    placements are compared."""
 
     requested: Frame
     engine: EngineRules
     cost_options: CostOptions
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
+    build: EngineBuild | None = None
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
@@ -96,6 +99,8 @@ class EngineQuestion:
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
         hardware, frame = _for_engines(Same(self.requested.roles.hardware)), self.requested
+        if self.build is not None:
+            hardware = with_kernels(hardware, self.build, (frame.weights, *sorted(set(frame.formats.values()))))
         if self.engine.software.heads_apart:
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
         return _on(frame, hardware)
@@ -170,9 +175,12 @@ Asks = Callable[[PlanRequest[EngineOptionsT]], EngineQuestion]
 """Reads a request as a question to an engine, raising UsageError for options that make no sense."""
 
 
-def engine_question(request: PlanRequest[EngineOptionsT], frame: Frame, engine: EngineRules) -> EngineQuestion:
-    """Return a request's question to an engine, framed with the user's table."""
-    return EngineQuestion(frame, engine, request.prices, not request.options.same_software, request.objective)
+def engine_question(
+    request: PlanRequest[EngineOptionsT], frame: Frame, engine: EngineRules, build: EngineBuild | None = None
+) -> EngineQuestion:
+    """Return a request's question to an engine, and a build of it, framed with the user's table."""
+    own = not request.options.same_software
+    return EngineQuestion(frame, engine, request.prices, own, request.objective, build)
 
 
 def engine_method(

@@ -9,7 +9,7 @@ from helmsman.hwdb.edits import edited
 from helmsman.planner.file_formats import DEFAULT
 from helmsman.planner.options import options_of
 from helmsman.planner.read_request import request_from
-from helmsman.planner.registry import method
+from helmsman.planner.registry import method, strategy_of
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
@@ -27,7 +27,7 @@ _HELD = {"schema_id", "model", "hardware", "routing"}
 def request_of(question: PlannerQuestion, catalogue: Catalogue) -> PlanRequest[Any]:
     """Return the request of a question. Raises UsageError for names and options that there are not, and for options
     that name files; BadInputError for a model that is not covered."""
-    check_no_files(question.strategy, question.options)
+    check_no_files(strategy_of(question.engine, question.strategy), question.options)
     given = question.model_dump(exclude=_HELD, exclude_none=True)
     # A format is always named: without one, the planner would look for a file that is called as the model is.
     given |= {"format": question.format or DEFAULT}

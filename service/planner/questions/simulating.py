@@ -12,6 +12,7 @@ from helmsman.analysis.ask_serving import served, study_of
 from helmsman.planner.checks.accept import accept
 from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decide import decide
+from helmsman.planner.registry import strategy_of
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.serving_question import ServingQuestion
@@ -31,7 +32,8 @@ TIMELINE_BYTES = 8 * 2**20
 def check_simulation(question: SimulationQuestion, catalogue: Catalogue) -> None:
     """Raise what is wrong with a simulation as far as that is seen without planning."""
     if question.question is not None:
-        check_no_files(question.question.strategy, question.question.options)
+        asked = question.question
+        check_no_files(strategy_of(asked.engine, asked.strategy), asked.options)
         model_of(question.question.model, catalogue)
     if question.plan is not None:
         accept(question.plan)

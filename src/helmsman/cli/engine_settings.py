@@ -27,12 +27,9 @@ _INDENT, _WIDTH = 13, 100
 def add_settings_arguments(parser: Parser) -> None:
     """--emit and --from."""
     group = parser.add_argument_group("other engines")
-    what = "print the command or file with which this engine carries out the plan; what it cannot say goes to stderr"
-    group.add_argument("--emit", choices=ENGINES, metavar="ENGINE", help=f"{what}: {', '.join(ENGINES)}")
-    given = (
-        "predict settings that you have, beside Helm's plan: a command, a file (of a command, --fit-print, a "
-        "device_map, benchbw.json, a Modelfile), the address of a llama-server that runs, or - for standard input"
-    )
+    what = "print the command or file with which an engine carries out the plan: llama.cpp, ollama, vllm and others"
+    group.add_argument("--emit", choices=ENGINES, metavar="ENGINE", help=what)
+    given = "predict settings that you have: a command, a file, the address of a llama-server, or - (standard input)"
     group.add_argument("--from", dest="settings", metavar="FILE|COMMAND|URL", help=given)
 
 

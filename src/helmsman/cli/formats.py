@@ -14,9 +14,8 @@ def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -
     """--format and --kv-format; with `native` what the model's file has may be asked for (`resolve_formats`)."""
     if native:
         weights = (
-            "how weights are stored: all alike, or mixed as llama.cpp's files of a name are (Q4_K_M); native: as a "
-            "GGUF file or a checkpoint has them, or as a config says of quantised ones; best: the one that loses least "
-            "of those that fit and reach --floor (default: native for quantised files, else f16; helm-list formats)"
+            "how weights are stored: one format, or a mixture as llama.cpp's files have it (Q4_K_M); native: as files "
+            "or configs say; best: what loses least (default: native for quantised files, else f16; helm-list formats)"
         )
         choices = (*WEIGHTS_FORMATS, NATIVE, BEST)
         group.add_argument("--format", type=format_named, choices=choices, metavar="NAME", help=weights)

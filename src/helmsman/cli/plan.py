@@ -31,7 +31,7 @@ from helmsman.cli.short_forms import (
     show_study,
     with_format,
 )
-from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
+from helmsman.cli.strategies import ALL, add_engine_argument, add_strategy_arguments, request_of, strategy_named
 from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import UsageError
 
@@ -49,9 +49,8 @@ _PICTURES = (
 
 _NEEDED_FIRST = (
     "-h", "--help", "--help-all", "--json", "-o", "-v", "--model", "--hw", "--gpu", "--cpu", "--ram", "--vram-avail",
-    "--prompt-tokens", "--output-tokens", "--batch", "--strategy", "--objective", "--format", "--kv-format", "--slo",
-    "--for", "--floor", "--compare-hw", "--upgrade",
-    "--emit", "--from",
+    "--prompt-tokens", "--output-tokens", "--batch", "--engine", "--strategy", "--objective", "--format",
+    "--kv-format", "--slo", "--emit", "--from",
 )  # fmt: skip
 """The options that everybody needs."""
 _OTHERS = (
@@ -74,6 +73,7 @@ def build_parser(strategy: str | None = None, whole: bool = True, purpose: str |
     add_machine_arguments(parser)
     _add_workload(parser)
     _add_drafts(parser)
+    add_engine_argument(parser.add_argument_group("engine"))
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_short_form_arguments(parser, purpose)
@@ -93,8 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser_for(arguments: list[str]) -> Parser:
     """A strategy that is named has its options shown."""
-    named = any(word.startswith("--strategy") or word == "--help-all" for word in arguments)
-    everything = "--help-all" in arguments and not any(word.startswith("--strategy") for word in arguments)
+    named = any(word.startswith(("--strategy", "--engine")) or word == "--help-all" for word in arguments)
+    everything = "--help-all" in arguments and not any(
+        word.startswith(("--strategy", "--engine")) for word in arguments
+    )
     strategy = None if everything else strategy_named(arguments)
     return build_parser(strategy, named and "--help-all" not in arguments, purpose_in(arguments))
 

@@ -9,7 +9,7 @@ from helmsman.cli.batches import chosen
 from helmsman.cli.formats import add_format_arguments
 from helmsman.cli.parser import Parser
 from helmsman.planner.options import Option, options_of
-from helmsman.planner.registry import FORMER, OWN, RECOMMENDED, Method, known, method
+from helmsman.planner.registry import ENGINES, FORMER, OWN, RECOMMENDED, Method, known, method, strategy_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES
 
@@ -39,13 +39,27 @@ def strategy_named(arguments: Sequence[str]) -> str | None:
     completion script is asked for, which is of all."""
     if any(word.startswith("--completion") for word in arguments):
         return None
+    named, engine = _last(arguments, "--strategy"), _last(arguments, "--engine")
+    if named is None and engine in ENGINES:
+        return ENGINES[engine]
+    return named if named is not None and named in _Names() else RECOMMENDED
+
+
+def _last(arguments: Sequence[str], flag: str) -> str | None:
+    """Return the value that a command line gives a flag, last; None where it gives none."""
     following = zip(arguments, [*arguments[1:], ""], strict=False)
-    named = [
-        after if word == "--strategy" else word.removeprefix("--strategy=")
+    values = [
+        after if word == flag else word.removeprefix(f"{flag}=")
         for word, after in following
-        if word == "--strategy" or word.startswith("--strategy=")
+        if word == flag or word.startswith(f"{flag}=")
     ]
-    return named[-1] if named and named[-1] in _Names() else RECOMMENDED
+    return values[-1] if values else None
+
+
+def add_engine_argument(group: "argparse._ActionsContainer") -> None:
+    """--engine: whose speed is predicted."""
+    what = f"whose speed is predicted, and whose placements are planned: {', '.join(ENGINES)} (default: ours)"
+    group.add_argument("--engine", choices=tuple(ENGINES), metavar="NAME", help=what)
 
 
 def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
@@ -115,7 +129,8 @@ def request_of(
     from helmsman.planner.request import PlanRequest
 
     weights, formats = resolve_formats(args.format, args.model, model)
-    name = RECOMMENDED if args.strategy == ALL else FORMER.get(args.strategy, args.strategy)
+    strategy = strategy_of(getattr(args, "engine", None), args.strategy)
+    name = RECOMMENDED if strategy == ALL else FORMER.get(strategy, strategy)
     of = method(name)
     return PlanRequest(
         model,

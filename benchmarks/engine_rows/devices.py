@@ -1,0 +1,76 @@
+"""The devices of rows: those of the catalogue, and what data sheets say of others that rows are about."""
+
+import re
+from dataclasses import dataclass
+
+from helmsman.hwdb.catalogue import find_gpu
+from helmsman.hwdb.engine_classes import WITHOUT_MATRICES, engine_class, half_ratio, int8_ratio, lineage
+from helmsman.schemas.errors import HelmError
+
+_NAMES = (
+    (r"m1-ultra", "Apple M1 Ultra"), (r"m1-pro", "Apple M1 Pro"), (r"M1max", "Apple M1 Max"),
+    (r"apple-m1-", "Apple M1"),
+    (r"(?i)M2[ -]?ultra", "Apple M2 Ultra"), (r"m2-pro", "Apple M2 Pro"), (r"m2-max", "Apple M2 Max 38-core"),
+    (r"m4-pro", "Apple M4 Pro 20-core"), (r"RTX 3080", "RTX 3080 10GB"), (r"RTX 6000 Ada", "RTX 6000 Ada 48GB"),
+    (r"RTX 5000 Ada", "RTX 5000 Ada 32GB"), (r"RTX 4000 Ada", "RTX 4000 Ada 20GB"), (r"A6000", "RTX A6000"),
+    (r"Quadro RTX 6000", "Quadro RTX 6000 24GB"), (r"Quadro RTX 8000", "Quadro RTX 8000 48GB"),
+    (r"Quadro RTX 4000", "Quadro RTX 4000 8GB"), (r"RTX 3060$|RTX 3060 12", "RTX 3060 12GB"), (r"\bA40\b", "A40"),
+    (r"L40S", "L40S"), (r"A100 PCIe 80", "A100 PCIe 80GB"), (r"P100", "Tesla P100 PCIe 16GB"),
+    (r"Tesla P4\b", "Tesla P4"),
+    (r"\bT4\b", "T4"), (r"RTX 4090 D", "RTX 4090 D"), (r"RTX 4090", "RTX 4090"), (r"4070 Super", "RTX 4070 SUPER"),
+    (r"RX (6700 XT|6800 XT|6900 XT|7900 XTX|7900 XT|7900 GRE|9070 XT)", r"RX \1"),
+    (r"(GTX 1660 Ti)", "GTX 1660 Ti Mobile"), (r"Arc ([AB]\d+)", r"Arc \1"),
+    (r"Core Ultra 200", "Core Ultra 200 Series"), (r"Ryzen 8000", "Ryzen 8000 Series"), (r"Iris Xe", "Iris Xe"),
+    (r"RTX 2060 SUPER", "RTX 2060 SUPER"), (r"(RTX|GTX) ?(A?\d{4}(?: Ti| SUPER| Super)?)", r"\1 \2"),
+    (r"Orin", "Jetson AGX Orin 64GB"), (r"\bL40\b", "L40"),
+)  # fmt: skip
+"""Names of the catalogue, and of `_SHEETS`, by what sources call devices; the first that is there counts."""
+
+_SHEETS: dict[str, tuple[str | None, float, float]] = {
+    "RTX 4090 D": ("geforce-ada", 1008e9, 147.1e12),
+    "L40": ("workstation-ada", 864e9, 181e12),
+    "RTX A4500": ("workstation-ampere", 640e9, 94.6e12),
+    "RTX 2060 SUPER": ("turing", 448e9, 28.7e12),
+    "Jetson AGX Orin 64GB": (None, 204.8e9, 42.5e12),
+    "GTX 1660 Ti Mobile": ("turing", 288e9, 10.9e12),
+    "Arc A770": (None, 560e9, 137.6e12),
+    "Arc A750": (None, 512e9, 114.7e12),
+    "Arc B580": (None, 456e9, 116.5e12),
+    "Arc B570": (None, 380e9, 101.5e12),
+    "Core Ultra 200 Series": (None, 136.5e9, 32e12),
+    "Ryzen 8000 Series": (None, 89.6e9, 16.6e12),
+    "Apple M1 Pro": ("apple-silicon", 200e9, 5.2e12),
+    "Apple M1 Ultra": ("apple-silicon", 800e9, 20.8e12),
+    "Apple M2 Pro": ("apple-silicon", 200e9, 6.8e12),
+}
+"""Class, bytes/s and FP16 FLOP/s of what rows are about and the catalogue did not have (data sheets, recalled)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDevice:
+    """A device of rows: bytes/s, FP16 FLOP/s and int8 operations/s of its data sheet; `matrices`: whether it has units
+    for them; `nodes`: where its constants come from, the nearest first."""
+
+    name: str
+    backend: str
+    bandwidth: float
+    flops: float
+    int8: float
+    matrices: bool
+    nodes: tuple[str, ...]
+
+
+def device_named(text: str, backend: str) -> RowDevice | None:
+    """Return the device that a source calls `text`; None for one that is not known."""
+    matches = ((re.search(pattern, text), known) for pattern, known in _NAMES)
+    name = next((matched.expand(known) for matched, known in matches if matched), text)
+    try:
+        gpu, _ = find_gpu(name)
+        name, known, bandwidth, flops = gpu.name, gpu.device_class, gpu.bandwidth, gpu.flops
+    except HelmError:
+        if name not in _SHEETS:
+            return None
+        known, bandwidth, flops = _SHEETS[name]
+    group = engine_class(name, known)
+    half, int8 = flops * half_ratio(name, group), flops * int8_ratio(name, group)
+    return RowDevice(name, backend, bandwidth, half, int8, group not in WITHOUT_MATRICES, lineage(name, known, backend))

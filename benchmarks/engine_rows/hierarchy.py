@@ -1,0 +1,80 @@
+"""Constants that lean on each other: a robust maximum a posteriori fit of sums of terms, and what is uncertain of it.
+
+Each constant's logarithm is a sum of effects with normal priors, so that a device with few rows leans on its class,
+that on its kind, that on the backend. Steps are Gauss-Newton's, rows weighted as by a soft L1 loss; the covariance is
+that of the linearised problem (Gelman and Hill 2007, chapters 12 and 13, for the model)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine_rows.terms import Question, Term
+
+NOISE = 0.04
+"""The standard deviation of the logarithm of a row beside what effects explain."""
+
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Effects by name, and their covariance."""
+
+    names: dict[str, int]
+    mean: Array
+    covariance: Array
+
+
+class Hierarchy:
+    """The questions of one phase, and fits to any part of them."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self.questions = questions
+        effects = {e.name: e for q in questions for t in q.terms for e in t.effects}
+        self.names = {name: at for at, name in enumerate(sorted(effects))}
+        self.prior = np.array([effects[name].mean for name in self.names])
+        self.sd = np.array([effects[name].sd for name in self.names])
+        most, count = max(len(q.terms) for q in questions), len(questions)
+        self.amounts = np.zeros((count, most))
+        self.design = np.zeros((count, most, len(self.names)))
+        for at, question in enumerate(questions):
+            for place, term in enumerate(question.terms):
+                self._enter(at, place, term)
+        self.seconds = np.array([q.seconds for q in questions])
+
+    def _enter(self, at: int, place: int, term: Term) -> None:
+        self.amounts[at, place] = term.amount
+        for effect in term.effects:
+            self.design[at, place, self.names[effect.name]] += -1.0 if term.rate else 1.0
+
+    def fit(self, rows: Array, start: Array | None = None) -> Fitted:
+        """Return the fit to the rows where `rows` is true."""
+        at = (self.prior if start is None else start).copy()
+        places = np.diag_indices(len(at))
+        for _ in range(25):
+            logarithm, slopes = self._linear(at, rows)
+            residual = (logarithm - np.log(self.seconds[rows])) / NOISE
+            weight = 1.0 / np.sqrt(1.0 + residual * residual / 4.0)
+            slopes = slopes / NOISE
+            normal = (slopes * weight[:, None]).T @ slopes
+            normal[places] += 1.0 / self.sd**2
+            step = np.linalg.solve(normal, slopes.T @ (weight * residual) + (at - self.prior) / self.sd**2)
+            at = at - np.clip(step, -0.5, 0.5)
+            if np.abs(step).max() < 1e-3:
+                break
+        return Fitted(self.names, at, np.linalg.inv(normal))
+
+    def predict(self, fitted: Fitted, rows: Array) -> tuple[Array, Array]:
+        """Return the logarithm of the seconds of rows, and its standard deviation."""
+        logarithm, slopes = self._linear(fitted.mean, rows)
+        variance = np.einsum("ip,pq,iq->i", slopes, fitted.covariance, slopes)
+        return logarithm, np.sqrt(variance + NOISE**2)
+
+    def _linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
+        """Return the logarithm of seconds, and its slopes by effect."""
+        design = self.design[rows]
+        parts = self.amounts[rows] * np.exp(design @ at)
+        total = parts.sum(axis=1)
+        return np.log(total), np.einsum("ij,ijp->ip", parts / total[:, None], design)

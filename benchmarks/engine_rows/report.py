@@ -1,0 +1,77 @@
+"""Tables of how well constants predict what was left out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from benchmarks.engine_rows.folds import Outcome, left_out, summary
+from benchmarks.engine_rows.rows import ERAS, EngineRow
+from benchmarks.engine_rows.terms import Question
+
+_WORST = 12
+
+_HEAD = """\
+# Engines' speeds, and how far off they are
+
+`helm-plan --engine llama.cpp` predicts what llama.cpp's kernels take: for every operation an overhead, and beside it
+bytes over a share of the bandwidth, or FLOPs over a share of the rate. Each constant is of a device, its class, its
+kind or its backend, whichever is the nearest that others measured; builds differ by year (`--build-era`), attention by
+`--flash-attn`. The constants are in `hwdb/engines/llama.cpp.json`, each with the rows it came from; DESIGN.md 4.8 has
+the model. Backends without rows (SYCL) are predicted as Vulkan is.
+
+This page is made by `python -m benchmarks.engine_rows FOLDER --page docs/engines.md` from rows of others (llama.cpp on
+one GPU, 2023 to 2026; rows that their table warns of are left out). Every row is predicted by constants fitted without
+its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
+"""
+
+
+def report(rows: Sequence[EngineRow], decode: Sequence[Question], prompts: Sequence[Question]) -> str:
+    """Return the figures of both phases with GPUs and with sources left out, and the worst rows."""
+    parts = [_HEAD]
+    for phase, questions in (("decode", decode), ("prompts", prompts)):
+        answered = {question.row.number for question in questions}
+        parts.append(f"## {phase.capitalize()}: {len(questions)} of {len(rows)} rows\n")
+        left = [row.number for row in rows if row.number not in answered]
+        if left:
+            parts.append(f"Not answered: rows {', '.join(map(str, left))}.\n")
+        for fold in ("GPU", "source"):
+            by_gpu = fold == "GPU"
+            outcomes = left_out(questions, lambda q, own=by_gpu: q.device.name if own else q.row.source)
+            parts.append(f"One {fold} left out:\n")
+            parts.append(_table(outcomes))
+            if by_gpu:
+                parts.append("The GPUs that are furthest off:\n")
+                parts.append(_worst(outcomes))
+    return "\n".join(parts)
+
+
+def _table(outcomes: Sequence[Outcome]) -> str:
+    lines = [
+        "| rows | count | median error | p90 | within its interval | median high / low |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, part in _parts(outcomes):
+        s = summary(part)
+        numbers = f"{s.median:.1%} | {s.p90:.1%} | {s.covered:.0%} | {s.width:.2f}"
+        lines.append(f"| {name} | {s.count} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
+def _parts(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome]]]:
+    yield "all", list(outcomes)
+    for backend in sorted({outcome.question.device.backend for outcome in outcomes}):
+        yield backend, [o for o in outcomes if o.question.device.backend == backend]
+    for era in ERAS:
+        part = [o for o in outcomes if o.question.row.era == era]
+        if part:
+            yield f"builds of {era}" + (" or later" if era == ERAS[-1] else ""), part
+
+
+def _worst(outcomes: Iterable[Outcome]) -> str:
+    by_device: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_device.setdefault(f"{outcome.question.device.name} ({outcome.question.device.backend})", []).append(outcome)
+    ranked = sorted(by_device.items(), key=lambda item: -summary(item[1]).median)
+    lines = ["| GPU | rows | said, least and most |", "|---|---|---|"]
+    for name, members in ranked[:_WORST]:
+        errors = sorted(member.error for member in members)
+        lines.append(f"| {name} | {len(members)} | {errors[0]:+.0%} to {errors[-1]:+.0%} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,173 @@
+"""The table of an engine's constants, as the package keeps it: by backend, kind, class and device."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import exp
+from typing import Any
+
+import numpy as np
+
+from benchmarks.engine_rows.devices import RowDevice
+from benchmarks.engine_rows.hierarchy import Fitted, Hierarchy
+from benchmarks.engine_rows.rows import ERAS, EngineRow
+from benchmarks.engine_rows.terms import (
+    Effect,
+    Question,
+    attending_effects,
+    cache_effects,
+    decode_question_on,
+    overhead_effects,
+    prompt_effects,
+    prompt_question_on,
+    share_effects,
+)
+from helmsman.hwdb.engine_constants import FAMILIES
+
+_TYPICAL = {"model": "Meta-Llama-3-8B", "quant": "Q4_K_M", "prompt": 512, "output": 128, "depth": 0}
+"""The work whose prediction's spread stands for that of all."""
+
+_PROMPT_FAMILIES = ("16", "4")
+_ANOTHER = "another"
+
+
+def node_devices(questions: Iterable[Question]) -> dict[str, RowDevice]:
+    """Return by node a device that stands for it: one of which nothing else is known."""
+    nodes: dict[str, RowDevice] = {}
+    for question in questions:
+        device = question.device
+        own, group, kind, backend = device.nodes
+        nodes[own] = device
+        nodes[group] = replace(device, nodes=(f"{group}/{_ANOTHER}", group, kind, backend))
+        nodes[kind] = replace(device, nodes=(f"{kind}/{_ANOTHER}/{_ANOTHER}", f"{kind}/{_ANOTHER}", kind, backend))
+        far = f"{backend}/{_ANOTHER}"
+        nodes[backend] = replace(device, matrices=True, nodes=(f"{far}/x/x", f"{far}/x", far, backend))
+    return nodes
+
+
+def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Mapping[str, str]) -> dict[str, Any]:
+    """Return the table fitted to the questions of both phases; `about`: its source."""
+    devices = node_devices([*decode, *prompts])
+    newest = {q.device.backend: q.row.era for q in sorted(decode, key=lambda q: q.row.era)}
+    typical = {name: _typical(decode[0].row, device, newest[device.backend]) for name, device in devices.items()}
+    step = _Phase(decode, [decode_question_on(typical[name], device) for name, device in devices.items()])
+    first = _Phase(prompts, [prompt_question_on(typical[name], device) for name, device in devices.items()])
+    rows: dict[str, list[int]] = defaultdict(list)
+    for question in decode:
+        for name in question.device.nodes:
+            rows[name].append(question.row.number)
+    nodes = {}
+    for at, (name, device) in enumerate(devices.items()):
+        row = typical[name]
+        node: dict[str, Any] = {
+            "overhead": _rounded(step.value(_plain(overhead_effects(row, device)))),
+            "prompt_overhead": _rounded(first.value(_plain(overhead_effects(row, device)))),
+            "shares": {f: _rounded(step.value(_plain(share_effects(row, device, f)))) for f in FAMILIES},
+            "cache": _rounded(step.value(_plain(cache_effects(row, device)))),
+            "prompts": {
+                f: _rounded(first.value(_plain(prompt_effects(row, device, "16" if f == "16" else "q"))))
+                for f in _PROMPT_FAMILIES
+            },
+            "attending": _rounded(first.value(_plain(attending_effects(row, device)))),
+            "spread": {"decode": _rounded(step.spreads[at]), "prompt": _rounded(first.spreads[at])},
+            "sd": {
+                "overhead": _rounded(step.sd(_plain(overhead_effects(row, device)))),
+                "share": _rounded(step.sd(_plain(share_effects(row, device, "4")))),
+                "prompt": _rounded(first.sd(_plain(prompt_effects(row, device, "q")))),
+            },
+            "rows": len(rows[name]),
+        }
+        if name.count("/") >= 2:
+            node["of"] = sorted(rows[name])
+        nodes[name] = node
+    backends = {name: _factors(name, step, first) for name in sorted({q.device.backend for q in decode})}
+    return {"engine": "llama.cpp", "source": dict(about), "backends": backends, "nodes": dict(sorted(nodes.items()))}
+
+
+def written(table: Mapping[str, Any]) -> str:
+    """Return the table as the package's file has it, a line for every node."""
+    head = {key: value for key, value in table.items() if key not in ("nodes", "backends")}
+    lines = [json.dumps(head)[:-1] + ","]
+    for part in ("backends", "nodes"):
+        rows = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in table[part].items()]
+        lines.append(f' "{part}": {{\n' + ",\n".join(rows) + "\n }" + ("," if part == "backends" else ""))
+    return "\n".join(lines) + "\n}\n"
+
+
+class _Phase:
+    """The fit of a phase, with a row of every node that nothing was measured of."""
+
+    def __init__(self, questions: Sequence[Question], stand_ins: Sequence[Question | None]) -> None:
+        known = [q for q in stand_ins if q is not None]
+        assert len(known) == len(stand_ins), "the typical row has all that is needed"
+        model = Hierarchy([*questions, *known])
+        measured = np.arange(len(questions) + len(known)) < len(questions)
+        self.fitted: Fitted = model.fit(measured)
+        self.spreads = [float(d) for d in model.predict(self.fitted, ~measured)[1]]
+
+    def value(self, effects: Iterable[Effect]) -> float:
+        """Return the constant that is the exponential of the sum of effects."""
+        return exp(sum(self._mean(effect) for effect in effects))
+
+    def sd(self, effects: Iterable[Effect]) -> float:
+        """Return the standard deviation of its logarithm."""
+        places = [self.fitted.names[e.name] for e in effects if e.name in self.fitted.names]
+        return float(np.sqrt(self.fitted.covariance[np.ix_(places, places)].sum()))
+
+    def factor(self, name: str) -> float:
+        """Return what an effect multiplies by; 1 for one that no row has."""
+        place = self.fitted.names.get(name)
+        return 1.0 if place is None else exp(float(self.fitted.mean[place]))
+
+    def _mean(self, effect: Effect) -> float:
+        place = self.fitted.names.get(effect.name)
+        return effect.mean if place is None else float(self.fitted.mean[place])
+
+
+def _plain(effects: Iterable[Effect]) -> list[Effect]:
+    """Return effects without those of builds and of attention, which are factors of the backend, and of a session."""
+    return [e for e in effects if "@" not in e.name and "!" not in e.name and e.name.count("|") == 1]
+
+
+def _typical(like: EngineRow, device: RowDevice, era: str) -> EngineRow:
+    row = replace(like, backend=device.backend, era=era, prefill=1.0, decode=1.0, source="nobody", **_TYPICAL)
+    return replace(row, note="")
+
+
+def _factors(backend: str, step: _Phase, first: _Phase) -> dict[str, Any]:
+    """Return what builds of an era, and attention as a kernel of its own, multiply constants by; eras after the last
+    that was measured are like it."""
+    eras = {
+        era: {
+            "overhead": _rounded(step.factor(f"overhead|{backend}@{era}")),
+            "prompt_overhead": _rounded(first.factor(f"overhead|{backend}@{era}")),
+            "shares": {f: _rounded(step.factor(f"share|{backend}#{f}@{era}")) for f in FAMILIES},
+            "prompts": {
+                f: _rounded(first.factor(f"prompt|{backend}#{'16' if f == '16' else 'q'}@{era}"))
+                for f in _PROMPT_FAMILIES
+            },
+        }
+        for era in ERAS
+        if f"overhead|{backend}@{era}" in step.fitted.names
+    }
+    known = sorted(eras)[-1]
+    eras = {**eras, **{era: eras[known] for era in ERAS if era > known}}
+    flash = {
+        str(on).lower(): {
+            "overhead": _rounded(step.factor(f"overhead|{backend}!{on}")),
+            "prompt_overhead": _rounded(first.factor(f"overhead|{backend}!{on}")),
+            "cache": _rounded(_known(step, f"cache|{backend}!{on}", 2.0 if on else 1.0)),
+            "attending": _rounded(_known(first, f"attending|{backend}!{on}", 3.0 if on else 1.0)),
+        }
+        for on in (False, True)
+    }
+    return {"eras": eras, "flash": flash}
+
+
+def _known(phase: _Phase, name: str, otherwise: float) -> float:
+    return phase.factor(name) if name in phase.fitted.names else otherwise
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,165 @@
+"""Seconds of a row as a sum of terms, each a known amount times constants that devices of a kind have in common.
+
+A decode step: operations x overhead + bytes of weights / (share x bandwidth) + bytes of caches / (share x bandwidth).
+A prompt: operations x overhead + FLOPs of products / (share x rate) + FLOPs of attention / (share x rate); products of
+quantised weights by the int8 rate of the device, overheads for every chunk of its tokens."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log
+
+from benchmarks.engine_rows.devices import RowDevice, device_named
+from benchmarks.engine_rows.rows import EngineRow
+from benchmarks.engine_rows.work import work_of
+from helmsman.hwdb.engine_constants import family_of
+from helmsman.lowering.buffers import CHUNK_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """A part of the logarithm of a constant, shared by rows that name it; `mean`, `sd`: before any row is seen."""
+
+    name: str
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """`amount` times, or over, a constant whose logarithm is the sum of `effects`; `rate`: over it."""
+
+    amount: float
+    rate: bool
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard deviations of logarithms: of kinds, classes, devices and of one session from another."""
+
+    kind: float
+    device_class: float
+    device: float
+    session: float
+
+
+SHARES = Spread(0.2, 0.12, 0.08, 0.04)
+OVERHEADS = Spread(0.3, 0.2, 0.15, 0.15)
+PROMPTS = Spread(0.3, 0.25, 0.12, 0.08)
+ATTENDING = Spread(0.3, 0.3, 0.1, 0.1)
+
+_KNOWN = {
+    "share|cuda/hbm": log(0.78),
+    "share|cuda/older/pascal-hbm": log(0.7),
+}
+"""Means of effects that are known before any row of the table: cards with HBM decode at a smaller share of their
+bandwidth than others do (../shared/design/engines.md, 3), of which P100 has no int8 products either."""
+
+_SESSIONS = {
+    "share": {"rocm": 0.08, "vulkan": 0.15, "opencl": 0.3},
+    "prompt": {"rocm": 0.3, "vulkan": 0.3, "opencl": 0.6},
+}
+"""Of backends whose drivers differ more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A row that is answered: on which device, in which phase, its terms, and the seconds that were measured."""
+
+    row: EngineRow
+    device: RowDevice
+    terms: tuple[Term, ...]
+    seconds: float
+
+
+def decode_question(row: EngineRow) -> Question | None:
+    """Return the question of a row's decode steps; None for a model, format or device that is not known."""
+    return decode_question_on(row, device_named(row.gpu, row.backend))
+
+
+def decode_question_on(row: EngineRow, device: RowDevice | None) -> Question | None:
+    """Return the same, of a device that is known."""
+    context = row.depth + (row.output or 128) // 2
+    work = work_of(row.model, row.quant, "decode", 1, max(1, context))
+    if device is None or work is None or row.decode is None:
+        return None
+    families: dict[str, float] = {}
+    for fmt, size in work.weights.items():
+        families[family_of(fmt)] = families.get(family_of(fmt), 0.0) + size
+    terms = [Term(work.operations, False, tuple(overhead_effects(row, device)))]
+    terms += [Term(size / device.bandwidth, True, tuple(share_effects(row, device, f))) for f, size in families.items()]
+    terms.append(Term(work.cache / device.bandwidth, True, tuple(cache_effects(row, device))))
+    return Question(row, device, tuple(terms), 1.0 / row.decode)
+
+
+def prompt_question(row: EngineRow) -> Question | None:
+    """Return the question of a row's prompt, in the same cases."""
+    return prompt_question_on(row, device_named(row.gpu, row.backend))
+
+
+def prompt_question_on(row: EngineRow, device: RowDevice | None) -> Question | None:
+    """Return the same, of a device that is known."""
+    if device is None or not row.prefill or not row.prompt:
+        return None
+    before = row.depth if row.depth != row.prompt and row.depth > 0 and "sweep" in row.metric else 0
+    work = work_of(row.model, row.quant, "prefill", row.prompt, before + row.prompt)
+    if work is None:
+        return None
+    chunks = -(-row.prompt // CHUNK_ROWS)
+    terms = [Term(work.operations * chunks, False, tuple(overhead_effects(row, device)))]
+    for fmt, flops in work.flops.items():
+        family = family_of(fmt)
+        rate = device.flops if family == "16" else device.int8
+        terms.append(Term(flops / rate, True, tuple(prompt_effects(row, device, "16" if family == "16" else "q"))))
+    terms.append(Term(work.attending / device.flops, True, tuple(attending_effects(row, device))))
+    return Question(row, device, tuple(terms), row.prompt / row.prefill)
+
+
+def _chain(of: str, device: RowDevice, row: EngineRow, mean: float, sd: float, spread: Spread) -> Iterator[Effect]:
+    """Yield the effects of the backend, the kind, the class, the device and the session."""
+    own, group, kind, backend = device.nodes
+    yield Effect(f"{of}|{backend}", mean, sd)
+    yield Effect(f"{of}|{kind}", _KNOWN.get(f"{of}|{kind}", 0.0), spread.kind)
+    yield Effect(f"{of}|{group}", _KNOWN.get(f"{of}|{group}", 0.0), spread.device_class)
+    yield Effect(f"{of}|{own}", 0.0, spread.device)
+    session = _SESSIONS.get(of, {}).get(backend, spread.session)
+    yield Effect(f"{of}|{own}|{row.source}", 0.0, session)
+
+
+def share_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[Effect]:
+    _, group, kind, backend = device.nodes
+    yield from _chain("share", device, row, log(0.8), 0.15, SHARES)
+    yield Effect(f"share|{backend}#{family}", 0.0, 0.10)
+    yield Effect(f"share|{kind}#{family}", 0.0, 0.06)
+    yield Effect(f"share|{group}#{family}", 0.0, 0.05)
+    yield Effect(f"share|{backend}#{family}@{row.era}", 0.0, 0.08)
+
+
+def overhead_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    backend = device.nodes[3]
+    yield from _chain("overhead", device, row, log(5e-6), 0.7, OVERHEADS)
+    yield Effect(f"overhead|{backend}@{row.era}", 0.0, 0.5)
+    yield Effect(f"overhead|{backend}!{row.flash}", 0.0, 0.2)
+
+
+def cache_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    _, group, _, backend = device.nodes
+    yield Effect(f"cache|{backend}", log(0.35), 0.5)
+    yield Effect(f"cache|{group}", 0.0, 0.2)
+    yield Effect(f"cache|{backend}!{row.flash}", log(2.0) if row.flash else 0.0, 0.2)
+
+
+def prompt_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[Effect]:
+    _, group, kind, backend = device.nodes
+    yield from _chain("prompt", device, row, log(0.3), 0.7, PROMPTS)
+    yield Effect(f"prompt|{backend}#{family}", 0.0, 0.5)
+    yield Effect(f"prompt|{backend}~{device.matrices}", 0.0 if device.matrices else log(2.0), 0.3)
+    yield Effect(f"prompt|{kind}#{family}", 0.0, 0.3)
+    yield Effect(f"prompt|{group}#{family}", 0.0, 0.15)
+    yield Effect(f"prompt|{backend}#{family}@{row.era}", 0.0, 0.4)
+
+
+def attending_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    backend = device.nodes[3]
+    yield from _chain("attending", device, row, log(0.1), 0.8, ATTENDING)
+    yield Effect(f"attending|{backend}!{row.flash}", log(3.0) if row.flash else 0.0, 0.5)

@@ -1,0 +1,184 @@
+"""A machine as an engine's kernels drive it: with what they reach of the data sheet instead of what ours do.
+
+What an engine reaches was fitted to whole steps, so that the record keeps none of what our executor was measured to
+take beside: launches, conversions, time between passes. Constants of one device err together, so each has the spread of
+a whole prediction (`hwdb.engine_constants`)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from helmsman.hwdb.catalogue import find_gpu
+from helmsman.hwdb.classes import find_class
+from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio
+from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, family_of
+from helmsman.hwdb.fit import exact
+from helmsman.planner.cost.curves import interpolate
+from helmsman.planner.cost.device_rates import efficiency_curve
+from helmsman.scheduler.iteration import PHASES
+from helmsman.schemas.between_passes import BetweenPasses
+from helmsman.schemas.errors import HelmError, UsageError
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Memory
+from helmsman.schemas.same import Same
+
+_BACKENDS: dict[str, tuple[Backend, ...]] = {
+    "cuda": ("cuda", "vulkan", "opencl"),
+    "rocm": ("rocm", "vulkan", "opencl"),
+    "metal": ("metal",),
+}
+"""Backends by kind of device, the usual one first."""
+
+_OTHERS: tuple[Backend, ...] = ("vulkan", "sycl", "opencl")
+
+_STAND_INS: dict[Backend, Backend] = {"sycl": "vulkan"}
+"""Backends without measurements, and by whose constants they are predicted."""
+
+_FEW = (1.0, 32.0, 128.0)
+"""Tokens of a pass at which fewer than `_MANY` reach a smaller share of the arithmetic."""
+
+_MANY = 512.0
+
+_SHARE_OF_FEW = {1.0: 0.35, 32.0: 0.35, 128.0: 0.75}
+"""Of the share at `_MANY` tokens where nothing is known of the device (assumed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBuild:
+    """An engine whose kernels are meant. `era` of its build; `backend`: None for the usual one of a device; `flash`:
+    attention as a kernel of its own, None for what builds of the era do by themselves."""
+
+    engine: str
+    era: Era = "unknown"
+    backend: Backend | None = None
+    flash: bool | None = None
+
+
+def with_kernels(hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat]) -> Hardware:
+    """Return the machine whose accelerators are as fast as the engine's kernels for weights in these formats, the first
+    of them the format of most. Raises UsageError for a backend that a device has not."""
+    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)))
+
+
+@lru_cache(maxsize=64)
+def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Hardware:
+    hardware = same.document
+    driven = {device.name: _device(device, build, formats) for device in hardware.devices if device.kind != "cpu"}
+    changed = {name: device for name, device in driven.items() if device is not None}
+    if not changed:
+        return hardware
+    read = {device.memory: device.read for device in changed.values()}
+    source = build.engine
+    none = exact(0.0, source)
+    begin = hardware.between_passes.begin if hardware.between_passes else {}
+    between = BetweenPasses(begin={**begin, **dict.fromkeys(changed, none)}, submission=none)
+    return hardware.model_copy(
+        update={
+            "devices": tuple(changed.get(device.name, device) for device in hardware.devices),
+            "memories": tuple(_memory(memory, read) for memory in hardware.memories),
+            "between_passes": between,
+            "sources": {**hardware.sources, source: engine_source(build.engine)},
+        }
+    )
+
+
+def _memory(memory: Memory, read: dict[str, Figure]) -> Memory:
+    """Return a memory that hands out what is read from it at most."""
+    rate = read.get(memory.name)
+    faster = rate is not None and rate.value > memory.bandwidth.value
+    return memory.model_copy(update={"bandwidth": rate}) if faster else memory
+
+
+def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Device | None:
+    """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
+    possible = _BACKENDS.get(device.kind, _OTHERS)
+    backend = build.backend or possible[0]
+    if backend not in possible:
+        remedy = f"use one of {', '.join(possible)}"
+        raise UsageError(f"{device.product or device.name} has no such backend", field="backend", value=backend,
+                         remedy=remedy)  # fmt: skip
+    product, known = device.product or "", _STAND_INS.get(backend, backend)
+    constants = constants_of(build.engine, product, device.device_class, known, build.era, build.flash)
+    if constants is None:
+        return None
+    return _Kernels(device, constants, build.engine, formats).driven()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernels:
+    """The kernels of an engine on a device, for weights in `formats`."""
+
+    device: Device
+    constants: Constants
+    source: str
+    formats: tuple[StoredFormat, ...]
+
+    def driven(self) -> Device:
+        """Return the device with the engine's rates and shares, and nothing of our executor's."""
+        bandwidth, flops = self._sheet()
+        group = engine_class(self.device.product or "", self.device.device_class)
+        half = flops * half_ratio(self.device.product or "", group)
+        int8 = flops * int8_ratio(self.device.product or "", group)
+        rates = {fmt: half if family_of(fmt) == "16" else int8 for fmt in self.formats}
+        changed: dict[str, object] = {
+            "read": exact(bandwidth, self.source),
+            "compute": tuple(self._rates(rates, half)),
+            "efficiency": tuple(self._curves()),
+            "overhead": self._figure(self.constants.overhead),
+            "prompt_overhead": self._figure(self.constants.prompt_overhead, "prompt"),
+        }
+        ours = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "request", "elementwise", "decompress")
+        return self.device.model_copy(update={**dict.fromkeys(ours), **changed})
+
+    def _sheet(self) -> tuple[float, float]:
+        """Return bytes/s and FLOP/s of the data sheet; of an unknown product what its record comes to."""
+        try:
+            gpu, _ = find_gpu(self.device.product or "")
+        except HelmError:
+            sustained = find_class(self.device.device_class).sustained.value if self.device.device_class else 1.0
+            return self.device.read.value / sustained, self.device.compute[0].flops.value
+        return gpu.bandwidth, gpu.flops
+
+    def _rates(self, rates: dict[StoredFormat, float], half: float) -> "list[Compute]":
+        main = next(iter(rates.values()), half)
+        by_format: dict[StoredFormat | Literal["*"], float] = {"*": main}
+        by_format |= {fmt: rate for fmt, rate in {**rates, "f16": half}.items() if rate != main}
+        return [
+            Compute(phase=phase, format=fmt, flops=exact(rate, self.source))
+            for phase in PHASES
+            for fmt, rate in by_format.items()
+        ]
+
+    def _curves(self) -> "list[Efficiency]":
+        constants, main = self.constants, self.formats[0]
+        curves = [self._weights("*", main), self._prompts("*", main)]
+        for fmt in self.formats[1:]:
+            if family_of(fmt) != family_of(main):
+                curves += [self._weights(fmt, fmt), self._prompts(fmt, fmt)]
+        reading, scoring = self._figure(constants.cache), self._figure(constants.attending, "prompt")
+        return [
+            *curves,
+            Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,)),
+            Efficiency(bound="compute", op="attention", at=(1.0,), share=(scoring,)),
+        ]
+
+    def _weights(self, name: StoredFormat | Literal["*"], fmt: StoredFormat) -> Efficiency:
+        share = self._figure(self.constants.shares[family_of(fmt)])
+        return Efficiency(bound="memory", op="linear", format=name, at=(1.0,), share=(share,))
+
+    def _prompts(self, name: StoredFormat | Literal["*"], fmt: StoredFormat) -> Efficiency:
+        """Return the share of arithmetic of products with weights in `fmt`: as large as was measured of prompts of
+        `_MANY` tokens, and of fewer as much smaller as it is of our kernels on the device's class."""
+        share = self.constants.prompts["16" if family_of(fmt) == "16" else "4"]
+        known = efficiency_curve(self.device, "compute", "linear", "f16")
+        few = _SHARE_OF_FEW
+        if known is not None:
+            few = {at: min(1.0, interpolate(known, at).value / interpolate(known, _MANY).value) for at in _FEW}
+        shares = [*(share * few[at] for at in _FEW), share]
+        figures = tuple(self._figure(value, "prompt") for value in shares)
+        return Efficiency(bound="compute", op="linear", format=name, at=(*_FEW, _MANY), share=figures)
+
+    def _figure(self, value: float, phase: str = "decode") -> Figure:
+        return self.constants.figure(value, "prompt" if phase == "prompt" else "decode", self.source)

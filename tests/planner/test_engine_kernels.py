@@ -1,0 +1,96 @@
+"""Engines' own constants: llama.cpp's plans are as fast as its kernels are, by backend, build and device."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from helmsman.hwdb.compose import GIB
+from helmsman.hwdb.engine_classes import engine_class, half_ratio, int8_ratio, lineage
+from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of
+from helmsman.library import plan
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import Plan
+
+
+def made(gpu: str = "RTX A6000", model: str = "Llama-3.1-8B", **question: Any) -> Plan:
+    machine = {"gpu": gpu, "cpu": "AMD Ryzen 9 7950X", "ram": 64 * GIB}
+    asked = {"model": model, "hardware": machine, "format": "q4_k_m", "prompt_tokens": 512, "engine": "llama.cpp"}
+    return plan({**asked, **question}).plan
+
+
+def test_a_step_is_overhead_beside_bytes() -> None:
+    known = constants_of("llama.cpp", "RTX A6000", "workstation-ampere", "cuda", "2024", False)
+    assert known is not None and known.node.endswith("/RTX A6000")
+    planned = made(options={"build_era": "2024", "flash_attn": "off"}, format="f16").predicted.decode
+    on_gpu = [term for term in planned.terms if term.resource == "cuda" and term.bytes]
+    read = sum(term.bytes for term in on_gpu if term.op not in ("attention", "append", "norm1", "norm2", "final_norm"))
+    seconds = read / (768e9 * known.shares["16"]) + 355 * known.overhead
+    assert planned.seconds.mid == pytest.approx(seconds, rel=0.02)
+    apart = planned.seconds.high / planned.seconds.low
+    assert 1.15 < apart < 1.45, "the spread of a prediction, not of every constant on its own"
+
+
+def test_builds_backends_and_attention_differ() -> None:
+    seconds = {
+        era: made("RTX 4090", options={"build_era": era}).predicted.decode.seconds for era in ("2023", "2024", "2025")
+    }
+    assert seconds["2025"].mid < seconds["2024"].mid
+    unknown = made("RTX 4090").predicted.decode.seconds
+    assert seconds["2025"].mid < unknown.mid < seconds["2024"].mid
+    assert unknown.high / unknown.low > seconds["2025"].high / seconds["2025"].low
+    vulkan = made("RTX 4090", options={"backend": "vulkan"}).predicted.decode.seconds
+    assert vulkan.high / vulkan.low > unknown.high / unknown.low
+    off, on = (made(options={"flash_attn": to}).predicted.prefill.seconds.mid for to in ("off", "on"))
+    assert on < off
+
+
+def test_the_engine_names_its_strategy() -> None:
+    planned = made(options={"build_era": "2025"})
+    assert planned.strategy.name == "llama-cpp" and planned.strategy.options["build_era"] == "2025"
+    assert planned.hardware.sources["llama.cpp"].kind == "fitted"
+    assert made(strategy="llama-cpp").predicted == made().predicted
+    with pytest.raises(UsageError, match="cannot carry out"):
+        made(strategy="op-split")
+    with pytest.raises(UsageError, match="no engine"):
+        made(engine="llama")
+
+
+@pytest.mark.parametrize(("gpu", "backend"), [("RTX 4090", "rocm"), ("RX 7900 XTX", "cuda")])
+def test_a_backend_that_a_device_has_not_is_refused(gpu: str, backend: str) -> None:
+    with pytest.raises(UsageError, match="no such backend"):
+        made(gpu, options={"backend": backend})
+
+
+def test_placements_alone_are_compared_with_the_record() -> None:
+    same = made(options={"same_software": True}, engine=None, strategy="llama-cpp")
+    assert "llama.cpp" not in same.hardware.sources
+
+
+def test_a_device_leans_on_its_class_its_kind_and_the_backend() -> None:
+    spread = []
+    for product, known in (("RTX A6000", "workstation-ampere"), ("RTX A9", "workstation-ampere"), ("RTX A9", None)):
+        found = constants_of("llama.cpp", product, known, "cuda", "2025")
+        assert found is not None
+        spread.append(found.decode)
+    assert all(near < far for near, far in pairwise(spread))
+    assert constants_of("llama.cpp", "RTX A9", None, "sycl") is None
+    with pytest.raises(UsageError, match="no constants"):
+        constants_of("another", "RTX A9", None, "cuda")
+
+
+def test_classes_say_what_prompts_are_multiplied_by() -> None:
+    assert engine_class("Tesla P100 PCIe 16GB", "pascal") == "pascal-hbm"
+    assert engine_class("Apple M2", "apple-cpu") == "apple-cpu"
+    assert int8_ratio("RTX 2080 Ti", "turing") == 4.0 and int8_ratio("T4", "turing") == 2.0
+    assert half_ratio("RTX 4090", "geforce-ada") == 2.0 and half_ratio("GTX 1080", "pascal") == 1.0
+    assert lineage("RTX 4090", "geforce-ada", "cuda")[0] == "cuda/gddr/geforce-ada/RTX 4090"
+    assert [family_of(fmt) for fmt in ("bf16", "q8_0", "q5_k", "mxfp4", "iq3_s")] == list(FAMILIES)
+
+
+def test_the_table_says_where_every_node_is_from() -> None:
+    table = engine_table("llama.cpp")
+    for name, node in table["nodes"].items():
+        assert node["rows"] == len(node["of"]) if name.count("/") >= 2 else node["rows"] > 0
+        assert set(node["shares"]) == set(FAMILIES) and 0.0 < node["spread"]["decode"] < 1.0
+        assert name.split("/")[0] in table["backends"]
