@@ -186,7 +186,8 @@ class Operations {
     const Attention& s = made->shape = shape(fields);
     made->gated = flag_at(fields, "gated");
     std::vector<size_t> widths(py::len(field(fields, "inputs")), s.kv_width());
-    if (widths.empty() || widths.size() > 3) throw py::value_error("queries are appended, with keys and values or without");
+    if (widths.empty() || widths.size() > 3)
+      throw py::value_error("queries are appended, with keys and values or without");
     widths[0] = product({made->gated ? size_t{2} : 1, s.q_width()});
     made->reads = reads(fields, widths);
     if (made->gated) made->leaves = leaves(fields, s.q_width());

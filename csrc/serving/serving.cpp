@@ -15,8 +15,7 @@ Seat::Seat(Stage& seated, Buffer memory) : stage(&seated), workspace(std::move(m
 }
 
 void Seat::check_crosses() const {
-  if (!stage->uniform())
-    throw std::invalid_argument("rows only cross between stages whose blocks are laid out alike");
+  if (!stage->uniform()) throw std::invalid_argument("rows only cross between stages whose blocks are laid out alike");
 }
 
 namespace {

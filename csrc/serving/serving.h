@@ -34,8 +34,8 @@ struct Seat {
 
   Seat() = default;
   Seat(Stage& stage, Buffer workspace);
-  // Throws std::invalid_argument where q, k, v and attended are not in the same places in all blocks, so that their rows
-  // cannot cross.
+  // Throws std::invalid_argument where q, k, v and attended are not in the same places in all blocks, so that their
+  // rows cannot cross.
   void check_crosses() const;
   char* at(const Region& region, size_t row) const { return workspace.data + offset(region, row); }
   static size_t offset(const Region& region, size_t row) { return region.offset + row * region.stride; }

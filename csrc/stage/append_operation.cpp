@@ -33,9 +33,10 @@ void AppendOperation::check(const StageSpec& spec) const {
   check_ring(spec, shape);
   expect(rotary_dim % 2 == 0 && rotary_dim <= shape.head_dim, "rotary_dim must be even and at most head_dim");
   expect(rotary_dim == 0 || (cos != nullptr && sin != nullptr), "rotation needs cos and sin");
-  expect(reads[0].width == (gated ? 2 : 1) * shape.q_width() &&
-             std::all_of(reads.begin() + 1, reads.end(), [this](const Value& v) { return v.width == shape.kv_width(); }),
-         "queries, keys and values are of other widths than their heads");
+  expect(
+      reads[0].width == (gated ? 2 : 1) * shape.q_width() &&
+          std::all_of(reads.begin() + 1, reads.end(), [this](const Value& v) { return v.width == shape.kv_width(); }),
+      "queries, keys and values are of other widths than their heads");
   expect(!gated || (leaves.size() == 1 && leaves[0].width == shape.q_width() && !over_projection && !transposed),
          "gated queries are normed head by head, left in a value of their own, and attended to in one operation");
   expect(!transposed || !quantised(shape.format), "divided attention reads f32, f16 and bf16, not q8_0");

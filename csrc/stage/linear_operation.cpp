@@ -52,8 +52,8 @@ void LinearOperation::activate(StagePass& pass) const {
     const size_t begin = row * leaves[0].width + matrix->first + own.begin;
     pass.k().activate(*activation, gate != nullptr ? gate + begin : nullptr, leaves[0].at + begin, own.end - own.begin);
     if (inputs)
-      pass.k().mixers().multiply(leaves[0].at + begin,
-                                 inputs->of(pass.token(row)) + at + matrix->first + own.begin, own.end - own.begin);
+      pass.k().mixers().multiply(leaves[0].at + begin, inputs->of(pass.token(row)) + at + matrix->first + own.begin,
+                                 own.end - own.begin);
   }
 }
 

@@ -27,7 +27,8 @@ struct Value {
   bool normed() const { return name == "normed"; }
 };
 
-// What layers read of every token of a pass beside hidden states, `width` numbers a row: a buffer of the stage's device.
+// What layers read of every token of a pass beside hidden states, `width` numbers a row: a buffer of the stage's
+// device.
 struct LayerInputs {
   float* data = nullptr;
   size_t width = 0;
