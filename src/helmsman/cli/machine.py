@@ -16,7 +16,7 @@ def add_machine_arguments(parser: Parser) -> None:
     """--hw, or --gpu --cpu --ram --link; and the overrides."""
     group = parser.add_argument_group("machine")
     group.add_argument(
-        "--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one, as profiled or found"
+        "--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one"
     )
     group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
     group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
@@ -24,7 +24,7 @@ def add_machine_arguments(parser: Parser) -> None:
     group.add_argument("--link", metavar="NAME", help="compose a machine: each GPU's link, e.g. pcie4x16")
     peer = "compose a machine: between every two GPUs, a direction, e.g. 56GB/s (default: through host memory)"
     group.add_argument("--peer", metavar="RATE", help=peer)
-    group.add_argument("--vram-avail", metavar="SIZE", help="memory of each GPU that a plan may use, e.g. 7GiB")
+    group.add_argument("--vram-avail", metavar="SIZE", help="memory of each GPU to use, e.g. 7GiB")
     group.add_argument("--ram-avail", metavar="SIZE", help="host memory a plan may use")
     precise = "precision of activations where CPUs multiply many tokens (default auto: docs/precision.md)"
     group.add_argument("--activations", choices=("auto", *PRECISIONS), default="auto", help=precise)
