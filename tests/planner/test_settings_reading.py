@@ -61,6 +61,12 @@ def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", k
         (json.dumps(PROPS), {"fit": True}, 4096, 2, "f16"),
         ('{"gpu": {"ratio": 0.5}, "contextLength": 4096}', {"ngl": 20}, 4096, None, "f16"),
         (
+            '{"gpu": {"ratio": 1}, "contextLength": 8192, "maxParallelPredictions": 2, "physicalBatchSize": 256}',
+            {"ngl": 41, "ubatch": 256}, 4096, 2, "f16",
+        ),
+        ("vllm serve m --kv-cache-dtype bfloat16 --swap-space 4", {"gpu_memory_utilization": 0.92}, None, None, "bf16"),
+        ("sglang serve --kv-cache-dtype bf16 --cpu-offload-gb 3", {"cpu_offload_gb": 3.0}, None, None, "bf16"),
+        (
             "vllm serve Qwen/Qwen3-14B --max-model-len 4k --cpu-offload-gb=4 --max-num-seqs 256 --port 80",
             {"cpu_offload_gb": 4.0}, 4000, None, "f16",
         ),
@@ -87,6 +93,7 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
         (FITTED, "llama-cpp", {"ngl": 49, "override_tensor": r"blk\.(0|1)\.ffn_(up|down|gate_up|gate)_(ch|)exps=CPU"}),
         (TABLE, "llama-cpp", {"ngl": 49, "n_cpu_moe": 22}),
         (json.dumps(BANDWIDTHS), "freetoken", {"miss_mode": "hybrid", "fetched_share": 0.3068}),
+        (json.dumps({**BANDWIDTHS, "dtypes": {"nvfp4": "offload"}}), "freetoken", {"miss_mode": "offload"}),
         (
             "ft serve --model m --moe-strategy cpu --moe-cache-size 960",
             "freetoken", {"miss_mode": "cpu", "expert_slots": 20},
@@ -119,6 +126,9 @@ def test_settings_of_experts(text: str, strategy: str, options: dict[str, Any]) 
         ("vllm serve m --tensor-parallel-size 2", "not predicted here"),
         ("vllm serve m --max-modellen 4", "--max-modellen is no flag"),
         ("FROM x\nPARAMETER num_gpus 3", "no parameter of Ollama"),
+        ("FROM x\nPARAMETER tfs_z 1", "no parameter of Ollama"),
+        ("sglang serve --model m --cpu-offload-gb 3.5", "not a number"),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"devices": "cpu"}}}', "no key"),
         ("FROM x\nPARAMETERS num_gpu 3", "no instruction"),
         ('{"contextLength": 4, "layers": 3}', "no key"),
         ('{"model.layers.0": 0}', "no place for"),
