@@ -1,7 +1,7 @@
 """DeepSpeed: the configuration of ZeRO-Inference, with the keys of its own example.
 
 Weights in storage need a folder (`nvme_path`, which Helm does not know: the one of DeepSpeed's documentation stands for
-it) and buffers that hold the largest tensor."""
+yours) and buffers that hold the largest tensor."""
 
 import json
 from collections.abc import Iterator
@@ -54,12 +54,11 @@ def write(places: PlanPlaces) -> WrittenSettings:
     """Return the configuration as JSON. Raises UsageError for a machine without a GPU of its own memory."""
     check_accelerator(places, "DeepSpeed")
     plan, away = places.plan, host_bytes(places)
-    stored = {memory.name for memory in plan.hardware.memories if memory.kind == "nvme"}
     wide = plan.model.hidden**2
     zero: dict[str, Any] = {"stage": 3, "stage3_prefetch_bucket_size": 2 * wide}
     zero |= {"stage3_param_persistence_threshold": plan.model.hidden, "stage3_max_live_parameters": 2 * wide}
     if away:
-        device = "nvme" if any(rule.memory in stored for rule in plan.residence) else "cpu"
+        device = "nvme" if _in_storage(places) else "cpu"
         zero["offload_param"] = {"device": device, "pin_memory": True}
         if device == "nvme":
             zero["offload_param"] |= {"nvme_path": _FOLDER, "buffer_count": _BUFFERS, "buffer_size": _largest(places)}
@@ -67,6 +66,11 @@ def write(places: PlanPlaces) -> WrittenSettings:
     content: dict[str, Any] = {"fp16": {"enabled": not brain}, "bf16": {"enabled": brain}, "zero_optimization": zero}
     content |= {"train_batch_size": plan.workload.batch, "wall_clock_breakdown": False}
     return WrittenSettings(json.dumps(content, indent=1) + "\n", tuple(_differences(places, away)))
+
+
+def _in_storage(places: PlanPlaces) -> bool:
+    stored = {memory.name for memory in places.plan.hardware.memories if memory.kind == "nvme"}
+    return any(rule.memory in stored for rule in places.plan.residence)
 
 
 def _largest(places: PlanPlaces) -> int:
@@ -78,6 +82,8 @@ def _differences(places: PlanPlaces, away: int) -> Iterator[Difference]:
     yield from places.differences()
     yield from host_computes(places)
     yield from other_formats(places, "a checkpoint that transformers reads")
+    if away and _in_storage(places):
+        yield Difference(what="weights are in storage", instead=f"the folder {_FOLDER} stands for one of yours")
     whole = sum(use.weights for use in places.plan.predicted.memory)
     if away and places.plan.strategy.name != "zero-inference" and away < 0.99 * whole:
         what = f"{1 - away / whole:.0%} of the weights stay on the accelerator".replace("%", " %")

@@ -29,6 +29,7 @@ from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
+from helmsman.schemas.model import Model
 
 VERSION = "0148de2"
 """The commit 0148de2993d1378080e8db6a2a840e627429c65b of turboderp-org/exllamav3 that arguments are from. The program
@@ -150,7 +151,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         raise UsageError(problem, field=FIELD, remedy=remedy)
     strategy, options = "llama-cpp", dict[str, OptionValue]({"ngl": subject.model.layers + 1})
     if "--moe_cpu_offload" in last:
-        options |= _offloaded(last["--moe_cpu_offload"].values[0])
+        options |= _offloaded(last["--moe_cpu_offload"].values[0], subject.model)
     if "--moe_cpu_split" in last:
         away, count = whole_number(last["--moe_cpu_split"]), expert_number(subject.model, "exllamav3")
         strategy, options = "ktransformers", {"gpu_experts": max(0, count - away)}
@@ -167,10 +168,12 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     )  # fmt: skip
 
 
-def _offloaded(value: str) -> dict[str, OptionValue]:
-    """Return the option for experts of the first N layers, or of layers by number."""
+def _offloaded(value: str, model: Model) -> dict[str, OptionValue]:
+    """Return the option for the first N layers that have experts, or for layers by number."""
     if re.fullmatch(r"\d{1,4}", value):
-        return {"n_cpu_moe": int(value)} if int(value) else {}
+        having = sorted({tensor.layer for tensor in tensors(model) if tensor.stacked and tensor.layer is not None})
+        away = having[: int(value)]
+        return {"n_cpu_moe": away[-1] + 1} if away else {}
     layers: set[int] = set()
     for part in value.split(","):
         said = re.fullmatch(r"(\d{1,4})(?:\.\.(\d{1,4}))?", part)

@@ -71,6 +71,8 @@ FLAGS = (
 
 GRAMMAR = CommandGrammar("FreeToken", FLAGS)
 
+REQUESTS = 4
+"""Sequences that advance together where a command does not say how many."""
 _MODES = {"offload": "offload", "cpu": "cpu", "hybrid": "hybrid"}
 _CACHES: Mapping[str, KvFormat] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "auto": "f16"}
 """Formats of caches by --dtype, in whose numbers they are kept; `auto` is that of the checkpoint, priced as 16 bits."""
@@ -141,7 +143,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     doubts = ("caches in the checkpoint's own numbers, priced as f16",) if kind == "auto" else ()
     context = whole_number(last["--max-seq-len-override"], 1) if "--max-seq-len-override" in last else None
     return ReadSettings(
-        "freetoken", "freetoken", options, context, sequences(last, "--max-running-requests", subject), _CACHES[kind],
+        "freetoken", "freetoken", options, context,
+        sequences(last, "--max-running-requests", subject, REQUESTS), _CACHES[kind],
         texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
     )  # fmt: skip
 

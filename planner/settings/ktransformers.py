@@ -93,11 +93,9 @@ def write(places: PlanPlaces) -> WrittenSettings:
     check_accelerator(places, "ktransformers")
     held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
     words = [*server_words(places), "--kt-num-gpu-experts", str(held)]
-    popular = options.get("expert_order") == "popularity" or any(
-        rule.eviction == "popularity" for rule in places.plan.expert_slots
-    )
+    popular = _by_popularity(places)
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
-    words += ["--init-expert-location", f"{places.plan.model.name}-activations.pt"] if popular else []
+    words += ["--init-expert-location", _recorded(places)] if popular else []
     if places.threads is not None:
         words += ["--kt-cpuinfer", str(places.threads)]
     words += ["--kt-threadpool-count", "1"]
@@ -106,6 +104,15 @@ def write(places: PlanPlaces) -> WrittenSettings:
     kernels, folder = method(places), places.plan.model.name
     words += ["--kt-method", kernels, "--kt-weight-path", f"{folder}-GGUF" if kernels == "LLAMAFILE" else folder]
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
+
+
+def _by_popularity(places: PlanPlaces) -> bool:
+    by_slots = any(rule.eviction == "popularity" for rule in places.plan.expert_slots)
+    return by_slots or places.plan.strategy.options.get("expert_order") == "popularity"
+
+
+def _recorded(places: PlanPlaces) -> str:
+    return f"{places.plan.model.name}-activations.pt"
 
 
 def method(places: PlanPlaces) -> str:
@@ -118,6 +125,9 @@ def _differences(places: PlanPlaces) -> Iterator[Difference]:
     if isinstance(places.plan.strategy.options.get("stream_above"), int) and method(places) not in _STREAMED:
         instead = f"kt-kernel does so with weights in {' and '.join(_STREAMED)} alone"
         yield Difference(what="experts come to the accelerator for long prompts", instead=instead)
+    if _by_popularity(places):
+        instead = f"those that {_recorded(places)} names, which the server has to record first"
+        yield Difference(what="the experts chosen most are on the accelerator", instead=instead)
     if places.plan.strategy.name != "ktransformers":
         yield from dense_elsewhere(places)
         if any(rule.eviction == "least-recent" for rule in places.plan.expert_slots):
@@ -159,6 +169,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     order = last["--kt-expert-placement-strategy"].values[0] if "--kt-expert-placement-strategy" in last else "uniform"
     if order not in _ORDERS:
         raise UsageError("no order of experts", field=FIELD, value=order, remedy=f"use {', '.join(_ORDERS)}")
+    if order == "front-loading":
+        assumed.append("front-loading: as many experts of every layer, not all of the first layers'")
     if _ORDERS[order] == "popularity" and subject.workload.routing is None:
         assumed.append("frequency: without --routing all experts of a layer are chosen alike")
     else:

@@ -105,6 +105,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         assumed.append("num_ctx is left out: the context of the question")
     decided = {name: value for name, value in parameters.items() if name in _PLACED}
     unpriced = [f"{name} {value}" for name, value in parameters.items() if name in _UNPRICED]
+    unpriced += ["OLLAMA_FLASH_ATTENTION 0"] if environment.get("OLLAMA_FLASH_ATTENTION") in ("0", "false") else []
     unpriced += [f"caches in {kind}, priced as {_CACHES[kind]}"] if kind == "q4_0" else []
     return ReadSettings(
         "ollama", "llama-cpp", options, context, parallel or None, _CACHES[kind],

@@ -8,6 +8,7 @@ from helmsman.planner.settings.command_flags import (
     CommandGrammar,
     flags,
     flags_after_program,
+    length,
     number_of,
     texts,
     whole_number,
@@ -84,6 +85,9 @@ FLAGS = (
 
 GRAMMAR = CommandGrammar("SGLang", FLAGS)
 
+_UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+"""What --context-length may end with."""
+
 
 def write(places: PlanPlaces) -> WrittenSettings:
     """Return the command. Raises UsageError for a machine without a GPU of its own memory."""
@@ -133,7 +137,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     if "--mem-fraction-static" in last:
         options["gpu_memory_utilization"] = number_of(last["--mem-fraction-static"], 1.0)
     kv, doubts = caches(last)
-    context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
+    context = length(last["--context-length"], _UNITS) if "--context-length" in last else None
     assumed = [] if context else ["--context-length is left out: the context of the question"]
     assumed.append("speed: that of vLLM, whose kernels and offloading it shares")
     return ReadSettings(

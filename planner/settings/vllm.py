@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from math import floor
 
 from helmsman.planner.settings.command_flags import (
     FIELD,
@@ -11,6 +10,7 @@ from helmsman.planner.settings.command_flags import (
     GivenFlag,
     flags,
     flags_after_program,
+    length,
     number_of,
     texts,
     whole_number,
@@ -114,7 +114,7 @@ _CACHES: Mapping[str, KvFormat] = {
 }  # fmt: skip
 """Formats of caches by --dtype; `auto` is that of the checkpoint, and priced as 16 bits."""
 
-_UNITS = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """What --max-model-len may end with."""
 
 _OFFLOADED = re.compile(r"([\d.]+) GiB offloaded")
@@ -196,21 +196,19 @@ def caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:
     return _CACHES[name], ("caches in the checkpoint's own numbers, priced as f16",) if name == "auto" else ()
 
 
-def sequences(last: Mapping[str, GivenFlag], name: str, subject: SettingsSubject) -> int | None:
-    """Return how many sequences advance together, where a limit leaves fewer than are asked about."""
-    most = whole_number(last[name], 1) if name in last else subject.workload.batch
+def sequences(
+    last: Mapping[str, GivenFlag], name: str, subject: SettingsSubject, usual: int | None = None
+) -> int | None:
+    """Return how many sequences advance together, where a limit leaves fewer than are asked about. `usual`: the limit
+    without the flag; None where there is none so low."""
+    most = whole_number(last[name], 1) if name in last else usual or subject.workload.batch
     return most if most < subject.workload.batch else None
 
 
 def _length(last: Mapping[str, GivenFlag]) -> int | None:
     if "--max-model-len" not in last or last["--max-model-len"].values[0] in ("auto", "-1"):
         return None
-    text = last["--max-model-len"].values[0]
-    said = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
-    if said is None or float(said[1]) <= 0:
-        remedy = "write tokens, as in 4096 or 4k"
-        raise UsageError("not a length: --max-model-len", field=FIELD, value=text, remedy=remedy)
-    return floor(float(said[1]) * _UNITS.get(said[2], 1))
+    return length(last["--max-model-len"], _UNITS)
 
 
 FORMAT = EngineFormat("vllm", "vllm", VERSION, SOURCE, "command", write, read)
