@@ -24,9 +24,9 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 
 VERSION = "1.15.0"
-"""The version whose `dispatch_model` takes these maps."""
-SOURCE = "huggingface/accelerate: docs/source/concept_guides/big_model_inference.md, src/accelerate/big_modeling.py"
-"""Its documents."""
+"""The release whose `dispatch_model` takes these maps, read as its package has it."""
+SOURCE = "huggingface/accelerate: src/accelerate/big_modeling.py, src/accelerate/utils/modeling.py (check_device_map)"
+"""Its documents: what places may be, and that every tensor of a model needs one."""
 
 _BLOCK = re.compile(r"^(.*?\.\d+)\.")
 """A name of a tensor of a block, whose module ends with the number."""

@@ -1,10 +1,12 @@
 """Command lines of engines, word by word: which flags there are, how many values each takes, and whether it decides
 where anything is or how fast it is."""
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import floor
 from typing import Literal, NamedTuple
 
 from helmsman.schemas.errors import UsageError
@@ -126,6 +128,16 @@ def whole_number(flag: GivenFlag, least: int = 0) -> int:
         remedy = f"write a whole number from {least} on"
         raise UsageError(f"not a number: {flag.text}", field=FIELD, value=flag.values[0], remedy=remedy)
     return number
+
+
+def length(flag: GivenFlag, units: Mapping[str, int]) -> int:
+    """Return a flag's value as a number of tokens, which may end with a unit. Raises UsageError for what is none."""
+    said = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([A-Za-z]*)", flag.values[0])
+    tokens = floor(float(said[1]) * units.get(said[2], 0 if said[2] else 1)) if said else 0
+    if tokens < 1:
+        remedy = f"write tokens, as in 4096, or with {', '.join(units)} behind"
+        raise UsageError(f"not a length: {flag.name}", field=FIELD, value=flag.values[0], remedy=remedy)
+    return tokens
 
 
 def number_of(flag: GivenFlag, most: float = 2.0**40) -> float:

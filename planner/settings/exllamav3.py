@@ -1,4 +1,6 @@
-"""exllamav3: the arguments with which its programs load a model."""
+"""exllamav3: the arguments with which its programs load a model.
+
+Experts compute on processors in models of the mul1 codebook alone; layers of others stay on the GPU."""
 
 import re
 import shlex
@@ -27,11 +29,14 @@ from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
+from helmsman.schemas.model import Model
 
 VERSION = "0148de2"
-"""The commit of turboderp-org/exllamav3 that arguments are from."""
-SOURCE = "turboderp-org/exllamav3: exllamav3/model_init.py"
-"""The document of that commit."""
+"""The commit 0148de2993d1378080e8db6a2a840e627429c65b of turboderp-org/exllamav3 that arguments are from. The program
+is read at 4f8ad0121f483ba66a5336244a4c3b6d7210385e, where it takes those of model_init.py with caches, sampling and
+drafts: its text at the first commit was not to be had."""
+SOURCE = "turboderp-org/exllamav3: exllamav3/model_init.py, examples/chat.py"
+"""The documents of these commits."""
 
 FLAGS = (
     *flags(
@@ -44,20 +49,24 @@ FLAGS = (
         "-tp_mlp --tp_max_parallelism_mlp", "-tp_moe --tp_max_parallelism_moe", "-ccs --cpu_cache_size",
         "-tp_linear --tp_max_parallelism_linear", "-chunk_size --chunk_size", "-rcs --recurrent_cache_size",
         "-layer_map --layer_map", "-dm --draft_model_dir", "-ndt --num_draft_tokens", "-ngram --ngram_match_min",
-        "-dgs --draft_gpu_split", "-dlpd --draft_layers_per_device",
+        "-dgs --draft_gpu_split", "-dlpd --draft_layers_per_device", "-dmcl --draft_moe_cpu_layers",
+        "-tp_linear_attn --tp_max_parallelism_linear_attn", "-ngram_corpus --ngram_corpus", "-dc --draft_confidence",
     ),
     *flags(
         "unpriced", 0, "-tp --tensor_parallel", "-swa_full --swa_full", "-embd --embed_disk", "-ngl --ngram_lock",
-        "-ngr --ngram_ram", "-mtp --mtp", "-dds --dynamic_draft",
+        "-ngr --ngram_ram", "-mtp --mtp", "-dds --dynamic_draft", "-tp_moe_ts --tp_moe_tensor_split",
     ),
     *flags(
         "idle", 1, "-m --model_dir", "-temp --temperature", "-repp --repetition_penalty", "-presp --presence_penalty",
         "-freqp --frequency_penalty", "-penr --penalty_range", "-minp --min_p", "-topk --top_k", "-topp --top_p",
-        "-cca --cache_compand_a",
+        "-cca --cache_compand_a", "-adaptive_target --adaptive_target", "-adaptive_decay --adaptive_decay",
+        "-mode --mode", "-un --user_name", "-bn --bot_name", "-sp --system_prompt", "-maxr --max_response_tokens",
+        "-think_budget --think_budget", "-prompt --prompt", "-save --save",
     ),
     *flags(
         "idle", 0, "-lm --load_metrics", "-lv --load_verbose", "-asnf --autosplit_no_forward", "-nw --no_warmup",
-        "-temp_first --temperature_first",
+        "-temp_first --temperature_first", "-mli --multiline", "-basic --basic_console", "-think --think",
+        "-no_think --no_think", "-amnesia --amnesia", "-tps --show_tps",
     ),
 )  # fmt: skip
 """The arguments that are known here, with the number of their values."""
@@ -115,6 +124,9 @@ def _ranges(layers: list[int]) -> str:
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
     yield from dense_elsewhere(places)
     yield from other_formats(places, "EXL3")
+    if _away(places)[1] and not places.plan.expert_slots:
+        instead = "often used ones are brought there in turn; EXL3_MOE_CPU_SWAP=0 keeps them where they are"
+        yield Difference(what="the same experts stay on the accelerator", instead=instead)
     if places.plan.expert_slots:
         yield Difference(what="experts are cached in slots", instead="as many of every layer are on the accelerator")
     if places.nearest_kv_format not in ("f16", "q8_0"):
@@ -139,7 +151,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         raise UsageError(problem, field=FIELD, remedy=remedy)
     strategy, options = "llama-cpp", dict[str, OptionValue]({"ngl": subject.model.layers + 1})
     if "--moe_cpu_offload" in last:
-        options |= _offloaded(last["--moe_cpu_offload"].values[0])
+        options |= _offloaded(last["--moe_cpu_offload"].values[0], subject.model)
     if "--moe_cpu_split" in last:
         away, count = whole_number(last["--moe_cpu_split"]), expert_number(subject.model, "exllamav3")
         strategy, options = "ktransformers", {"gpu_experts": max(0, count - away)}
@@ -147,7 +159,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     tokens = whole_number(last["--cache_size"], 1) if "--cache_size" in last else None
     context = None if tokens is None else tokens // (batch or subject.workload.batch)
     bits = last["--cache_quant"].values[0] if "--cache_quant" in last else "16"
-    doubts = () if bits == "16" else (f"caches of {bits} bits, priced as q8_0",)
+    doubts = [] if bits == "16" else [f"caches of {bits} bits, priced as q8_0"]
+    doubts += ["experts change places by use, unless EXL3_MOE_CPU_SWAP=0"] if "--moe_cpu_split" in last else []
     assumed = ("weights: the format of the question stands for EXL3", "speed: llama.cpp's kernels stand for EXL3's")
     return ReadSettings(
         "exllamav3", strategy, options, context, batch, "f16" if bits == "16" else "q8_0", texts(given, "placed"),
@@ -155,10 +168,12 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     )  # fmt: skip
 
 
-def _offloaded(value: str) -> dict[str, OptionValue]:
-    """Return the option for experts of the first N layers, or of layers by number."""
+def _offloaded(value: str, model: Model) -> dict[str, OptionValue]:
+    """Return the option for the first N layers that have experts, or for layers by number."""
     if re.fullmatch(r"\d{1,4}", value):
-        return {"n_cpu_moe": int(value)} if int(value) else {}
+        having = sorted({tensor.layer for tensor in tensors(model) if tensor.stacked and tensor.layer is not None})
+        away = having[: int(value)]
+        return {"n_cpu_moe": away[-1] + 1} if away else {}
     layers: set[int] = set()
     for part in value.split(","):
         said = re.fullmatch(r"(\d{1,4})(?:\.\.(\d{1,4}))?", part)

@@ -23,53 +23,59 @@ from helmsman.planner.settings.engine_format import (
 )
 from helmsman.planner.settings.ktransformers import dense_elsewhere, expert_number, held_experts
 from helmsman.planner.settings.llama_cpp import parsed_object
-from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
+from helmsman.planner.settings.on_accelerator import DTYPES, check_accelerator, other_formats
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.vllm import sequences
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
 
-VERSION = "docs of 2026-11"
-"""The documents that flags are from."""
-SOURCE = "FreeToken: docs/cli.md (CLI reference), tests of load_hybrid_fetch_fraction"
-"""Its documents, and the tests that say what a profile of bandwidths decides."""
+VERSION = "0517cbc"
+"""The commit 0517cbc235fb6429729f7e66c2d7e0969ecafe00 of FlashML-org/FreeToken that flags are from; what profiles
+decide is from 0ab982f10905fa775962a4eddcb44caa50065251."""
+SOURCE = (
+    "FlashML-org/FreeToken: docs/cli.md, python/freetoken/server/args.py, "
+    "python/freetoken/moe/{benchbw,bench_profile}.py"
+)
+"""Its documents: flags, what a profile of bandwidths has, and what it decides."""
 
 THRESHOLD = 2.0
-"""Times the link's bandwidth from which on the processors' makes `auto` choose hybrid (`ft bench bw --threshold`)."""
+"""Times the link's bandwidth above which the processors' makes `auto` choose hybrid (`ft bench bw --threshold`), where
+a profile has no verdict of its own."""
 
 FLAGS = (
     *flags(
         "placed", 1, "--max-seq-len-override", "--max-running-requests", "--moe-backend --moe-strategy",
-        "--moe-cache-rate", "--moe-cache-size", "--kv-cache-dtype",
+        "--moe-cache-rate", "--moe-cache-size", "--dtype",
     ),
     *flags("placed", 0, "--moe-cache-auto"),
     *flags(
         "unpriced", 1, "--moe-cpu-threads", "--moe-cpu-layers", "--moe-hybrid-max-fetch", "--memory-ratio",
-        "--vram-reserve-mb", "--num-pages", "--num-tokens", "--page-size", "--embed-device", "--attn "
-        "--attention-backend", "--max-prefill-length", "--graph --cuda-graph-max-bs", "--quant-backend",
-        "--nvfp4-backend", "--kv-reserve-tokens", "--gpu", "--speculative-algorithm", "--speculative-draft-model-path",
-        "--speculative-dflash-block-size", "--speculative-draft-quant", "--tensor-parallel-size",
+        "--num-pages", "--num-tokens", "--page-size", "--attn --attention-backend", "--swa-decoder-replay",
+        "--max-extend-length --max-prefill-length", "--graph --cuda-graph-max-bs", "--quant-backend",
+        "--nvfp4-backend", "--kv-reserve-tokens", "--gpu", "--ple-backend", "--mm-encoder-weights",
+        "--mm-embed-cache-device", "--tp-size --tensor-parallel-size",
     ),
+    *flags("unpriced", 0, "--moe-prefill-hit-d2d", "--disable-moe-prefill-overlap", "--disable-pynccl"),
     *flags(
-        "unpriced", 0, "--disable-moe-prefill-hit-d2d", "--disable-moe-prefill-overlap",
-        "--disable-speculative-adaptive",
+        "idle", 1, "--model-path --model", "--served-model-name", "--hf-overrides", "--host", "--port",
+        "--dist-port", "--max-output-tokens", "--decode-log-interval", "--cache-type", "--sampling-defaults",
+        "--tool-call-parser", "--reasoning-parser", "--anthropic-inline-system", "--tokenizer-count --num-tokenizer",
+        "--model-source", "--expert-load", "--moe-cache-policy", "--cors-origins", "--image-min-tokens",
+        "--image-max-tokens", "--mm-processor-kwargs", "--allowed-media-domains", "--allowed-local-media-path",
     ),
-    *flags(
-        "idle", 1, "--model-path --model", "--served-model-name", "--hf-overrides", "--host", "--port", "--api-key",
-        "--dist-port", "--ssl-certfile", "--ssl-keyfile", "--launch-nonce", "--max-output-tokens",
-        "--decode-log-interval", "--cache-type", "--sampling-defaults", "--tool-call-parser", "--reasoning-parser",
-        "--anthropic-inline-system",
-    ),
-    *flags("idle", 0, "--skip-preflight", "--enable-cache-report", "--enable-metrics-report", "--text-model-only"),
+    *flags("idle", -1, "--mm-disable"),
+    *flags("idle", 0, "--enable-cache-report", "--text-model-only", "--enable-special-token-ckpt"),
 )  # fmt: skip
 """The flags that are known here, with the number of their values."""
 
 GRAMMAR = CommandGrammar("FreeToken", FLAGS)
 
+REQUESTS = 4
+"""Sequences that advance together where a command does not say how many."""
 _MODES = {"offload": "offload", "cpu": "cpu", "hybrid": "hybrid"}
-_CACHES: Mapping[str, KvFormat] = {"bf16": "bf16", "fp8": "q8_0"}
-"""Formats of caches, and the one that each is priced as."""
+_CACHES: Mapping[str, KvFormat] = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "auto": "f16"}
+"""Formats of caches by --dtype, in whose numbers they are kept; `auto` is that of the checkpoint, priced as 16 bits."""
 _MISSES = {"host": "cpu", "fetched": "offload", "divided": "hybrid"}
 """What happens to experts that are not in slots, as the engine calls it."""
 
@@ -89,7 +95,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words += ["--moe-cache-rate", f"{held / expert_number(plan.model, 'FreeToken'):.6g}"]
     if places.threads is not None and mode != "offload":
         words += ["--moe-cpu-threads", str(places.threads)]
-    words += ["--kv-cache-dtype", "fp8" if places.nearest_kv_format == "q8_0" else "bf16"]
+    words += ["--dtype", DTYPES[places.nearest_kv_format]]
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
 
@@ -101,9 +107,10 @@ def _differences(places: PlanPlaces) -> Iterator[Difference]:
             instead="as many of every layer are cached on the accelerator, those used last",
         )
     yield from other_formats(places, "FreeToken")
-    if places.kv_format not in ("f16", "bf16"):
-        kind = "fp8" if places.nearest_kv_format == "q8_0" else "bf16"
-        yield Difference(what=f"caches are kept in {places.nearest_kv_format}", instead=f"they are in {kind}")
+    if places.nearest_kv_format == "q8_0":
+        yield Difference(
+            what="caches are kept in q8_0", instead="they are in the numbers that are computed in, float16"
+        )
 
 
 def read(text: str, subject: SettingsSubject) -> ReadSettings:
@@ -129,14 +136,15 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     elif "--moe-cache-size" in last:
         layers = len(_expert_layers(subject))
         options["expert_slots"] = min(count, whole_number(last["--moe-cache-size"]) // max(1, layers))
-    kind = last["--kv-cache-dtype"].values[0] if "--kv-cache-dtype" in last else "bf16"
+    kind = last["--dtype"].values[0] if "--dtype" in last else "auto"
     if kind not in _CACHES:
-        raise UsageError("no format of caches that is predicted", field=FIELD, value=kind, remedy="use bf16 or fp8")
-    doubts = ("caches in fp8, priced as q8_0",) if kind == "fp8" else ()
+        problem, remedy = "no numbers that FreeToken computes in", f"use {', '.join(_CACHES)}"
+        raise UsageError(problem, field=FIELD, value=kind, remedy=remedy)
+    doubts = ("caches in the checkpoint's own numbers, priced as f16",) if kind == "auto" else ()
     context = whole_number(last["--max-seq-len-override"], 1) if "--max-seq-len-override" in last else None
-    kv: KvFormat = "f16" if kind == "bf16" else _CACHES[kind]
     return ReadSettings(
-        "freetoken", "freetoken", options, context, sequences(last, "--max-running-requests", subject), kv,
+        "freetoken", "freetoken", options, context,
+        sequences(last, "--max-running-requests", subject, REQUESTS), _CACHES[kind],
         texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
     )  # fmt: skip
 
@@ -146,8 +154,8 @@ def _expert_layers(subject: SettingsSubject) -> set[int]:
 
 
 def _read_bandwidths(text: str, subject: SettingsSubject) -> ReadSettings:
-    """Return what `auto` does with a profile: hybrid where the processors are so much faster than the link, else
-    offload; of what is missing, hybrid fetches the link's share of both."""
+    """Return what `auto` does with a profile: what it recommends for the format, or hybrid where the processors are so
+    much faster than the link, else offload; of what is missing, hybrid fetches the link's share of both."""
     expert_number(subject.model, "FreeToken")
     content = parsed_object(text, "the profile of bandwidths")
     kernels = content.get("dtype_kernels")
@@ -160,7 +168,9 @@ def _read_bandwidths(text: str, subject: SettingsSubject) -> ReadSettings:
     cpu, link = rates["cpu_moe_gbs"], rates["pcie_gather_gbs"]
     cpu_joint, link_joint = rates.get("cpu_moe_overlap_gbs"), rates.get("pcie_gather_overlap_gbs")
     share = link / cpu if cpu_joint is None or link_joint is None else link_joint / (link_joint + cpu_joint)
-    mode = "hybrid" if cpu >= THRESHOLD * link else "offload"
+    verdicts = content.get("dtypes")
+    said = verdicts.get(name) if isinstance(verdicts, dict) else None
+    mode = said if said in ("hybrid", "offload") else "hybrid" if cpu > THRESHOLD * link else "offload"
     options: dict[str, OptionValue] = {"miss_mode": mode}
     if mode == "hybrid":
         options["fetched_share"] = round(min(0.99, max(0.01, share)), 4)

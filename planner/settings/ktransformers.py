@@ -1,4 +1,6 @@
-"""ktransformers: the command of SGLang's server with kt-kernel's flags."""
+"""ktransformers: the command of its build of SGLang's server, with kt-kernel's flags.
+
+Experts by frequency need a file of recorded activations (`--init-expert-location`)."""
 
 import shlex
 from collections.abc import Iterator
@@ -23,17 +25,20 @@ from helmsman.planner.settings.engine_format import (
 )
 from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
-from helmsman.planner.settings.sglang import FLAGS as SERVER_FLAGS
-from helmsman.planner.settings.sglang import eight_bits, server_words
+from helmsman.planner.settings.sglang import COMMON_FLAGS, eight_bits, server_words
 from helmsman.planner.settings.vllm import caches, sequences
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.model import Model
 
-VERSION = "main, 2026-10"
-"""The branch whose tutorials are followed."""
-SOURCE = "kvcache-ai/ktransformers: kt-kernel/README.md, doc/en/kt-kernel/experts-sched-Tutorial.md"
-"""Its documents."""
+VERSION = "95009ea, sglang-kt 0.7.2"
+"""The commit 95009ea6856c0799e517e93cb12be5e8494bc7ce of kvcache-ai/ktransformers, and the release of its server."""
+SOURCE = (
+    "kvcache-ai/ktransformers: kt-kernel/README.md, doc/en/kt-kernel/experts-sched-Tutorial.md; "
+    "kvcache-ai/sglang: python/sglang/srt/server_args.py, as the package sglang-kt has it"
+)
+"""What the flags mean, and the server's arguments."""
 
 FLAGS = (
     *flags(
@@ -42,15 +47,18 @@ FLAGS = (
     ),
     *flags(
         "unpriced", 1, "--kt-cpuinfer", "--kt-threadpool-count", "--kt-method", "--kt-max-deferred-experts-per-token",
-        "--init-expert-location",
+        "--init-expert-location", "--cuda-graph-max-bs",
     ),
-    *flags("unpriced", -1, "--kt-numa-nodes"),
-    *flags("unpriced", 0, "--kt-enable-dynamic-expert-update"),
+    *flags("unpriced", -1, "--kt-numa-nodes", "--cuda-graph-bs"),
+    *flags("unpriced", 0, "--kt-enable-dynamic-expert-update", "--record-kt-gpu-expert-distribution"),
     *flags("idle", 1, "--kt-weight-path"),
 )  # fmt: skip
 """The flags beside those of the server, with the number of their values."""
 
-GRAMMAR = CommandGrammar("ktransformers", (*FLAGS, *SERVER_FLAGS))
+GRAMMAR = CommandGrammar("ktransformers", (*FLAGS, *COMMON_FLAGS))
+
+_STREAMED = ("FP8", "RAWINT4")
+"""Methods with which experts come to the accelerator for long prompts."""
 
 _ORDERS = {"uniform": "number", "front-loading": "number", "random": "number", "frequency": "popularity"}
 """The order in which experts are on the accelerator, as the strategy `ktransformers` calls it."""
@@ -85,20 +93,41 @@ def write(places: PlanPlaces) -> WrittenSettings:
     check_accelerator(places, "ktransformers")
     held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
     words = [*server_words(places), "--kt-num-gpu-experts", str(held)]
-    popular = options.get("expert_order") == "popularity" or any(
-        rule.eviction == "popularity" for rule in places.plan.expert_slots
-    )
+    popular = _by_popularity(places)
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
+    words += ["--init-expert-location", _recorded(places)] if popular else []
     if places.threads is not None:
         words += ["--kt-cpuinfer", str(places.threads)]
     words += ["--kt-threadpool-count", "1"]
     if isinstance(options.get("stream_above"), int):
         words += ["--kt-gpu-prefill-token-threshold", str(options["stream_above"])]
-    words += ["--kt-weight-path", places.plan.model.name]
+    kernels, folder = method(places), places.plan.model.name
+    words += ["--kt-method", kernels, "--kt-weight-path", f"{folder}-GGUF" if kernels == "LLAMAFILE" else folder]
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
 
+def _by_popularity(places: PlanPlaces) -> bool:
+    by_slots = any(rule.eviction == "popularity" for rule in places.plan.expert_slots)
+    return by_slots or places.plan.strategy.options.get("expert_order") == "popularity"
+
+
+def _recorded(places: PlanPlaces) -> str:
+    return f"{places.plan.model.name}-activations.pt"
+
+
+def method(places: PlanPlaces) -> str:
+    """Return the kernels of processors that compute in a plan's format: those of GGUF files where it is quantised."""
+    fmt = places.formats[0]
+    return "FP8" if fmt.startswith("fp8") else "BF16" if is_plain(fmt) else "LLAMAFILE"
+
+
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
+    if isinstance(places.plan.strategy.options.get("stream_above"), int) and method(places) not in _STREAMED:
+        instead = f"kt-kernel does so with weights in {' and '.join(_STREAMED)} alone"
+        yield Difference(what="experts come to the accelerator for long prompts", instead=instead)
+    if _by_popularity(places):
+        instead = f"those that {_recorded(places)} names, which the server has to record first"
+        yield Difference(what="the experts chosen most are on the accelerator", instead=instead)
     if places.plan.strategy.name != "ktransformers":
         yield from dense_elsewhere(places)
         if any(rule.eviction == "least-recent" for rule in places.plan.expert_slots):
@@ -140,6 +169,8 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     order = last["--kt-expert-placement-strategy"].values[0] if "--kt-expert-placement-strategy" in last else "uniform"
     if order not in _ORDERS:
         raise UsageError("no order of experts", field=FIELD, value=order, remedy=f"use {', '.join(_ORDERS)}")
+    if order == "front-loading":
+        assumed.append("front-loading: as many experts of every layer, not all of the first layers'")
     if _ORDERS[order] == "popularity" and subject.workload.routing is None:
         assumed.append("frequency: without --routing all experts of a layer are chosen alike")
     else:

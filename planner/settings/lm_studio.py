@@ -19,10 +19,10 @@ from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
 
-VERSION = "lmstudio-js 0012463"
-"""The commit of lmstudio-ai/lmstudio-js that names are from."""
+VERSION = "lmstudio-js 6ec11db"
+"""The commit 6ec11db19bf43ea8dab9e4c2014f46f054822b1f of lmstudio-ai/lmstudio-js that names are from."""
 SOURCE = "lmstudio-ai/lmstudio-js: packages/lms-shared-types/src/llm/LLMLoadModelConfig.ts"
-"""The document of that commit; `numCpuExpertLayersRatio` and `maxParallelPredictions` are of later ones."""
+"""The document of that commit."""
 
 _CACHES: Mapping[str, KvFormat] = {
     "f32": "f32", "f16": "f16", "q8_0": "q8_0", "q4_0": "q8_0", "q4_1": "q8_0", "iq4_nl": "q8_0", "q5_0": "q8_0",
@@ -31,16 +31,20 @@ _CACHES: Mapping[str, KvFormat] = {
 """Formats of caches, and the one that each is priced as."""
 
 _PLACED = (
-    *("gpu", "contextLength", "evalBatchSize", "llamaKCacheQuantizationType", "llamaVCacheQuantizationType"),
-    "maxParallelPredictions",
+    *("gpu", "contextLength", "evalBatchSize", "physicalBatchSize", "llamaKCacheQuantizationType"),
+    *("llamaVCacheQuantizationType", "maxParallelPredictions", "useUnifiedKvCache"),
 )
 _UNPRICED = (
-    *("flashAttention", "offloadKVCacheToGpu", "keepModelInMemory", "tryMmap", "numExperts", "gpuStrictVramCap"),
-    *("useFp16ForKVCache", "useUnifiedKvCache"),
+    *("flashAttention", "offloadKVCacheToGpu", "keepModelInMemory", "tryMmap", "tryDirectIO", "numExperts"),
+    *("gpuStrictVramCap", "useFp16ForKVCache", "contextCheckpoints", "mlxKvCacheQuantization", "speculativeDraftMtp"),
+    *("speculativeDraftSimple", "speculativeDraftModel", "speculativeDraftMaxTokens", "speculativeDraftMinTokens"),
+    "speculativeDraftMinContinueProbability",
 )
-_AS_PRICED: Mapping[str, object] = {"flashAttention": True, "offloadKVCacheToGpu": True, "useUnifiedKvCache": True}
+_AS_PRICED: Mapping[str, object] = {"flashAttention": True, "offloadKVCacheToGpu": True}
 """The values that a prediction assumes."""
-_IDLE = ("seed", "ropeFrequencyBase", "ropeFrequencyScale")
+_IDLE = (
+    *("seed", "ropeFrequencyBase", "ropeFrequencyScale", "promptTemplate", "reasoningBudgetMessage", "mlxDiskCache"),
+)
 _GPU = ("ratio", "numCpuExpertLayersRatio", "mainGpu", "splitStrategy", "disabledGpus")
 
 
@@ -55,13 +59,21 @@ def write(places: PlanPlaces) -> WrittenSettings:
         "gpu": gpu,
         "contextLength": plan.workload.context,
         "evalBatchSize": micro_batch(places),
+        "physicalBatchSize": micro_batch(places),
         "maxParallelPredictions": plan.workload.batch,
-        "flashAttention": plan.schedule.attention == "whole",
+        "useUnifiedKvCache": plan.workload.batch == 1,
+        "flashAttention": plan.schedule.attention == "whole" or kind not in ("f32", "f16"),
         "offloadKVCacheToGpu": not own.slots or any(side != HOST for side in places.caches),
         "llamaKCacheQuantizationType": kind,
         "llamaVCacheQuantizationType": kind,
     }
     return WrittenSettings(json.dumps(content, indent=1) + "\n", tuple(_differences(own)))
+
+
+def _context(content: Mapping[str, Any]) -> int | None:
+    """Return the tokens of a sequence: all of the caches, or an even part where predictions share them."""
+    tokens, parallel = _count(content, "contextLength"), _count(content, "maxParallelPredictions") or 1
+    return tokens if tokens is None or content.get("useUnifiedKvCache") is False else max(1, tokens // parallel)
 
 
 def _share(count: int, of: int) -> float | str:
@@ -93,7 +105,7 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     unpriced = [f"{key} {content[key]}" for key in _UNPRICED if key in content and content[key] != _AS_PRICED.get(key)]
     unpriced += [f"caches in {kind}, priced as {_CACHES[kind]}"] if _CACHES[kind] != kind else []
     return ReadSettings(
-        "lm-studio", "llama-cpp", _options(content, subject), _count(content, "contextLength"),
+        "lm-studio", "llama-cpp", _options(content, subject), _context(content),
         _count(content, "maxParallelPredictions"), _CACHES[kind],
         tuple(f"{key} {content[key]}" for key in _PLACED if key in content),
         () if "contextLength" in content else ("contextLength is left out: the context of the question",),
@@ -105,7 +117,8 @@ def _options(content: Mapping[str, Any], subject: SettingsSubject) -> dict[str, 
     gpu, layers = content.get("gpu", {}), subject.model.layers
     if not isinstance(gpu, dict) or any(key not in _GPU for key in gpu):
         raise UsageError("no settings of GPUs", field=FIELD, value=gpu, remedy=f"use {', '.join(_GPU)}")
-    options: dict[str, OptionValue] = {"ubatch": _count(content, "evalBatchSize") or 512}
+    whole = _count(content, "evalBatchSize") or 512
+    options: dict[str, OptionValue] = {"ubatch": min(whole, _count(content, "physicalBatchSize") or whole)}
     away = _of(gpu, "numCpuExpertLayersRatio", layers) if "numCpuExpertLayersRatio" in gpu else 0
     if away:
         options["n_cpu_moe"] = away

@@ -22,23 +22,35 @@ from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
 
-VERSION = "00f6d62"
-"""The commit of ollama/ollama that parameters are from."""
-SOURCE = "ollama/ollama: docs/modelfile.mdx, llm/llama_server.go, envconfig/config.go"
-"""The documents of that commit."""
+VERSION = "fb30760"
+"""The commit fb30760996871fa9460115c753afd2c60d4ab0f7 of ollama/ollama, after 0.33.0-rc2, that parameters are from."""
+SOURCE = (
+    "ollama/ollama: api/types.go (Options), parser/parser.go, llm/llama_server.go, envconfig/config.go, docs/faq.mdx"
+)
+"""The documents of that commit: parameters, instructions, what llama.cpp's server is started with, the environment."""
 
 _CACHES: Mapping[str, KvFormat] = {"f16": "f16", "q8_0": "q8_0", "q4_0": "q8_0"}
 """Values of OLLAMA_KV_CACHE_TYPE, and the format that each is priced as."""
 
-_UNPRICED = frozenset({"num_thread", "use_mmap", "use_mlock", "main_gpu", "numa", "draft_num_predict", "low_vram"})
+_PLACED = ("num_ctx", "num_gpu", "num_batch")
+_UNPRICED = frozenset({"num_thread", "use_mmap", "main_gpu", "draft_num_predict"})
 _IDLE = frozenset(
     {
         "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_last_n", "repeat_penalty", "presence_penalty",
-        "frequency_penalty", "mirostat", "mirostat_eta", "mirostat_tau", "seed", "stop", "num_predict", "num_keep",
-        "penalize_newline", "tfs_z", "vocab_only",
+        "frequency_penalty", "seed", "stop", "num_predict", "num_keep",
     }
 )  # fmt: skip
-_INSTRUCTIONS = ("FROM", "PARAMETER", "TEMPLATE", "SYSTEM", "ADAPTER", "LICENSE", "MESSAGE", "REQUIRES")
+_DROPPED = frozenset(
+    {
+        "penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock", "mirostat", "mirostat_tau",
+        "mirostat_eta",
+    }
+)  # fmt: skip
+"""Parameters that Ollama takes with a warning, and does without."""
+_INSTRUCTIONS = (
+    *("FROM", "PARAMETER", "TEMPLATE", "SYSTEM", "ADAPTER", "DRAFT", "LICENSE", "MESSAGE", "RENDERER", "PARSER"),
+    "REQUIRES",
+)
 _TEXT = re.compile(r'"""(?s:.*?)"""')
 """Texts of several lines, as templates are."""
 
@@ -85,16 +97,20 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         raise UsageError("no format of Ollama's caches", field=FIELD, value=kind, remedy=remedy)
     options, assumed = _options(parameters, subject)
     parallel = _number("OLLAMA_NUM_PARALLEL", environment.get("OLLAMA_NUM_PARALLEL", "0"))
+    if not parallel and subject.workload.batch > 1:
+        parallel = 1
+        assumed.append("OLLAMA_NUM_PARALLEL is left out: 1, Ollama's own")
     context = _number("num_ctx", parameters["num_ctx"]) if "num_ctx" in parameters else None
     if context is None:
         assumed.append("num_ctx is left out: the context of the question")
-    decided = {name: value for name, value in parameters.items() if name in ("num_ctx", "num_gpu", "num_batch")}
+    decided = {name: value for name, value in parameters.items() if name in _PLACED}
     unpriced = [f"{name} {value}" for name, value in parameters.items() if name in _UNPRICED]
+    unpriced += ["OLLAMA_FLASH_ATTENTION 0"] if environment.get("OLLAMA_FLASH_ATTENTION") in ("0", "false") else []
     unpriced += [f"caches in {kind}, priced as {_CACHES[kind]}"] if kind == "q4_0" else []
     return ReadSettings(
         "ollama", "llama-cpp", options, context, parallel or None, _CACHES[kind],
         tuple(f"{name} {value}" for name, value in (decided | environment).items()), tuple(assumed), tuple(unpriced),
-        tuple(f"{name} {value}" for name, value in parameters.items() if name in _IDLE),
+        tuple(f"{name} {value}" for name, value in parameters.items() if name in _IDLE | _DROPPED),
     )  # fmt: skip
 
 
@@ -122,7 +138,7 @@ def _parameters(text: str) -> Iterator[tuple[str, str]]:
         if instruction != "PARAMETER":
             continue
         name = words[1].lower() if len(words) == 3 else ""
-        if name not in {"num_ctx", "num_gpu", "num_batch"} | _UNPRICED | _IDLE:
+        if name not in {*_PLACED, *_UNPRICED, *_IDLE, *_DROPPED}:
             problem, remedy = "no parameter of Ollama that is known here", "leave it out"
             raise UsageError(problem, field=FIELD, value=" ".join(words[1:]), remedy=remedy)
         yield name, " ".join(shlex.split(words[2])) or words[2]

@@ -2,11 +2,13 @@
 
 import shlex
 from collections.abc import Iterator
+from math import ceil
 
 from helmsman.planner.settings.command_flags import (
     CommandGrammar,
     flags,
     flags_after_program,
+    length,
     number_of,
     texts,
     whole_number,
@@ -31,25 +33,26 @@ from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.vllm import caches, sequences
 from helmsman.schemas.engine_settings import Difference
 
-VERSION = "0.5"
-"""The version whose server arguments are followed."""
-SOURCE = "sgl-project/sglang: docs/advanced_features/server_arguments.md, python/sglang/srt/server_args.py"
-"""Its documents."""
+VERSION = "0.5.23"
+"""The release whose server arguments are followed."""
+SOURCE = "sgl-project/sglang: python/sglang/srt/arg_groups/fields/*.py, python/sglang/srt/utils/offloader.py"
+"""Its documents, as the package of that release has them: arguments, and what the offloaded GiB are."""
 
 STATIC = 0.88
-"""The share of memory for weights and caches where the machine has room for no more work; SGLang works its own out."""
+"""The least share of memory for weights and caches that is written, Helm's own choice: SGLang works a share out from
+the machine where the flag is left out."""
 
-FLAGS = (
+COMMON_FLAGS = (
     *flags(
         "placed", 1, "--context-length", "--max-running-requests", "--mem-fraction-static", "--cpu-offload-gb",
         "--dtype", "--kv-cache-dtype",
     ),
     *flags(
         "unpriced", 1, "--chunked-prefill-size", "--max-prefill-tokens", "--quantization", "--max-total-tokens",
-        "--tp --tp-size --tensor-parallel-size", "--dp --dp-size --data-parallel-size",
-        "--ep --ep-size --expert-parallel-size", "--pp --pp-size --pipeline-parallel-size", "--attention-backend",
+        "--tp --tp-size --tensor-parallel-size", "--dp --dp-size",
+        "--ep --ep-size", "--pp-size", "--attention-backend",
         "--prefill-attention-backend", "--decode-attention-backend", "--schedule-policy", "--schedule-conservativeness",
-        "--cuda-graph-max-bs", "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
+        "--speculative-algorithm", "--speculative-draft-model-path", "--speculative-num-steps",
         "--speculative-eagle-topk", "--speculative-num-draft-tokens", "--page-size", "--swa-full-tokens-ratio",
         "--moe-runner-backend", "--offload-group-size", "--offload-num-in-group", "--offload-prefetch-step",
         "--offload-mode", "--hicache-ratio", "--hicache-size", "--num-continuous-decode-steps",
@@ -60,7 +63,6 @@ FLAGS = (
         "--enable-hierarchical-cache", "--disable-shared-experts-fusion", "--enable-dp-attention",
         "--disable-overlap-schedule", "--enable-p2p-check", "--disable-custom-all-reduce",
     ),
-    *flags("unpriced", -1, "--cuda-graph-bs"),
     *flags(
         "idle", 1, "--model --model-path", "--tokenizer-path", "--tokenizer-mode", "--host", "--port", "--api-key",
         "--served-model-name", "--random-seed", "--load-format", "--revision", "--chat-template", "--tool-call-parser",
@@ -72,17 +74,27 @@ FLAGS = (
         "--skip-tokenizer-init", "--show-time-cost", "--enable-cache-report",
     ),
 )  # fmt: skip
-"""The flags that are known here, with the number of their values."""
+"""Flags that ktransformers' build of the server has as well, with the number of their values; `--tp` and `--dp` are
+beginnings that its parser completes."""
+FLAGS = (
+    *COMMON_FLAGS,
+    *flags("unpriced", 1, "--cuda-graph-max-bs-decode", "--cuda-graph-max-bs-prefill"),
+    *flags("unpriced", -1, "--cuda-graph-bs-decode", "--cuda-graph-bs-prefill"),
+)
+"""The flags that are known here."""
 
 GRAMMAR = CommandGrammar("SGLang", FLAGS)
+
+_UNITS = {"k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+"""What --context-length may end with."""
 
 
 def write(places: PlanPlaces) -> WrittenSettings:
     """Return the command. Raises UsageError for a machine without a GPU of its own memory."""
     check_accelerator(places, "SGLang")
     words = [*server_words(places), "--mem-fraction-static", f"{used_share(places, STATIC):g}"]
-    offload = offloaded_gib(places)
-    words += ["--cpu-offload-gb", f"{offload:g}"] if offload else []
+    offload = ceil(offloaded_gib(places))
+    words += ["--cpu-offload-gb", str(offload)] if offload else []
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
 
@@ -98,6 +110,12 @@ def _differences(places: PlanPlaces) -> Iterator[Difference]:
     yield from places.differences()
     yield from host_computes(places)
     yield from other_formats(places, "SGLang")
+    offload = offloaded_gib(places)
+    if offload != ceil(offload):
+        yield Difference(
+            what=f"{offload:g} GiB of weights are in host memory",
+            instead=f"{ceil(offload)} are: SGLang takes whole GiB",
+        )
     yield from eight_bits(places)
 
 
@@ -115,11 +133,11 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     last = {flag.name: flag for flag in given}
     options: dict[str, OptionValue] = {}
     if "--cpu-offload-gb" in last:
-        options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
+        options["cpu_offload_gb"] = float(whole_number(last["--cpu-offload-gb"]))
     if "--mem-fraction-static" in last:
         options["gpu_memory_utilization"] = number_of(last["--mem-fraction-static"], 1.0)
     kv, doubts = caches(last)
-    context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
+    context = length(last["--context-length"], _UNITS) if "--context-length" in last else None
     assumed = [] if context else ["--context-length is left out: the context of the question"]
     assumed.append("speed: that of vLLM, whose kernels and offloading it shares")
     return ReadSettings(

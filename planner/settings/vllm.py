@@ -3,7 +3,6 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from math import floor
 
 from helmsman.planner.settings.command_flags import (
     FIELD,
@@ -11,6 +10,7 @@ from helmsman.planner.settings.command_flags import (
     GivenFlag,
     flags,
     flags_after_program,
+    length,
     number_of,
     texts,
     whole_number,
@@ -36,25 +36,36 @@ from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KvFormat
 
-VERSION = "99d7eb5"
-"""The commit of vllm-project/vllm that flags are from."""
-SOURCE = "vllm-project/vllm: vllm/engine/arg_utils.py, vllm/config/{cache,offload,scheduler}.py"
-"""The documents of that commit: arguments, and what they mean."""
+VERSION = "0.33.0"
+"""The release whose arguments are followed; five that it has no more are read as commit
+99d7eb5d6a512cfcc5a2b104f24ebf2d6cda772b had them."""
+SOURCE = (
+    "vllm-project/vllm: vllm/engine/arg_utils.py, vllm/entrypoints/common/cli_args.py, vllm/config/{cache,offload}.py"
+)
+"""The documents of that release, as its package has them: arguments, and what they mean."""
 
 UTILIZATION = 0.9
-"""The default of --gpu-memory-utilization that plans of vLLM are made with."""
+"""The share of memory that plans of vLLM are made with where none is given."""
+DEFAULT_UTILIZATION = 0.92
+"""The share of memory where a command has no --gpu-memory-utilization (`CacheConfig` of that release)."""
 
 _BOTH = (
     "enforce-eager", "enable-chunked-prefill", "enable-prefix-caching", "async-scheduling", "enable-expert-parallel",
-    "disable-sliding-window", "calculate-kv-scales", "disable-custom-all-reduce", "disable-cascade-attn",
+    "disable-sliding-window", "disable-custom-all-reduce", "disable-cascade-attn",
 )  # fmt: skip
 """Switches of speed or memory, each with a `--no-` of its own."""
 _BOTH_IDLE = (
-    "trust-remote-code", "disable-log-stats", "disable-log-requests", "enable-log-requests", "enable-auto-tool-choice",
+    "trust-remote-code", "enable-log-requests", "enable-auto-tool-choice",
     "skip-tokenizer-init", "enable-prompt-embeds", "enable-server-load-tracking", "return-tokens-as-token-ids",
-    "enable-request-id-headers", "disable-fastapi-docs", "headless", "allow-credentials", "enable-lora",
-    "enable-sleep-mode",
+    "enable-request-id-headers", "disable-fastapi-docs", "allow-credentials", "enable-lora", "enable-sleep-mode",
 )  # fmt: skip
+
+EARLIER = (
+    *flags("unpriced", 1, "--swap-space", "--max-num-partial-prefills", "--num-lookahead-slots"),
+    *flags("unpriced", 0, "--calculate-kv-scales", "--no-calculate-kv-scales"),
+    *flags("idle", 0, "--disable-log-requests", "--no-disable-log-requests"),
+)
+"""Flags of the earlier commit, which people's commands still have."""
 
 FLAGS = (
     *flags(
@@ -62,43 +73,48 @@ FLAGS = (
         "--kv-cache-dtype", "-tp --tensor-parallel-size", "-pp --pipeline-parallel-size",
     ),
     *flags(
-        "unpriced", 1, "--max-num-batched-tokens", "-q --quantization", "--block-size", "--swap-space",
+        "unpriced", 1, "--max-num-batched-tokens", "-q --quantization", "--block-size",
         "--kv-offloading-size", "--kv-offloading-backend", "--offload-backend", "--offload-group-size",
-        "--offload-num-in-group", "--offload-prefetch-step", "--speculative-config -sc", "-dp --data-parallel-size",
-        "-O --compilation-config", "--additional-config",
+        "--offload-num-in-group", "--offload-prefetch-step", "-sc --speculative-config", "-dp --data-parallel-size",
+        "-cc --compilation-config", "-O --optimization-level", "--additional-config",
         "--attention-backend", "--num-gpu-blocks-override", "--kv-cache-memory-bytes",
-        "--hf-overrides", "--max-num-partial-prefills", "--long-prefill-token-threshold", "--scheduling-policy",
-        "--all2all-backend", "--kv-transfer-config", "--max-cudagraph-capture-size", "--num-lookahead-slots",
+        "--hf-overrides", "--long-prefill-token-threshold", "--scheduling-policy",
+        "--all2all-backend", "--kv-transfer-config", "--max-cudagraph-capture-size",
         "--distributed-executor-backend", "--moe-backend", "--linear-backend", "--mamba-cache-dtype",
         "--mamba-block-size", "--mamba-ssm-cache-dtype",
     ),
     *flags("unpriced", -1, "--cpu-offload-params", "--offload-params", "--cudagraph-capture-sizes"),
     *flags("unpriced", 0, *(f"--{name}" for name in _BOTH), *(f"--no-{name}" for name in _BOTH)),
     *flags(
-        "idle", 1, "--model", "--host", "--port", "--api-key", "--seed", "--tokenizer", "--tokenizer-mode",
+        "idle", 1, "--model", "--host", "--port", "--seed", "--tokenizer", "--tokenizer-mode",
         "--revision",
-        "--code-revision", "--tokenizer-revision", "--download-dir", "--load-format", "--hf-token", "--hf-config-path",
+        "--code-revision", "--tokenizer-revision", "--download-dir", "--load-format", "--hf-config-path",
         "--chat-template", "--chat-template-content-format", "--response-role", "--tool-call-parser",
         "--reasoning-parser", "--tool-parser-plugin", "--uvicorn-log-level", "--generation-config",
-        "--override-generation-config", "--max-log-len", "--max-logprobs", "--runner", "--convert", "--task",
+        "--override-generation-config", "--max-log-len", "--max-logprobs", "--runner", "--convert",
         "--config",
         "--root-path", "--ssl-keyfile", "--ssl-certfile", "--api-server-count", "--limit-mm-per-prompt",
-        "--ignore-patterns", "--structured-outputs-config", "--logits-processors", "--default-chat-template-kwargs",
+        "--structured-outputs-config", "--default-chat-template-kwargs",
         "--prefix-caching-hash-algo", "--otlp-traces-endpoint",
     ),
-    *flags("idle", -1, "--served-model-name", "--allowed-origins", "--middleware", "--lora-modules"),
+    *flags(
+        "idle", -1, "--served-model-name", "--allowed-origins", "--middleware", "--lora-modules", "--api-key",
+        "--hf-token", "--ignore-patterns", "--logits-processors",
+    ),
+    *flags("idle", 0, "--disable-log-stats", "--headless"),
     *flags("idle", 0, *(f"--{name}" for name in _BOTH_IDLE), *(f"--no-{name}" for name in _BOTH_IDLE)),
 )  # fmt: skip
 """The flags that are known here, with the number of their values."""
 
-GRAMMAR = CommandGrammar("vLLM", FLAGS)
+GRAMMAR = CommandGrammar("vLLM", (*FLAGS, *EARLIER))
 
 _CACHES: Mapping[str, KvFormat] = {
-    "float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16", "auto": "f16",
+    "float32": "f32", "float": "f32", "float16": "f16", "half": "f16", "bfloat16": "bf16", "bf16": "bf16",
+    "auto": "f16",
 }  # fmt: skip
 """Formats of caches by --dtype; `auto` is that of the checkpoint, and priced as 16 bits."""
 
-_UNITS = {"k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2}
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """What --max-model-len may end with."""
 
 _OFFLOADED = re.compile(r"([\d.]+) GiB offloaded")
@@ -154,8 +170,13 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
     if "--gpu-memory-utilization" in last:
         options["gpu_memory_utilization"] = number_of(last["--gpu-memory-utilization"], 1.0)
+    else:
+        options["gpu_memory_utilization"] = DEFAULT_UTILIZATION
     kv, doubts = caches(last)
-    assumed = [] if "--max-model-len" in last else ["--max-model-len is left out: the context of the question"]
+    assumed = (
+        [] if "--gpu-memory-utilization" in last else [f"--gpu-memory-utilization {DEFAULT_UTILIZATION}: vLLM's own"]
+    )
+    assumed += [] if "--max-model-len" in last else ["--max-model-len is left out: the context of the question"]
     return ReadSettings(
         "vllm", "vllm", options, _length(last), sequences(last, "--max-num-seqs", subject), kv,
         texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
@@ -175,21 +196,19 @@ def caches(last: Mapping[str, GivenFlag]) -> tuple[KvFormat, tuple[str, ...]]:
     return _CACHES[name], ("caches in the checkpoint's own numbers, priced as f16",) if name == "auto" else ()
 
 
-def sequences(last: Mapping[str, GivenFlag], name: str, subject: SettingsSubject) -> int | None:
-    """Return how many sequences advance together, where a limit leaves fewer than are asked about."""
-    most = whole_number(last[name], 1) if name in last else subject.workload.batch
+def sequences(
+    last: Mapping[str, GivenFlag], name: str, subject: SettingsSubject, usual: int | None = None
+) -> int | None:
+    """Return how many sequences advance together, where a limit leaves fewer than are asked about. `usual`: the limit
+    without the flag; None where there is none so low."""
+    most = whole_number(last[name], 1) if name in last else usual or subject.workload.batch
     return most if most < subject.workload.batch else None
 
 
 def _length(last: Mapping[str, GivenFlag]) -> int | None:
     if "--max-model-len" not in last or last["--max-model-len"].values[0] in ("auto", "-1"):
         return None
-    text = last["--max-model-len"].values[0]
-    said = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
-    if said is None or float(said[1]) <= 0:
-        remedy = "write tokens, as in 4096 or 4k"
-        raise UsageError("not a length: --max-model-len", field=FIELD, value=text, remedy=remedy)
-    return floor(float(said[1]) * _UNITS.get(said[2], 1))
+    return length(last["--max-model-len"], _UNITS)
 
 
 FORMAT = EngineFormat("vllm", "vllm", VERSION, SOURCE, "command", write, read)

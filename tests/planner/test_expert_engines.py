@@ -6,6 +6,7 @@ import pytest
 from expert_question import MIB, machine_with, question, routing_of, skewed
 
 from helmsman.hwdb.load_model import load_model
+from helmsman.library import emit
 from helmsman.lowering.lower import lower
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
@@ -49,6 +50,13 @@ def test_experts_by_number_are_on_the_accelerator() -> None:
     ]
     assert {(task.resource, task.rows) for task in downs} == {("cuda", (0, 24)), ("cpu", (24, 128))}
     assert not plan.expert_slots
+
+
+def test_popular_experts_are_written_with_the_file_that_names_them() -> None:
+    plan = decided("ktransformers", gpu_experts=24, expert_order="popularity", routing=skew()).plan
+    written = emit(plan, "ktransformers")
+    assert "--kt-expert-placement-strategy frequency --init-expert-location " in written.text
+    assert any(lost.instead.endswith("the server has to record first") for lost in written.differences)
 
 
 def test_popular_experts_are_pinned_and_gain_by_the_routing() -> None:

@@ -1,8 +1,9 @@
-"""Flags that are written and read are those of the engines: by their parsers' lists, kept with their sources, and by
-the engines themselves where they are installed."""
+"""Flags that are written and read are those of the engines: by lists of their parsers and documents, kept with their
+sources, and by the engines themselves where they are installed."""
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,17 @@ from typing import Any
 import pytest
 
 from helmsman.library import emit
-from helmsman.planner.settings import exllamav3, freetoken, ktransformers, llama_grammar, sglang, vllm
+from helmsman.planner.settings import (
+    deepspeed,
+    exllamav3,
+    freetoken,
+    ktransformers,
+    llama_grammar,
+    lm_studio,
+    ollama,
+    sglang,
+    vllm,
+)
 from helmsman.planner.settings.command_flags import CommandGrammar, flags_after_program, words_of
 
 KEPT = Path(__file__).parents[1] / "cases" / "engine_flags"
@@ -20,15 +31,38 @@ PARSER = "HELM_LLAMA_PARSER"
 GRAMMARS: dict[str, CommandGrammar] = {
     "llama_cpp": llama_grammar.GRAMMAR,
     "vllm": vllm.GRAMMAR,
+    "sglang": sglang.GRAMMAR,
+    "ktransformers": ktransformers.GRAMMAR,
+    "freetoken": freetoken.GRAMMAR,
+    "exllamav3": exllamav3.GRAMMAR,
 }
+FILES = {
+    "ollama": [*ollama._PLACED, *ollama._UNPRICED, *ollama._IDLE, *ollama._DROPPED, *ollama._INSTRUCTIONS],
+    "lm_studio": [
+        *lm_studio._PLACED,
+        *lm_studio._UNPRICED,
+        *lm_studio._IDLE,
+        *(f"gpu.{key}" for key in lm_studio._GPU),
+    ],
+    "deepspeed": [
+        *deepspeed._OTHERS,
+        *(f"zero_optimization.{key}" for key in deepspeed._ZERO),
+        *(f"zero_optimization.offload_param.{key}" for key in deepspeed._OFFLOAD),
+    ],
+}
+"""What files of engines may have here."""
+KINDS: dict[str, tuple[type, ...]] = {
+    "bool": (bool,), "int": (int,), "text": (str,), "object": (dict,), "share": (int, float, str),
+}  # fmt: skip
 EXPERTS = r"blk\.(7|2[0-9])\.ffn_.*exps=CPU"
 ASKED = {"model": "Qwen3-30B-A3B", "hardware": "a4000-7950x", "format": "q4_k_m"}
 
 
-def kept(engine: str) -> dict[str, int]:
-    """Return the number of values of every flag that an engine's source has."""
-    values: dict[str, int] = json.loads((KEPT / f"{engine}.json").read_text())["values"]
-    return values
+def kept(engine: str) -> dict[str, Any]:
+    """Return the number of values, or the kind, of what an engine's source has, with that of an earlier version."""
+    content: dict[str, Any] = json.loads((KEPT / f"{engine}.json").read_text())
+    earlier: dict[str, Any] = content.get("earlier", {"values": {}})["values"]
+    return earlier | content["values"]
 
 
 @pytest.mark.parametrize("engine", GRAMMARS)
@@ -40,12 +74,50 @@ def test_flags_take_as_many_values_as_the_engines_say(engine: str) -> None:
         assert flag.values in (values, -1), (name, flag.values, values)
 
 
-@pytest.mark.parametrize(("engine", "name"), [("llama_cpp", "llama.cpp"), ("vllm", "vllm")])
-def test_commands_have_flags_that_the_engines_know(engine: str, name: str) -> None:
+@pytest.mark.parametrize("engine", [engine for engine in GRAMMARS if engine != "llama_cpp"])
+def test_no_flag_is_known_that_an_engine_does_not_have(engine: str) -> None:
+    assert not set(GRAMMARS[engine].known) - set(kept(engine))
+
+
+@pytest.mark.parametrize("engine", GRAMMARS)
+def test_commands_have_flags_that_the_engines_know(engine: str) -> None:
+    known = kept(engine) if engine == "llama_cpp" else json.loads((KEPT / f"{engine}.json").read_text())["values"]
     for strategy in ("llama-cpp", "expert-split", "layer-split"):
-        text = emit({**ASKED, "strategy": strategy, "options": {}}, name).text
+        text = emit({**ASKED, "strategy": strategy, "options": {}}, engine.replace("_", ".")).text
         used = [word for word in flags_after_program(words_of(text)) if word.startswith("-")]
-        assert used and not [word for word in used if word not in kept(engine)], text
+        assert used and not [word for word in used if word not in known], text
+
+
+@pytest.mark.parametrize("engine", FILES)
+def test_no_key_is_known_that_an_engine_does_not_have(engine: str) -> None:
+    assert not set(FILES[engine]) - set(kept(engine))
+
+
+def _entries(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    inner = [pair for key, value in content.items() if isinstance(value, dict) for pair in _entries(value, f"{key}.")]
+    return [*((f"{before}{key}", value) for key, value in content.items()), *((f"{before}{k}", v) for k, v in inner)]
+
+
+@pytest.mark.parametrize("engine", ["lm-studio", "deepspeed"])
+@pytest.mark.parametrize(("model", "strategy"), [("Qwen3-30B-A3B", "expert-split"), ("Qwen3-8B", "flexgen")])
+def test_files_have_keys_and_kinds_that_the_engines_know(engine: str, model: str, strategy: str) -> None:
+    known = kept(engine.replace("-", "_"))
+    text = emit({**ASKED, "model": model, "strategy": strategy, "options": {}}, engine).text
+    for key, value in _entries(json.loads(text)):
+        assert type(value) in KINDS[known[key]], (key, value)
+
+
+def test_a_modelfile_has_parameters_and_an_environment_that_ollama_knows() -> None:
+    text = emit({**ASKED, "strategy": "llama-cpp", "options": {}}, "ollama").text
+    for name, value in re.findall(r"^PARAMETER (\S+) (.*)$", text, re.MULTILINE):
+        assert kept("ollama")[name] == "int" and int(value) >= 0
+    environment = re.findall(r"\b(OLLAMA_\w+)=", text)
+    assert environment and all(kept("ollama")[name] == "environment" for name in environment)
+
+
+def test_a_device_map_has_places_that_accelerate_knows() -> None:
+    text = emit({"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}, "accelerate").text
+    assert all(type(place) is int or place in kept("accelerate") for place in json.loads(text).values())
 
 
 @pytest.mark.parametrize("module", [llama_grammar, vllm, sglang, ktransformers, freetoken, exllamav3])

@@ -61,6 +61,13 @@ def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", k
         (json.dumps(PROPS), {"fit": True}, 4096, 2, "f16"),
         ('{"gpu": {"ratio": 0.5}, "contextLength": 4096}', {"ngl": 20}, 4096, None, "f16"),
         (
+            '{"gpu": {"ratio": 1}, "contextLength": 8192, "maxParallelPredictions": 2, "physicalBatchSize": 256}',
+            {"ngl": 41, "ubatch": 256}, 4096, 2, "f16",
+        ),
+        ("vllm serve m --kv-cache-dtype bfloat16 --swap-space 4", {"gpu_memory_utilization": 0.92}, None, None, "bf16"),
+        ("sglang serve --model m --context-length 4Ki", {}, 4096, None, "f16"),
+        ("sglang serve --kv-cache-dtype bf16 --cpu-offload-gb 3", {"cpu_offload_gb": 3.0}, None, None, "bf16"),
+        (
             "vllm serve Qwen/Qwen3-14B --max-model-len 4k --cpu-offload-gb=4 --max-num-seqs 256 --port 80",
             {"cpu_offload_gb": 4.0}, 4000, None, "f16",
         ),
@@ -87,6 +94,7 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
         (FITTED, "llama-cpp", {"ngl": 49, "override_tensor": r"blk\.(0|1)\.ffn_(up|down|gate_up|gate)_(ch|)exps=CPU"}),
         (TABLE, "llama-cpp", {"ngl": 49, "n_cpu_moe": 22}),
         (json.dumps(BANDWIDTHS), "freetoken", {"miss_mode": "hybrid", "fetched_share": 0.3068}),
+        (json.dumps({**BANDWIDTHS, "dtypes": {"nvfp4": "offload"}}), "freetoken", {"miss_mode": "offload"}),
         (
             "ft serve --model m --moe-strategy cpu --moe-cache-size 960",
             "freetoken", {"miss_mode": "cpu", "expert_slots": 20},
@@ -96,6 +104,7 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
             "ktransformers", {"gpu_experts": 32},
         ),
         ("python chat.py -m d -mcl 8..10 -cs 8192", "llama-cpp", {"ngl": 49}),
+        ("python chat.py -m d -mode raw -mcl 20 -cs 8192", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
         ("python chat.py -m d -mcs 28 -cs 8192", "ktransformers", {"gpu_experts": 100}),
     ],
 )  # fmt: skip
@@ -118,7 +127,12 @@ def test_settings_of_experts(text: str, strategy: str, options: dict[str, Any]) 
         ("LLAMA_ARG_N_GPU_LAYERS=3 llama-server", "from outside"),
         ("vllm serve m --tensor-parallel-size 2", "not predicted here"),
         ("vllm serve m --max-modellen 4", "--max-modellen is no flag"),
+        ("vllm serve m --max-model-len 4Ki", "not a length"),
+        ("sglang serve --model m --context-length 0", "not a length"),
         ("FROM x\nPARAMETER num_gpus 3", "no parameter of Ollama"),
+        ("FROM x\nPARAMETER tfs_z 1", "no parameter of Ollama"),
+        ("sglang serve --model m --cpu-offload-gb 3.5", "not a number"),
+        ('{"zero_optimization": {"stage": 3, "offload_param": {"devices": "cpu"}}}', "no key"),
         ("FROM x\nPARAMETERS num_gpu 3", "no instruction"),
         ('{"contextLength": 4, "layers": 3}', "no key"),
         ('{"model.layers.0": 0}', "no place for"),
@@ -151,3 +165,8 @@ def test_flags_without_effect_are_told() -> None:
 )  # fmt: skip
 def test_engines_are_known_by_their_settings(text: str, engine: str) -> None:
     assert engine_of(text) == engine
+
+
+def test_first_layers_of_exllamav3_are_those_with_experts() -> None:
+    """The first block of this model has no experts: two layers of them are in the blocks 1 and 2."""
+    assert read("python chat.py -m d -mcl 2 -cs 8192", "DeepSeek-V2-Lite").options["n_cpu_moe"] == 3
