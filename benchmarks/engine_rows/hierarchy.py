@@ -43,6 +43,7 @@ class Hierarchy:
             for place, term in enumerate(question.terms):
                 self._enter(at, place, term)
         self.seconds = np.array([q.seconds for q in questions])
+        self.doubts = np.array([q.doubt for q in questions])
 
     def _enter(self, at: int, place: int, term: Term) -> None:
         self.amounts[at, place] = term.amount
@@ -70,7 +71,7 @@ class Hierarchy:
         """Return the logarithm of the seconds of rows, and its standard deviation."""
         logarithm, slopes = self._linear(fitted.mean, rows)
         variance = np.einsum("ip,pq,iq->i", slopes, fitted.covariance, slopes)
-        return logarithm, np.sqrt(variance + NOISE**2)
+        return logarithm, np.sqrt(variance + NOISE**2 + self.doubts[rows] ** 2)
 
     def _linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of seconds, and its slopes by effect."""
