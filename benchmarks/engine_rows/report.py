@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.engine_rows.folds import Outcome, left_out, summary
+from benchmarks.engine_rows.folds import Outcome, after_one_run, left_out, summary
 from benchmarks.engine_rows.offload import HostRow
 from benchmarks.engine_rows.rows import ERAS, EngineRow
 from benchmarks.engine_rows.terms import Question
@@ -48,6 +48,9 @@ def report(
             if by_gpu:
                 parts.append("The GPUs that are furthest off:\n")
                 parts.append(_worst(outcomes))
+    parts += ["## One run of a user\n", "A row of a GPU and a session in, the session's others out:\n", *_HEADER]
+    parts += [_line(phase, after_one_run(of)) for phase, of in (("decode", decode), ("prompts", prompts))]
+    parts.append("")
     for phase, questions in hosts.items():
         if questions:
             parts.append(_of_hosts(phase, questions))

@@ -37,6 +37,9 @@ _OTHERS: tuple[Backend, ...] = ("vulkan", "sycl", "opencl")
 _STAND_INS: dict[Backend, Backend] = {"sycl": "vulkan"}
 """Backends without measurements, and by whose constants they are predicted."""
 
+ALL_FAMILIES: tuple[StoredFormat, ...] = ("q4_k", "f16", "bf16", "f32", "q8_0", "q6_k", "q5_k", "q3_k", "q2_k")
+"""Formats whose rates a record has that is for files of any format: others are as the first."""
+
 _FEW = (1.0, 32.0, 128.0)
 """Tokens of a pass at which fewer than `_MANY` reach a smaller share of the arithmetic."""
 
@@ -63,9 +66,17 @@ def with_kernels(hardware: Hardware, build: EngineBuild, formats: Iterable[Store
     return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)))
 
 
+def has_kernels(hardware: Hardware, build: EngineBuild) -> bool:
+    """Whether a record has the engine's constants already, as calibrated ones do."""
+    stated = hardware.sources.get(build.engine)
+    return stated is not None and stated.kind == "measured"
+
+
 @lru_cache(maxsize=64)
 def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Hardware:
     hardware = same.document
+    if has_kernels(hardware, build):
+        return hardware
     known = {d.name: (_host if d.kind == "cpu" else _device)(d, build, formats) for d in hardware.devices}
     changed = {name: device for name, device in known.items() if device is not None}
     if not changed:
