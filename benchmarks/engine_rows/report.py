@@ -16,7 +16,11 @@ _HEAD = """\
 bytes over a share of the bandwidth, or FLOPs over a share of the rate. Each constant is of a device, its class, its
 kind or its backend, whichever is the nearest that others measured; builds differ by year (`--build-era`), attention by
 `--flash-attn`. The constants are in `hwdb/engines/llama.cpp.json`, each with the rows it came from; DESIGN.md 4.8 has
-the model. Backends without rows (SYCL) are predicted as Vulkan is.
+the model. Backends without rows (SYCL) are predicted as Vulkan is, and of processors the rate of their memory is what
+the machine's record says. One measured run narrows all that for a machine: `helmsman.calibrate`.
+
+    helm-plan --model Llama-3.1-8B --gpu "RTX 4090" --cpu "AMD Ryzen 9 7950X" --ram 64GB --format q4_k_m \\
+      --engine llama.cpp --build-era 2025
 
 This page is made by `python -m benchmarks.engine_rows FOLDER --page docs/engines.md` from rows of others (llama.cpp on
 one GPU, 2023 to 2026; rows that their table warns of are left out), and of rows with part of a model on processors,

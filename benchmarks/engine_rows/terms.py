@@ -54,7 +54,7 @@ _KNOWN = {
     "share|cuda/older/pascal-hbm": log(0.7),
 }
 """Means of effects that are known before any row of the table: cards with HBM decode at a smaller share of their
-bandwidth than others do (../shared/design/engines.md, 3), of which P100 has no int8 products either."""
+bandwidth than others do, of which P100 has no int8 products either."""
 
 _SESSIONS = {
     "share": {"rocm": 0.08, "vulkan": 0.15, "opencl": 0.3},
