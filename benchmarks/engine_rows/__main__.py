@@ -9,10 +9,11 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from benchmarks.engine_rows.offload import alone_questions, host_questions
 from benchmarks.engine_rows.report import report
 from benchmarks.engine_rows.rows import EngineRow, read_tables
-from benchmarks.engine_rows.table import table_of, written
-from benchmarks.engine_rows.terms import decode_question, prompt_question
+from benchmarks.engine_rows.table import host_part, table_of, written
+from benchmarks.engine_rows.terms import Question, decode_question, prompt_question
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [row for row in read_tables(args.folder) if whole(row)]
     decode = [q for q in map(decode_question, rows) if q is not None]
     prompts = [q for q in map(prompt_question, rows) if q is not None]
+    steps, host_prompts = _hosts(args.folder)
     if args.write:
         about = {
             "kind": "fitted",
@@ -32,13 +34,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             "GPU-Benchmarks-on-LLM-Inference@aa72e0e, llama.cpp discussions 4167, 10879, 15013, 15021)",
             "tool": "benchmarks.engine_rows",
         }
-        args.write.write_text(written(table_of(decode, prompts, about)), encoding="utf-8")
+        table = table_of(decode, prompts, about)
+        if steps:
+            table["backends"]["cpu"], of_hosts = host_part(steps, host_prompts)
+            table["nodes"] = {**of_hosts, **table["nodes"]}
+        args.write.write_text(written(table), encoding="utf-8")
         return 0
-    text = report(rows, decode, prompts)
+    text = report(rows, decode, prompts, {"steps": steps, "prompts": host_prompts})
     print(text)
     if args.page:
         args.page.write_text(text, encoding="utf-8")
     return 0
+
+
+def _hosts(folder: Path) -> tuple[list[Question], list[Question]]:
+    """Return the questions about processors, alone and beside accelerators."""
+    steps, prompts = alone_questions(read_tables(folder))
+    beside = folder / "moe_open.csv"
+    more = host_questions(beside) if beside.exists() else ([], [])
+    return [*more[0], *steps], [*more[1], *prompts]
 
 
 def whole(row: EngineRow) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.engine_rows.hierarchy import Hierarchy
 from benchmarks.engine_rows.terms import Question
+from helmsman.hwdb.engine_calibration import calibrated, uncalibrated
 
 Z95 = 1.6448536269514722
 
@@ -48,6 +49,29 @@ def left_out(questions: Sequence[Question], fold: Callable[[Question], str]) -> 
         said, spread = model.predict(model.fit(~rows, whole), rows)
         members = [question for question, inside in zip(questions, rows, strict=True) if inside]
         made += [Outcome(q, exp(s), float(d)) for q, s, d in zip(members, said, spread, strict=True)]
+    return made
+
+
+def after_one_run(questions: Sequence[Question]) -> list[Outcome]:
+    """Return the outcomes of all pairs of rows of one GPU and one session, the second predicted by constants fitted
+    without the GPU and calibrated by the first."""
+    model = Hierarchy(questions)
+    whole = model.fit(np.ones(len(questions), bool)).mean
+    sessions = [(question.device.nodes[0], question.row.source) for question in questions]
+    made = list[Outcome]()
+    for own in sorted({node for node, _ in sessions}):
+        of_gpu = np.array([node == own for node, _ in sessions])
+        fitted = model.fit(~of_gpu, whole)
+        places = [at for at, inside in enumerate(of_gpu) if inside]
+        parts = {at: model.parts(fitted, at) for at in places}
+        for run in places:
+            seconds = {name: value for name, (value, _) in parts[run].items()}
+            before = uncalibrated({name: sd for name, (_, sd) in parts[run].items()})
+            after = calibrated(before, seconds, questions[run].seconds)
+            for other in places:
+                if other != run and sessions[other] == sessions[run]:
+                    said, spread = after.predict({name: value for name, (value, _) in parts[other].items()})
+                    made.append(Outcome(questions[other], said, spread))
     return made
 
 

@@ -43,6 +43,7 @@ class Hierarchy:
             for place, term in enumerate(question.terms):
                 self._enter(at, place, term)
         self.seconds = np.array([q.seconds for q in questions])
+        self.doubts = np.array([q.doubt for q in questions])
 
     def _enter(self, at: int, place: int, term: Term) -> None:
         self.amounts[at, place] = term.amount
@@ -70,7 +71,18 @@ class Hierarchy:
         """Return the logarithm of the seconds of rows, and its standard deviation."""
         logarithm, slopes = self._linear(fitted.mean, rows)
         variance = np.einsum("ip,pq,iq->i", slopes, fitted.covariance, slopes)
-        return logarithm, np.sqrt(variance + NOISE**2)
+        return logarithm, np.sqrt(variance + NOISE**2 + self.doubts[rows] ** 2)
+
+    def parts(self, fitted: Fitted, row: int) -> dict[str, tuple[float, float]]:
+        """Return by kind of constant the seconds of a row, and the standard deviation of their logarithm."""
+        made: dict[str, tuple[float, float]] = {}
+        for place, term in enumerate(self.questions[row].terms):
+            design = self.design[row, place]
+            seconds = float(term.amount * np.exp(design @ fitted.mean))
+            kind = term.effects[0].name.partition("|")[0]
+            before = made.get(kind, (0.0, 0.0))
+            made[kind] = before[0] + seconds, max(before[1], float(np.sqrt(design @ fitted.covariance @ design)))
+        return made
 
     def _linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of seconds, and its slopes by effect."""

@@ -5,8 +5,7 @@ from functools import cache
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.hwdb.model_config import model_from_config
-from helmsman.lowering.named_mixes import q4_k_m
-from helmsman.lowering.tensors import tensors
+from helmsman.lowering.named_mixes import named_mix
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
@@ -82,7 +81,4 @@ def format_named(quant: str) -> StoredFormat | None:
 
 def formats_of(model: Model, quant: str) -> Formats:
     """Return the formats of a file's matrices where they are not all the same."""
-    if not re.search(r"Q4_K_M", quant):
-        return {}
-    every = (tensor for tensor in tensors(model) if tensor.quantised and tensor.tied_to is None)
-    return {(tensor.name, tensor.layer): q4_k_m(model, tensor) for tensor in every}
+    return named_mix(model, "q4_k_m") if re.search(r"Q4_K_M", quant) else {}

@@ -1,8 +1,9 @@
 """Tables of how well constants predict what was left out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from benchmarks.engine_rows.folds import Outcome, left_out, summary
+from benchmarks.engine_rows.folds import Outcome, after_one_run, left_out, summary
+from benchmarks.engine_rows.offload import HostRow
 from benchmarks.engine_rows.rows import ERAS, EngineRow
 from benchmarks.engine_rows.terms import Question
 
@@ -15,16 +16,27 @@ _HEAD = """\
 bytes over a share of the bandwidth, or FLOPs over a share of the rate. Each constant is of a device, its class, its
 kind or its backend, whichever is the nearest that others measured; builds differ by year (`--build-era`), attention by
 `--flash-attn`. The constants are in `hwdb/engines/llama.cpp.json`, each with the rows it came from; DESIGN.md 4.8 has
-the model. Backends without rows (SYCL) are predicted as Vulkan is.
+the model. Backends without rows (SYCL) are predicted as Vulkan is, and of processors the rate of their memory is what
+the machine's record says. One measured run narrows all that for a machine: `helmsman.calibrate`.
+
+    helm-plan --model Llama-3.1-8B --gpu "RTX 4090" --cpu "AMD Ryzen 9 7950X" --ram 64GB --format q4_k_m \\
+      --engine llama.cpp --build-era 2025
 
 This page is made by `python -m benchmarks.engine_rows FOLDER --page docs/engines.md` from rows of others (llama.cpp on
-one GPU, 2023 to 2026; rows that their table warns of are left out). Every row is predicted by constants fitted without
-its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
+one GPU, 2023 to 2026; rows that their table warns of are left out), and of rows with part of a model on processors,
+llama.cpp's and ik_llama.cpp's, in which what GPUs and links take is as predicted without them. Every row is predicted
+by constants fitted without its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
 """
 
 
-def report(rows: Sequence[EngineRow], decode: Sequence[Question], prompts: Sequence[Question]) -> str:
-    """Return the figures of both phases with GPUs and with sources left out, and the worst rows."""
+def report(
+    rows: Sequence[EngineRow],
+    decode: Sequence[Question],
+    prompts: Sequence[Question],
+    hosts: Mapping[str, Sequence[Question]],
+) -> str:
+    """Return the figures of both phases with GPUs and with sources left out, the worst rows, and those of `hosts`, by
+    phase, with their sources left out."""
     parts = [_HEAD]
     for phase, questions in (("decode", decode), ("prompts", prompts)):
         answered = {question.row.number for question in questions}
@@ -40,19 +52,44 @@ def report(rows: Sequence[EngineRow], decode: Sequence[Question], prompts: Seque
             if by_gpu:
                 parts.append("The GPUs that are furthest off:\n")
                 parts.append(_worst(outcomes))
+    parts += ["## One run of a user\n", "A row of a GPU and a session in, the session's others out:\n", *_HEADER]
+    parts += [_line(phase, after_one_run(of)) for phase, of in (("decode", decode), ("prompts", prompts))]
+    parts.append("")
+    for phase, questions in hosts.items():
+        if questions:
+            parts.append(_of_hosts(phase, questions))
     return "\n".join(parts)
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
-    lines = [
-        "| rows | count | median error | p90 | within its interval | median high / low |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, part in _parts(outcomes):
-        s = summary(part)
-        numbers = f"{s.median:.1%} | {s.p90:.1%} | {s.covered:.0%} | {s.width:.2f}"
-        lines.append(f"| {name} | {s.count} | {numbers} |")
+def _of_hosts(phase: str, questions: Sequence[Question]) -> str:
+    """Return the figures of a phase of rows with work on processors, one source left out."""
+    outcomes = left_out(questions, lambda q: q.row.source)
+    of_part = [o for o in outcomes if isinstance(o.question.row, HostRow) and not o.question.row.alone]
+    lines = [f"## Processors, {phase}: {len(questions)} rows\n", "One source left out:\n", *_HEADER]
+    for name, part in (
+        ("beside accelerators (experts, layers)", of_part),
+        ("alone, x86", [o for o in outcomes if o not in of_part and "/x86" in o.question.device.nodes[2]]),
+        ("alone, Arm", [o for o in outcomes if o not in of_part and "/arm" in o.question.device.nodes[2]]),
+    ):
+        if part:
+            lines.append(_line(name, part))
     return "\n".join(lines) + "\n"
+
+
+_HEADER = (
+    "| rows | count | median error | p90 | within its interval | median high / low |",
+    "|---|---|---|---|---|---|",
+)
+
+
+def _line(name: str, part: Sequence[Outcome]) -> str:
+    s = summary(part)
+    numbers = f"{s.median:.1%} | {s.p90:.1%} | {s.covered:.0%} | {s.width:.2f}"
+    return f"| {name} | {s.count} | {numbers} |"
+
+
+def _table(outcomes: Sequence[Outcome]) -> str:
+    return "\n".join([*_HEADER, *(_line(name, part) for name, part in _parts(outcomes))]) + "\n"
 
 
 def _parts(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome]]]:

@@ -11,10 +11,19 @@ import numpy as np
 
 from benchmarks.engine_rows.devices import RowDevice
 from benchmarks.engine_rows.hierarchy import Fitted, Hierarchy
+from benchmarks.engine_rows.offload import (
+    HOST_DOUBT,
+    HostRow,
+    host_cache_effects,
+    host_overhead_effects,
+    host_prompt_effects,
+    host_share_effects,
+)
 from benchmarks.engine_rows.rows import ERAS, EngineRow
 from benchmarks.engine_rows.terms import (
     Effect,
     Question,
+    Term,
     attending_effects,
     cache_effects,
     decode_question_on,
@@ -83,6 +92,51 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
         nodes[name] = node
     backends = {name: _factors(name, step, first) for name in sorted({q.device.backend for q in decode})}
     return {"engine": "llama.cpp", "source": dict(about), "backends": backends, "nodes": dict(sorted(nodes.items()))}
+
+
+def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the factors and the nodes of processors, fitted to the questions of both phases."""
+    devices = node_devices([*decode, *prompts])
+    of = HostRow(0, "nobody", "2025", False, 1)
+    step = _Phase(decode, [_host_step(device, of) for device in devices.values()])
+    first = _Phase(prompts, [_host_first(device, of) for device in devices.values()])
+    rows: dict[str, list[int]] = defaultdict(list)
+    for question in decode:
+        for name in question.device.nodes:
+            rows[name].append(question.row.number)
+    nodes = {}
+    for at, (name, device) in enumerate(devices.items()):
+        prompt = _rounded(first.value(_plain(host_prompt_effects(device, of))))
+        nodes[name] = {
+            "overhead": _rounded(step.value(_plain(host_overhead_effects(device, of)))),
+            "prompt_overhead": 0.0,
+            "shares": {f: _rounded(step.value(_plain(host_share_effects(device, f, of)))) for f in FAMILIES},
+            "cache": _rounded(1.0 / step.value(_plain(host_cache_effects(device)))),
+            "prompts": dict.fromkeys(_PROMPT_FAMILIES, prompt),
+            "attending": 1.0,
+            "spread": {"decode": _rounded(step.spreads[at]), "prompt": _rounded(first.spreads[at])},
+            "rows": len(rows[name]),
+            "of": sorted(rows[name]),
+        }
+    kept = {name: node for name, node in nodes.items() if node["rows"]}
+    same = {"overhead": 1.0, "prompt_overhead": 1.0, "shares": dict.fromkeys(FAMILIES, 1.0)}
+    eras = {"2025": {**same, "prompts": dict.fromkeys(_PROMPT_FAMILIES, 1.0)}}
+    factors = ("overhead", "prompt_overhead", "cache", "attending")
+    flash = {form: dict.fromkeys(factors, 1.0) for form in ("false", "true")}
+    sockets = _rounded(step.factor("share|cpu!2"))
+    return {"eras": eras, "flash": flash, "sockets": sockets}, kept
+
+
+def _host_step(device: RowDevice, of: HostRow) -> Question:
+    """Return the decode step of a model of 8 billion parameters on a processor."""
+    reading = Term(4.6e9 / device.bandwidth, True, tuple(host_share_effects(device, "4", of)))
+    overhead = Term(355, False, tuple(host_overhead_effects(device, of)))
+    return Question(of, device, (reading, overhead), 1.0, HOST_DOUBT)
+
+
+def _host_first(device: RowDevice, of: HostRow) -> Question:
+    product = Term(7e12 / device.flops, True, tuple(host_prompt_effects(device, of)))
+    return Question(of, device, (product,), 1.0, HOST_DOUBT)
 
 
 def written(table: Mapping[str, Any]) -> str:

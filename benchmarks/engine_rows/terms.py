@@ -7,6 +7,7 @@ quantised weights by the int8 rate of the device, overheads for every chunk of i
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log
+from typing import Protocol
 
 from benchmarks.engine_rows.devices import RowDevice, device_named
 from benchmarks.engine_rows.rows import EngineRow
@@ -53,7 +54,7 @@ _KNOWN = {
     "share|cuda/older/pascal-hbm": log(0.7),
 }
 """Means of effects that are known before any row of the table: cards with HBM decode at a smaller share of their
-bandwidth than others do (../shared/design/engines.md, 3), of which P100 has no int8 products either."""
+bandwidth than others do, of which P100 has no int8 products either."""
 
 _SESSIONS = {
     "share": {"rocm": 0.08, "vulkan": 0.15, "opencl": 0.3},
@@ -62,14 +63,32 @@ _SESSIONS = {
 """Of backends whose drivers differ more."""
 
 
+class RowOrigin(Protocol):
+    """What folds know of a row of any table."""
+
+    @property
+    def number(self) -> int:
+        """Return its number in the table."""
+
+    @property
+    def source(self) -> str:
+        """Return where it is from."""
+
+    @property
+    def era(self) -> str:
+        """Return the year of the build."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A row that is answered: on which device, in which phase, its terms, and the seconds that were measured."""
+    """A row that is answered: on which device, in which phase, its terms, and the seconds that were measured. `doubt`:
+    the standard deviation of the logarithm of what the terms leave out."""
 
-    row: EngineRow
+    row: RowOrigin
     device: RowDevice
     terms: tuple[Term, ...]
     seconds: float
+    doubt: float = 0.0
 
 
 def decode_question(row: EngineRow) -> Question | None:

@@ -51,18 +51,24 @@ class RowAnswer:
 def answer(row: OpenRow) -> RowAnswer:
     """Return what Helm says of a row, or why it says nothing."""
     try:
-        model = model_of(row)
-        stated, fmt = placement_of(row, model), format_of(row, model)
-        ram = min(_GREATEST_RAM, size_of(parameters(model), fmt) + _RAM_BESIDE)
-        made = _planned(row, model, machine_of(row, ram), stated, fmt)
+        made = planned(row)
     except UnansweredError as reason:
         return RowAnswer(row, reason=str(reason))
-    except HelmError as error:
-        return RowAnswer(row, reason=str(error).splitlines()[0])
     work = made.workload
     stated_prompt = row.count("prompt_tokens") is not None
     prefill = work.new_tokens / made.predicted.prefill.seconds.mid if stated_prompt else None
     return RowAnswer(row, prefill, 1.0 / made.predicted.decode.seconds.mid)
+
+
+def planned(row: OpenRow) -> Plan:
+    """Return the plan of a row's own placement. Raises UnansweredError where there is none."""
+    model = model_of(row)
+    stated, fmt = placement_of(row, model), format_of(row, model)
+    ram = min(_GREATEST_RAM, size_of(parameters(model), fmt) + _RAM_BESIDE)
+    try:
+        return _planned(row, model, machine_of(row, ram), stated, fmt)
+    except HelmError as error:
+        raise UnansweredError(str(error).splitlines()[0]) from None
 
 
 def _planned(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacement, fmt: StoredFormat) -> Plan:

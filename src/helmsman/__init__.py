@@ -13,6 +13,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
     from helmsman.executor.ask_run import Execution as Execution
+    from helmsman.library import calibrate as calibrate
     from helmsman.library import check as check
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
@@ -93,6 +94,7 @@ _HOMES = {
     "StudyReport": "schemas.study_report",
     "Workload": "schemas.workload",
     "check": "library",
+    "calibrate": "library",
     "compare": "library",
     "compose_hardware": "library",
     "emit": "library",

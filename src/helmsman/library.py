@@ -167,6 +167,22 @@ def read_settings(given: str | Path, question: Asked) -> SettingsReading:
     return reading_of(settings_text(str(given)), _request(question))
 
 
+def calibrate(question: Asked, decode: float | None = None, prefill: float | None = None) -> Hardware:
+    """Return the record of a question's machine with the engine's constants as one run of the question had them.
+
+    `decode`, `prefill`: tokens/s that were measured of steps and of the prompt, either or both. Plans on the record for
+    the same engine are priced with them, and are more certain.
+
+    >>> machine = compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "RTX 3090")
+    >>> asked = {"model": "Qwen3-8B", "hardware": machine, "format": "q4_k", "engine": "llama.cpp"}
+    >>> calibrate(asked, decode=95).sources["llama.cpp"].kind
+    'measured'
+    """
+    from helmsman.analysis.ask_calibration import calibrated_machine
+
+    return calibrated_machine(_request(question), decode, prefill)
+
+
 def simulate(plan: Plan | Decision) -> "ReplayReport":
     """Return what a replay of all steps of a plan in virtual time gives, as `helm-sim --json` prints it.
 

@@ -67,3 +67,25 @@ def test_launch_times_are_the_engines_unless_placements_are_compared(capsys):
 def test_bad_input(capsys, argv, code, field):
     found, document = run(capsys, "--strategy", *argv)
     assert found == code and document["error"]["field"] == field and document["error"]["remedy"]
+
+
+def test_an_engine_is_named_by_itself(capsys):
+    code, plan = run(capsys, "--engine", "llama.cpp", "--build-era", "2025", "--format", "q4_k")
+    assert code == 0 and plan["strategy"]["name"] == "llama-cpp"
+    assert plan["strategy"]["options"]["build_era"] == "2025"
+    assert run(capsys, "--engine", "vllm", "--format", "q4_k")[1]["strategy"]["name"] == "vllm"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--engine", "vllm", "--strategy", "op-split"),
+        ("--engine", "llama.cpp", "--strategy", "all"),
+        ("--engine", "exllamav3"),
+        ("--engine", "llama.cpp", "--backend", "metal"),
+        ("--engine", "llama.cpp", "--build-era", "1999"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_refused(capsys, argv):
+    assert main([*ASKED, *argv]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

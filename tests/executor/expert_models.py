@@ -106,7 +106,7 @@ class Told:
         weight = self.vector(op, op, layer)
         return None if weight is None else {"weight": weight, "bias": None}
 
-    def head_norm(self, name: str, layer: int) -> NormVectors | None:
+    def head_norm(self, op: str, name: str, layer: int) -> NormVectors | None:
         """Return a QK norm."""
         return self.norm(name, layer)
 

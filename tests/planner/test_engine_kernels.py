@@ -79,6 +79,23 @@ def test_a_device_leans_on_its_class_its_kind_and_the_backend() -> None:
         constants_of("another", "RTX A9", None, "cuda")
 
 
+def test_processors_have_shares_of_their_own() -> None:
+    planned = made(options={"ngl": 0, "build_era": "2025"})
+    known = constants_of("llama.cpp", "AMD Ryzen 9 7950X", "x86-desktop-ddr5", "cpu", "2025")
+    assert known is not None
+    host = planned.hardware.device("cpu")
+    assert host.overhead is not None and host.overhead.value == known.overhead
+    shares = {c.format: c.share[0].value for c in host.efficiency if (c.bound, c.op) == ("memory", "linear")}
+    assert shares["*"] == known.shares["4"] < 1.5
+    alone, beside = (p.predicted.decode.seconds for p in (planned, made(options={"build_era": "2025"})))
+    assert alone.high / alone.low > beside.high / beside.low, "processors differ more than GPUs"
+    parts = {"cpu": "2x AMD EPYC 9355", "ram": 512 * GIB}
+    both = plan({"model": "Llama-3.1-8B", "hardware": parts, "format": "q8_0", "engine": "llama.cpp"}).plan
+    one = plan({"model": "Llama-3.1-8B", "hardware": {**parts, "cpu": "AMD EPYC 9355"}, "format": "q8_0",
+                "engine": "llama.cpp"}).plan  # fmt: skip
+    assert both.predicted.decode.seconds.mid > 0.8 * one.predicted.decode.seconds.mid, "twice the reads, half the share"
+
+
 def test_classes_say_what_prompts_are_multiplied_by() -> None:
     assert engine_class("Tesla P100 PCIe 16GB", "pascal") == "pascal-hbm"
     assert engine_class("Apple M2", "apple-cpu") == "apple-cpu"

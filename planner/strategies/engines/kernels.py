@@ -4,22 +4,23 @@ What an engine reaches was fitted to whole steps, so that the record keeps none 
 take beside: launches, conversions, time between passes. Constants of one device err together, so each has the spread of
 a whole prediction (`hwdb.engine_constants`)."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from helmsman.hwdb.catalogue import find_gpu
 from helmsman.hwdb.classes import find_class
 from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio
-from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, family_of
+from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, engine_table, family_of
 from helmsman.hwdb.fit import exact
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import efficiency_curve
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.errors import HelmError, UsageError
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Memory
 from helmsman.schemas.same import Same
@@ -35,6 +36,9 @@ _OTHERS: tuple[Backend, ...] = ("vulkan", "sycl", "opencl")
 
 _STAND_INS: dict[Backend, Backend] = {"sycl": "vulkan"}
 """Backends without measurements, and by whose constants they are predicted."""
+
+ALL_FAMILIES: tuple[StoredFormat, ...] = ("q4_k", "f16", "bf16", "f32", "q8_0", "q6_k", "q5_k", "q3_k", "q2_k")
+"""Formats whose rates a record has that is for files of any format: others are as the first."""
 
 _FEW = (1.0, 32.0, 128.0)
 """Tokens of a pass at which fewer than `_MANY` reach a smaller share of the arithmetic."""
@@ -62,14 +66,22 @@ def with_kernels(hardware: Hardware, build: EngineBuild, formats: Iterable[Store
     return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)))
 
 
+def has_kernels(hardware: Hardware, build: EngineBuild) -> bool:
+    """Whether a record has the engine's constants already, as calibrated ones do."""
+    stated = hardware.sources.get(build.engine)
+    return stated is not None and stated.kind == "measured"
+
+
 @lru_cache(maxsize=64)
 def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Hardware:
     hardware = same.document
-    driven = {device.name: _device(device, build, formats) for device in hardware.devices if device.kind != "cpu"}
-    changed = {name: device for name, device in driven.items() if device is not None}
+    if has_kernels(hardware, build):
+        return hardware
+    known = {d.name: (_host if d.kind == "cpu" else _device)(d, build, formats) for d in hardware.devices}
+    changed = {name: device for name, device in known.items() if device is not None}
     if not changed:
         return hardware
-    read = {device.memory: device.read for device in changed.values()}
+    read = {device.memory: device.read for device in changed.values() if device.kind != "cpu"}
     source = build.engine
     none = exact(0.0, source)
     begin = hardware.between_passes.begin if hardware.between_passes else {}
@@ -106,6 +118,60 @@ def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...
     return _Kernels(device, constants, build.engine, formats).driven()
 
 
+def _host(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Device | None:
+    """Return a processor as the engine drives it: with shares of its plain reads and of its FP32 rate; None for one of
+    which the engine's table says nothing."""
+    product = re.sub(r"^\dx ", "", device.product or "")
+    constants = constants_of(build.engine, product, device.device_class, "cpu", build.era)
+    if constants is None:
+        return None
+    if product != device.product:
+        shared = engine_table(build.engine)["backends"]["cpu"]["sockets"]
+        constants = replace(constants, shares={family: shared * of for family, of in constants.shares.items()})
+    return _HostKernels(device, constants, build.engine, formats).driven()
+
+
+@dataclass(frozen=True, slots=True)
+class _HostKernels:
+    """The kernels of an engine on a processor, for weights in `formats`."""
+
+    device: Device
+    constants: Constants
+    source: str
+    formats: tuple[StoredFormat, ...]
+
+    def driven(self) -> Device:
+        """Return the processor with the engine's shares, and nothing of our executor's."""
+        read, first = self.device.read.value, self.device.compute[0].flops.value
+        rates = tuple(Compute(phase=phase, flops=exact(first, self.source)) for phase in PHASES)
+        changed: dict[str, object] = {
+            "read": exact(read, self.source),
+            "compute": rates,
+            "efficiency": tuple(self._curves()),
+            "overhead": self.constants.figure(self.constants.overhead, "decode", self.source),
+            "prompt_overhead": exact(self.constants.prompt_overhead, self.source),
+        }
+        return self.device.model_copy(update={**dict.fromkeys(_OURS), **changed})
+
+    def _curves(self) -> Iterator[Efficiency]:
+        shares, main = self.constants.shares, self.formats[0]
+        named: dict[StoredFormat | Literal["*"], StoredFormat] = {"*": main}
+        named |= {fmt: fmt for fmt in self.formats[1:] if family_of(fmt) != family_of(main)}
+        for name, fmt in named.items():
+            share = self.constants.figure(shares[family_of(fmt)], "decode", self.source)
+            yield Efficiency(bound="memory", op="linear", format=name, at=(1.0,), share=(share,))
+        product = self.constants.figure(self.constants.prompts["4"], "prompt", self.source)
+        yield Efficiency(bound="compute", op="linear", at=(1.0,), share=(product,))
+        for curve in self.device.efficiency:
+            if curve.op == "attention":
+                slower = self.constants.cache if curve.bound == "memory" else 1.0
+                yield curve.model_copy(update={"share": tuple(scaled_figure(s, slower) for s in curve.share)})
+
+
+_OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "request", "elementwise", "decompress")
+"""The figures of a device that only our executor was measured to have."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Kernels:
     """The kernels of an engine on a device, for weights in `formats`."""
@@ -129,8 +195,7 @@ class _Kernels:
             "overhead": self._figure(self.constants.overhead),
             "prompt_overhead": self._figure(self.constants.prompt_overhead, "prompt"),
         }
-        ours = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "request", "elementwise", "decompress")
-        return self.device.model_copy(update={**dict.fromkeys(ours), **changed})
+        return self.device.model_copy(update={**dict.fromkeys(_OURS), **changed})
 
     def _sheet(self) -> tuple[float, float]:
         """Return bytes/s and FLOP/s of the data sheet; of an unknown product what its record comes to."""

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def add_machine_arguments(parser: Parser) -> None:
     """--hw, or --gpu --cpu --ram --link; and the overrides."""
     group = parser.add_argument_group("machine")
-    group.add_argument(
-        "--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one"
-    )
+    group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one")
     group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
     group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
