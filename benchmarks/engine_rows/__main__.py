@@ -1,5 +1,5 @@
 """Fits constants of llama.cpp to others' measurements, and says how well they predict what was left out:
-`python -m benchmarks.engine_rows ../shared/data/validation [--write hwdb/engines/llama.cpp.json]`."""
+`python -m benchmarks.engine_rows FOLDER [--write hwdb/engines/llama.cpp.json]`."""
 
 import argparse
 import os

@@ -115,7 +115,10 @@ def _decode(of: HostRow, speed: float | None, plan: Plan, device: RowDevice, fam
     read = sum(t.bytes for t in step.terms if t.resource == "cpu" and t.op not in _ATTENTION)
     if not speed or not read:
         return
-    attending = sum(t.seconds.mid for t in step.terms if t.resource == "cpu" and t.op in _ATTENTION)
+    own = plan.hardware.device("cpu").overhead
+    added = own.value if own else 0.0
+    kept = [t for t in step.terms if t.resource == "cpu" and t.op in _ATTENTION]
+    attending = sum(max(0.0, t.seconds.mid - t.tasks * added) for t in kept)
     said = constants_of("llama.cpp", *_named(device), "cpu")
     attending *= 1.0 if said is None else said.cache  # as by class, whatever the package's table says of it
     operations = sum(t.tasks for t in step.terms if t.resource == "cpu")
