@@ -79,9 +79,12 @@ def half_ratio(product: str, name: str) -> float:
     return 2.0 if int8_ratio(product, name) == 4.0 and name not in WITHOUT_MATRICES else 1.0
 
 
+_CORES = re.compile(r" \d+-core$")
+
+
 def lineage(product: str, device_class: str | None, backend: str) -> tuple[str, ...]:
-    """Return the nodes that a device's constants come from, the nearest first: itself, its class, its kind, the
-    backend."""
+    """Return the nodes that a device's constants come from, the nearest first: itself (a chip of several numbers of
+    cores is one device), its class, its kind, the backend."""
     name = engine_class(product, device_class)
-    kind = f"{backend}/{kind_of(name)}"
-    return f"{kind}/{name}/{product}", f"{kind}/{name}", kind, backend
+    kind, chip = f"{backend}/{kind_of(name)}", _CORES.sub("", product)
+    return f"{kind}/{name}/{chip}", f"{kind}/{name}", kind, backend

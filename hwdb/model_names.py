@@ -61,8 +61,10 @@ def find_model(name: str, entries: Iterable[str]) -> NamedModel | None:
 
 
 def stated_format(name: str) -> str | None:
-    """Return the format of weights that a model's name states, or that its tag means."""
-    return _parts(name)[1]
+    """Return the format of weights that a model's name states, or that its tag means. Raises UsageError for a mixture
+    that no rule tells."""
+    stated = _parts(name)[1]
+    return None if stated is None else format_named(stated)
 
 
 def _parts(name: str) -> tuple[str, str | None]:
@@ -73,7 +75,7 @@ def _parts(name: str) -> tuple[str, str | None]:
     whole = f"{owned}:{tag}" if tag else owned
     plain = whole[: stated.start()] if stated else whole
     if stated:
-        return plain, format_named(stated[1])
+        return plain, stated[1]
     from_library = bool(tag) and "/" not in name
     smaller = _words(plain)[:1] and _words(plain)[0] in _RELEASED_SMALLER
     return plain, ("native" if smaller else OLLAMA_FORMAT) if from_library else None

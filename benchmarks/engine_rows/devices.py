@@ -8,9 +8,10 @@ from helmsman.hwdb.engine_classes import WITHOUT_MATRICES, engine_class, half_ra
 from helmsman.schemas.errors import HelmError
 
 _NAMES = (
-    (r"m1-ultra", "Apple M1 Ultra"), (r"m1-pro", "Apple M1 Pro"), (r"M1max", "Apple M1 Max"),
-    (r"apple-m1-", "Apple M1"),
-    (r"(?i)M2[ -]?ultra", "Apple M2 Ultra"), (r"m2-pro", "Apple M2 Pro"), (r"m2-max", "Apple M2 Max 38-core"),
+    (r"m1-ultra", "Apple M1 Ultra 64-core"), (r"m1-pro", "Apple M1 Pro 16-core"), (r"M1max", "Apple M1 Max 32-core"),
+    (r"apple-m1-", "Apple M1 8-core"),
+    (r"(?i)M2[ -]?ultra", "Apple M2 Ultra 76-core"), (r"m2-pro", "Apple M2 Pro 19-core"),
+    (r"m2-max", "Apple M2 Max 38-core"),
     (r"m4-pro", "Apple M4 Pro 20-core"), (r"RTX 3080", "RTX 3080 10GB"), (r"RTX 6000 Ada", "RTX 6000 Ada 48GB"),
     (r"RTX 5000 Ada", "RTX 5000 Ada 32GB"), (r"RTX 4000 Ada", "RTX 4000 Ada 20GB"), (r"A6000", "RTX A6000"),
     (r"Quadro RTX 6000", "Quadro RTX 6000 24GB"), (r"Quadro RTX 8000", "Quadro RTX 8000 48GB"),
@@ -39,9 +40,6 @@ _SHEETS: dict[str, tuple[str | None, float, float]] = {
     "Arc B570": (None, 380e9, 101.5e12),
     "Core Ultra 200 Series": (None, 136.5e9, 32e12),
     "Ryzen 8000 Series": (None, 89.6e9, 16.6e12),
-    "Apple M1 Pro": ("apple-silicon", 200e9, 5.2e12),
-    "Apple M1 Ultra": ("apple-silicon", 800e9, 20.8e12),
-    "Apple M2 Pro": ("apple-silicon", 200e9, 6.8e12),
 }
 """Class, bytes/s and FP16 FLOP/s of what rows are about and the catalogue did not have (data sheets, recalled)."""
 

@@ -92,8 +92,8 @@ def test_what_is_not_known_is_no_question(folder: Path) -> None:
     ("text", "name"),
     [
         ("NVIDIA GeForce RTX 3080 10GB", "RTX 3080 10GB"),
-        ("Apple M2ultra_192GB", "Apple M2 Ultra"),
-        ("apple-m1-pro-16gb", "Apple M1 Pro"),
+        ("Apple M2ultra_192GB", "Apple M2 Ultra 76-core"),
+        ("apple-m1-pro-16gb", "Apple M1 Pro 16-core"),
         ("Nvidia RTX 4070 Super", "RTX 4070 SUPER"),
         ("Quadro RTX 6000", "Quadro RTX 6000 24GB"),
         ("RTX 6000 Ada", "RTX 6000 Ada 48GB"),

@@ -31,7 +31,7 @@ def test_a_machine_without_a_card_gets_some() -> None:
 
 def test_what_is_no_card_is_refused() -> None:
     for machine, edit, told in (
-        (LAPTOP, "gpu=Apple M1", "part of a chip"),
+        (LAPTOP, "gpu=Apple M1 8-core", "part of a chip"),
         (LAPTOP, "gpu=RTX 9999", "no GPU of the catalogue"),
         ("m1-16gb", "gpu=RTX 3090", "part of its chip"),
     ):
