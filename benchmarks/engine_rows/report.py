@@ -26,6 +26,9 @@ This page is made by `python -m benchmarks.engine_rows FOLDER --page docs/engine
 one GPU, 2023 to 2026; rows that their table warns of are left out), and of rows with part of a model on processors,
 llama.cpp's and ik_llama.cpp's, in which what GPUs and links take is as predicted without them. Every row is predicted
 by constants fitted without its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
+
+The form of the model, the widths of its priors and two of their means (cards with HBM, P100) were chosen with these
+figures in view, some eight variants of each phase: on GPUs that nobody here has seen, errors may be larger.
 """
 
 
