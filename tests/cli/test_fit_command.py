@@ -111,7 +111,7 @@ def test_machines_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
         (("--format", "best", "--strategy", "all"), "--strategy all"),
         (("--upgrade", "--max-context"), "--max-context"),
         (("--upgrade", "gpu=nothing"), "no GPU of the catalogue"),
-        (("--upgrade", "gpu=Apple M1"), "name a card"),
+        (("--upgrade", "gpu=Apple M1 8-core"), "name a card"),
         (("--compare-hw", "nobody"), "nobody"),
         (("--price", "x=1"), "--compare-hw"),
         (("--floor", "3"), "--format best"),

@@ -1,6 +1,7 @@
 """`helm-plan --emit` and `--from`: settings of other engines on the command line, and from a server that runs."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -27,7 +28,8 @@ def test_a_command_is_printed_alone_and_can_be_read(capsys: Any, tmp_path: Path)
     place.write_text(command)
     code, text, _ = run(capsys, *ASKED, "--strategy", "llama-cpp", "--from", place)
     first = text.splitlines()[0]
-    assert code == 0 and first.startswith("yours: 7.92, Helm's: 18.2 tokens/s, because steps spend "), text
+    said = re.match(r"yours: ([\d.]+), Helm's: ([\d.]+) tokens/s, because steps spend ", first)
+    assert code == 0 and said is not None and float(said[1]) < float(said[2]), text
     assert "on the CPU instead of" in first or "on the CPU instead of" in text.replace("\n             ", " ")
 
 
