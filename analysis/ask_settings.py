@@ -1,4 +1,4 @@
-"""What engines' settings make of a plan, and what is predicted for settings that somebody has."""
+"""Write plans as settings of other engines, and predict the speed of settings that somebody has."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -46,7 +46,7 @@ CUTS: dict[str, tuple[FileFormat, int]] = {
 }
 """By catalogue name, the format and how many layers are 2.5 GB or the whole model."""
 SKEW = 0.1
-"""How much less the logits of the last expert spread than those of the first, where routing is skewed."""
+"""Standard deviation of the last expert's logits over that of the first expert's, where routing is skewed."""
 
 READS = 5
 """Reads of memory before our process, and after it: the first ones of a pool that has waited are slow."""

@@ -1,1 +1,1 @@
-"""What machine this is, found by looking: files of the system and outputs of programs, nothing measured."""
+"""Detects the hardware of this machine from files of the system and outputs of programs; measures nothing."""

@@ -1,4 +1,4 @@
-"""What control groups allow a process: bytes of memory and processors, in versions 1 and 2 of them."""
+"""Read the limits of Linux control groups, versions 1 and 2: bytes of memory and processors of a process."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

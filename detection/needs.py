@@ -1,4 +1,4 @@
-"""What each thing that people do with Helm needs of a machine, and whether it is there."""
+"""Check the requirements of every command against the hardware and software of a machine."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _FLOOR = GIB
 _ROOM = 2 * GIB
 """Bytes of memory that profiling, and running the smallest models, take."""
 Lack = tuple[str, str]
-"""What is missing, and one line of remedy."""
+"""A requirement that is not met, and one line of remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class FoundThings:
-    """What a machine has. `kernels`: instruction sets of Helm's kernels, that in use first, none where they
-    cannot be loaded; `keeps`: whether profiles can be kept; `packages`: of Python, by name."""
+class MachineInventory:
+    """Lists hardware and software of a machine. `kernels`: instruction sets of Helm's kernels, that in use first, none
+    where they cannot be loaded; `keeps`: whether profiles can be kept; `packages`: of Python, by name."""
 
     machine: DetectedMachine
     kernels: Sequence[str]
@@ -29,7 +29,7 @@ class FoundThings:
     packages: Mapping[str, str]
 
 
-def needs(things: FoundThings) -> tuple[PurposeNeed, ...]:
+def needs(things: MachineInventory) -> tuple[PurposeNeed, ...]:
     """Return for each purpose whether it works on a machine."""
     return tuple(_need(purpose, command, lack(things)) for purpose, (command, lack) in _PURPOSES.items())
 
@@ -39,19 +39,19 @@ def _need(purpose: Purpose, command: str, lack: Lack | None) -> PurposeNeed:
     return PurposeNeed(purpose=purpose, command=command, ready=lack is None, missing=missing, remedy=remedy)
 
 
-def _plan(things: FoundThings) -> Lack | None:
+def _plan(things: MachineInventory) -> Lack | None:
     if things.machine.memory.allowed < _FLOOR:
         return f"{format_bytes(things.machine.memory.allowed)} of memory", "allow the process 1 GiB or more"
     return None
 
 
-def _profile(things: FoundThings) -> Lack | None:
+def _profile(things: MachineInventory) -> Lack | None:
     if not things.keeps:
         return "profiles cannot be kept", "set XDG_CACHE_HOME to a folder that can be written"
     return _run(things)
 
 
-def _run(things: FoundThings) -> Lack | None:
+def _run(things: MachineInventory) -> Lack | None:
     if not things.kernels:
         return "the native kernels cannot be loaded", "install Helm again for this Python and processor"
     free = things.machine.memory.free
@@ -60,15 +60,15 @@ def _run(things: FoundThings) -> Lack | None:
     return None
 
 
-def _serve(things: FoundThings) -> Lack | None:
+def _serve(things: MachineInventory) -> Lack | None:
     return _run(things) or _packages(things, "serve", ("aiohttp", "prometheus-client"))
 
 
-def _web(things: FoundThings) -> Lack | None:
+def _web(things: MachineInventory) -> Lack | None:
     return _packages(things, "web", ("fastapi", "uvicorn", "prometheus-client"))
 
 
-def _gpu(things: FoundThings) -> Lack | None:
+def _gpu(things: MachineInventory) -> Lack | None:
     """Plans with a GPU are run by PyTorch, on NVIDIA's."""
     machine = things.machine
     if not machine.gpus and machine.problems:
@@ -81,18 +81,18 @@ def _gpu(things: FoundThings) -> Lack | None:
     return _packages(things, "torch", ("torch", "transformers"))
 
 
-def _engines(things: FoundThings) -> Lack | None:
+def _engines(things: MachineInventory) -> Lack | None:
     if things.engines or {"llama-cpp-python", "vllm"} & set(things.packages):
         return None
     return "no engine is on the path", "install llama.cpp, Ollama or vLLM to run plans through them"
 
 
-def _packages(things: FoundThings, extra: str, names: Collection[str]) -> Lack | None:
+def _packages(things: MachineInventory, extra: str, names: Collection[str]) -> Lack | None:
     missing = [name for name in names if name not in things.packages]
     return (f"{', '.join(missing)} not installed", f"pip install 'helmsman[{extra}]'") if missing else None
 
 
-_PURPOSES: dict[Purpose, tuple[str, Callable[[FoundThings], Lack | None]]] = {
+_PURPOSES: dict[Purpose, tuple[str, Callable[[MachineInventory], Lack | None]]] = {
     "plan": ("helm-plan", _plan),
     "profile": ("helm-profile", _profile),
     "run": ("helm-run", _run),

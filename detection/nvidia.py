@@ -35,7 +35,7 @@ def _by_library(system: ObservedSystem) -> tuple[list[DetectedGpu], DetectedProb
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(number) for number in range(library.nvmlDeviceGetCount())]
         return [_described(library, handle) for handle in handles], None
-    except Exception as error:
+    except Exception as error:  # the answer to a driver that does not fit its library is to say what it raised
         text = f"its library cannot be used: {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
         return [], DetectedProblem(what="NVIDIA driver", problem=text, remedy=_REMEDY)
 
@@ -45,7 +45,7 @@ def _described(library: Any, handle: Any) -> DetectedGpu:
         """Return what a function says; None where the GPU cannot tell."""
         try:
             return getattr(library, function)(handle, *more)
-        except Exception:
+        except Exception:  # one figure that a driver fails at, in whatever way, hides none of the others
             return None
 
     name, memory, pci = say("nvmlDeviceGetName"), say("nvmlDeviceGetMemoryInfo"), say("nvmlDeviceGetPciInfo")

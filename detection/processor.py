@@ -9,7 +9,7 @@ from helmsman.detection.system import ObservedSystem
 from helmsman.schemas.detected import DetectedProcessor
 
 Entry = Mapping[str, str]
-"""What the system says of one of its processors."""
+"""The system's record of one of its processors, by field."""
 
 _ARM_PARTS = {
     "0xd08": "Cortex-A72",

@@ -1,4 +1,4 @@
-"""Where a system tells of itself: its files, its programs, its environment. Tests have others."""
+"""Gives access to files, programs and environment of a system; tests give others."""
 
 import os
 import platform
@@ -20,7 +20,7 @@ _MOST_TEXT = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutput:
-    """What a program printed, and the code with which it ended; None: it did not end in time."""
+    """Holds the output of a program, and the code with which it ended; None: it did not end in time."""
 
     code: int | None
     text: str

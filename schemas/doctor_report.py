@@ -1,4 +1,4 @@
-"""What helm-doctor says: what is here, what each command needs, and what is missing for it."""
+"""The report of helm-doctor: hardware and software of a machine, and requirements of commands that it lacks."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ Purpose = Literal["plan", "profile", "run", "serve", "gpu", "engines", "web"]
 
 
 class PurposeNeed(Frozen):
-    """Whether one thing that people do with Helm works here; `missing`: for what reason not, `remedy`: one line."""
+    """States if one use of Helm works on a machine; `missing`: for what reason not, `remedy`: one line."""
 
     purpose: Purpose
     command: Name

@@ -55,6 +55,15 @@ def node_devices(questions: Iterable[Question]) -> dict[str, RowDevice]:
     return nodes
 
 
+def _rows_of_nodes(questions: Sequence[Question]) -> Mapping[str, list[int]]:
+    """Return the numbers of the rows that each node's constants come from."""
+    rows: dict[str, list[int]] = defaultdict(list)
+    for question in questions:
+        for name in question.device.nodes:
+            rows[name].append(question.row.number)
+    return rows
+
+
 def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Mapping[str, str]) -> dict[str, Any]:
     """Return the table fitted to the questions of both phases; `about`: its source."""
     devices = node_devices([*decode, *prompts])
@@ -62,10 +71,7 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
     typical = {name: _typical(decode[0].row, device, newest[device.backend]) for name, device in devices.items()}
     step = _Phase(decode, [decode_question_on(typical[name], device) for name, device in devices.items()])
     first = _Phase(prompts, [prompt_question_on(typical[name], device) for name, device in devices.items()])
-    rows: dict[str, list[int]] = defaultdict(list)
-    for question in decode:
-        for name in question.device.nodes:
-            rows[name].append(question.row.number)
+    rows = _rows_of_nodes(decode)
     nodes = {}
     for at, (name, device) in enumerate(devices.items()):
         row = typical[name]
@@ -100,10 +106,7 @@ def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[
     of = HostRow(0, "nobody", "2025", False, 1)
     step = _Phase(decode, [_host_step(device, of) for device in devices.values()])
     first = _Phase(prompts, [_host_first(device, of) for device in devices.values()])
-    rows: dict[str, list[int]] = defaultdict(list)
-    for question in decode:
-        for name in question.device.nodes:
-            rows[name].append(question.row.number)
+    rows = _rows_of_nodes(decode)
     nodes = {}
     for at, (name, device) in enumerate(devices.items()):
         prompt = _rounded(first.value(_plain(host_prompt_effects(device, of))))

@@ -64,7 +64,7 @@ _SESSIONS = {
 
 
 class RowOrigin(Protocol):
-    """What folds know of a row of any table."""
+    """Identifies a row of any table for folds: its number and its source."""
 
     @property
     def number(self) -> int:

@@ -18,8 +18,8 @@ ATTENDING = ("attention", "scores", "wv", "index", "recurrence", "convolution")
 
 
 @dataclass(slots=True)
-class Work:
-    """What a pass does: bytes of weights and FLOPs by format, bytes of caches and FLOPs of attention, operations."""
+class PassWork:
+    """Sums a pass: bytes of weights and FLOPs by format, bytes of caches and FLOPs of attention, operations."""
 
     weights: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     flops: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -35,7 +35,7 @@ def machine() -> Hardware:
 
 
 @cache
-def work_of(model: str, quant: str, phase: str, tokens: int, context: int) -> Work | None:
+def work_of(model: str, quant: str, phase: str, tokens: int, context: int) -> PassWork | None:
     """Return the work of a pass of `tokens` that ends with `context` in the cache; None for a model or a format that is
     not known."""
     known, fmt = model_named(model), format_named(quant)
@@ -55,7 +55,7 @@ def work_of(model: str, quant: str, phase: str, tokens: int, context: int) -> Wo
         compute=(ComputeRule(select=everything, device="cpu"),),
     )
     placed = replace(with_own_formats(placed, formats_of(known, quant)))
-    made = Work()
+    made = PassWork()
     for run in lower_runs(placed, Iteration(1, phase, 1, tokens, context)).runs:
         for task in run.tasks:
             if task.kind in ("transfer",):

@@ -361,8 +361,7 @@ class CostModel:
 
 @lru_cache(maxsize=16)
 def shared_costs(machine: Same[Hardware], options: CostOptions) -> CostModel:
-    """Return the cost model of a machine without tables of its layers, the same one every time: neighbouring questions
-    share prices."""
+    """Return the one cost model of a machine without tables of its layers: neighbouring questions share prices."""
     return CostModel(machine.document, options)
 
 
@@ -396,7 +395,6 @@ def _together(task: Task, alone: bool) -> float:
 
 
 def _caches(task: Task, device: Device) -> int:
-    """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention of an
-    online pass has these starts in what requests add (`request`), on the host and wherever that was measured."""
-    measured = task.op == DECODE_ATTENTION and device.request is not None
-    return 1 if measured or task.op == HOST_ATTENTION else task.sequences
+    """Return how many caches `task` reads, each a new start for the memory; of an online pass requests have them."""
+    online = task.op == HOST_ATTENTION or (task.op == DECODE_ATTENTION and device.request is not None)
+    return 1 if online else task.sequences

@@ -1,2 +1,2 @@
-"""What other engines are told: their commands and files, written for a plan and read as a question. An engine is a file
+"""Settings of other engines: their commands and files, written for a plan and read as a question. An engine is a file
 here, with the version and the documentation that its flags are from."""

@@ -26,7 +26,7 @@ class WrittenSettings:
 
 @dataclass(frozen=True, slots=True)
 class SettingsSubject:
-    """What settings are about: the model, the formats of its weights, the machine, and what is asked."""
+    """Holds the subject of settings: the model, the formats of its weights, the machine, and what is asked."""
 
     model: Model
     weights: StoredFormat

@@ -1,4 +1,4 @@
-"""What engines have in common that compute everything on accelerators: how much is offloaded, and in which numbers."""
+"""Settings of engines that compute everything on accelerators: how much is offloaded, and in which numbers."""
 
 from collections.abc import Iterator
 from math import ceil

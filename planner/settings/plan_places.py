@@ -1,4 +1,4 @@
-"""Where a plan keeps and computes each tensor and cache, as engines see it that take a tensor as a whole."""
+"""Placement of each tensor and cache of a plan, for engines that place a tensor as a whole."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What works on a machine and what is missing: everything that is found, beside what each command needs."""
+"""Compare the hardware and software of a machine with the requirements of every command."""
 
 import tempfile
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from helmsman.detection.local_models import find_models
 from helmsman.detection.machine import find_machine
-from helmsman.detection.needs import FoundThings, needs
+from helmsman.detection.needs import MachineInventory, needs
 from helmsman.detection.system import ObservedSystem
 from helmsman.detection.tools import find_disks, find_engines, find_packages
 from helmsman.hwdb.detected_hardware import hardware_of
@@ -34,7 +34,7 @@ def diagnose(
     versions = {package.name: package.version or "" for package in packages}
     engines, models = find_engines(system), find_models(system)
     keeps = profiles is not None and _keeps(profiles)
-    things = FoundThings(machine, kernels, keeps, models, engines, versions)
+    things = MachineInventory(machine, kernels, keeps, models, engines, versions)
     return DoctorReport(
         machine=machine,
         kernels=tuple(kernels),

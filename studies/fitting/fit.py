@@ -50,7 +50,7 @@ class FitLengths:
 
 @dataclass(frozen=True)
 class FitQuestion:
-    """What is asked of one machine: `models` by name, in `formats` (none: those that are worth a try), for requests of
+    """Asks one machine for `models` by name, in `formats` (none: those that are worth a try), for requests of
     these `lengths`, planned by `strategy` with `options`. `whole`: every format is wanted, not the best alone."""
 
     hardware: Hardware

@@ -1,4 +1,4 @@
-"""What a machine can run, in lines of a hundred columns or so."""
+"""Print the models that a machine can run, in lines of a hundred columns or so."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap

@@ -12,7 +12,7 @@ from benchmarks.engine_rows.folds import left_out, summary
 from benchmarks.engine_rows.hierarchy import Hierarchy
 from benchmarks.engine_rows.models import format_named, model_named
 from benchmarks.engine_rows.rows import EngineRow, read_tables
-from benchmarks.engine_rows.terms import decode_question, prompt_question
+from benchmarks.engine_rows.terms import Question, decode_question, prompt_question
 from benchmarks.engine_rows.work import work_of
 
 from helmsman.hwdb.engine_constants import engine_table
@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def questions(folder: Path) -> list:  # type: ignore[type-arg]
+def questions(folder: Path) -> list[Question]:
     return [q for q in map(decode_question, read_tables(folder)) if q is not None]
 
 

@@ -97,10 +97,9 @@ def test_a_host_beside_the_accelerator_is_refused(stored: tuple[Path, Model]) ->
         ServingEngine.load(plan_of(model), directory, Machine.this(), replace(LIMITS, cpu_tokens=256))
 
 
+@pytest.mark.parametrize("stored", ["gemma4-inputs"], indirect=True)
 def test_a_table_of_inputs_elsewhere_is_refused(stored: tuple[Path, Model]) -> None:
     directory, model = stored
-    if model.per_layer_table is None:
-        pytest.skip("a model without one")
     here = Residence(select=Select(names="layer_table*"), memory="dram", format="f32", path="pinned")
     plan = plan_of(model)
     plan = plan.model_copy(update={"residence": (here, *plan.residence)})

@@ -10,6 +10,7 @@ from helmsman.hwdb.engine_calibration import calibrated, uncalibrated
 from helmsman.library import calibrate, plan
 from helmsman.planner.strategies.engines.calibration import calibrated_record, parts_of
 from helmsman.planner.strategies.engines.kernels import EngineBuild
+from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -39,9 +40,9 @@ def test_a_run_moves_what_explains_most_of_it_and_is_least_certain() -> None:
 
 def test_parts_of_a_plan_are_its_seconds() -> None:
     planned = made()
-    for phase in ("decode", "prefill"):
+    for phase in PHASES:
         seconds = getattr(planned.predicted, phase).seconds.mid
-        assert sum(parts_of(planned, phase).values()) == pytest.approx(seconds, rel=0.01)  # type: ignore[arg-type]
+        assert sum(parts_of(planned, phase).values()) == pytest.approx(seconds, rel=0.01)
 
 
 def test_plans_on_a_calibrated_record_are_as_fast_as_the_run_and_more_certain() -> None:
