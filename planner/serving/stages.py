@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.common_attention import attending_layers
@@ -135,6 +135,14 @@ class ResidentStages:
         return sum(self.costs.price(task).mid for task in tasks)
 
 
+class _Passed(NamedTuple):
+    """Seconds of a pass: the whole, what no layer has, and the operations with states."""
+
+    whole: float
+    ends: float
+    recurring: float
+
+
 @dataclass(frozen=True)
 class PredictedStages:
     """Work on several devices, or data on its way: stages are differences of whole passes as they are predicted, a
@@ -142,7 +150,7 @@ class PredictedStages:
 
     plan: Placement
     costs: CostModel
-    passes: dict[Iteration, tuple[float, float]] = field(default_factory=dict)
+    passes: dict[Iteration, _Passed] = field(default_factory=dict)
 
     @property
     def looks(self) -> int:
@@ -177,12 +185,12 @@ class PredictedStages:
 
     def ends(self, sequences: int) -> float:
         """See `Stages`."""
-        return self._passed(rows(sequences))[1]
+        return self._passed(rows(sequences)).ends
 
     def _within(self, iteration: Iteration) -> float:
         """Seconds of a pass but for its ends."""
-        whole, ends = self._passed(iteration)
-        return whole - ends
+        passed = self._passed(iteration)
+        return passed.whole - passed.ends
 
     def _stateless(self, tokens: int) -> float:
         """Seconds of so many tokens of all layers but for states of sequences."""
@@ -194,18 +202,19 @@ class PredictedStages:
             return 0.0
         apart = rows(tokens)
         together = Iteration(0, apart.phase, 1, tokens, 1)
-        return self._recurring(apart) - self._recurring(together)
+        return self._passed(apart).recurring - self._passed(together).recurring
 
-    def _recurring(self, iteration: Iteration) -> float:
-        tasks = lower(self.plan, iteration).tasks
-        return sum(self.costs.price(task).mid for task in tasks if task.kind in ("convolution", "recurrence"))
-
-    def _passed(self, iteration: Iteration) -> tuple[float, float]:
-        """Seconds of a pass, and of its ends."""
+    def _passed(self, iteration: Iteration) -> _Passed:
+        """Seconds of a pass and of its parts, priced once."""
         if iteration not in self.passes:
             graph = lower(self.plan, iteration)
-            ends = sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
-            self.passes[iteration] = pass_seconds(graph, self.costs), ends
+            ends = recurring = 0.0
+            for task in graph.tasks:
+                if task.layer is None:
+                    ends += self.costs.price(task).mid
+                elif task.kind in ("convolution", "recurrence"):
+                    recurring += self.costs.price(task).mid
+            self.passes[iteration] = _Passed(pass_seconds(graph, self.costs), ends, recurring)
         return self.passes[iteration]
 
     def _layer(self, seconds: float) -> float:

@@ -37,7 +37,7 @@ def kept(plan: Plan) -> dict[tuple[str, int | None], str]:
     }
 
 
-@pytest.mark.parametrize("strategy", ["layer-split", "optimal"])
+@pytest.mark.parametrize("strategy", ["layer-split", pytest.param("optimal", marks=pytest.mark.nightly)])
 def test_a_mixed_file_is_planned_tensor_by_tensor(
     strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,7 +106,7 @@ GUIDES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "how-to").
 
 
 @TWO_CPUS
-@pytest.mark.parametrize("page", one_in(2, GUIDES[::-1]))
+@pytest.mark.parametrize("page", one_in(4, GUIDES[::-1]))
 def test_guides(page: str, page_run: Callable[..., PageRun]) -> None:
     assert page_run(page).run() > 0
 

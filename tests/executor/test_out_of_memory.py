@@ -99,8 +99,8 @@ def threads() -> int:
     [pytest.param(kind, marks=() if place % 2 == 0 else pytest.mark.nightly) for place, kind in enumerate(FAMILY)],
 )
 def test_an_allocation_may_fail(checkpoints: Callable[[str], Path], kind: str) -> None:
-    """Every thirtieth of a plan's allocations, the first and the last of all among them."""
-    check_points(checkpoints(FAMILY[kind]), plan_of(kind), 30)
+    """Every sixtieth of a plan's allocations, the first and the last of all among them."""
+    check_points(checkpoints(FAMILY[kind]), plan_of(kind), 60)
 
 
 @pytest.mark.nightly

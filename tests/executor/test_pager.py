@@ -85,7 +85,7 @@ def compare(found: tuple[Any, Any, Any], expected: tuple[Any, Any, Any]) -> None
     assert np.array_equal(found[0], expected[0])
 
 
-@pytest.mark.parametrize(("family", "on_cpu", "batch"), one_in(2, [("qwen3", 0, 1), ("qwen3", 2, 2), ("opt", 2, 1)]))
+@pytest.mark.parametrize(("family", "on_cpu", "batch"), one_in(3, [("qwen3", 2, 2), ("qwen3", 0, 1), ("opt", 2, 1)]))
 def test_a_window_changes_no_token(family: str, on_cpu: int, batch: int, checkpoints: Checkpoints) -> None:
     work = Workload(prompt_tokens=210, output_tokens=20, context=240, batch=batch)
     plan = make_paged_plan(model(family), on_cpu, workload=work)
@@ -161,7 +161,7 @@ def play(seed: int, checkpoint: Path) -> int:
 
 
 def test_any_window_gives_the_same_tokens(checkpoints: Checkpoints) -> None:
-    assert sum(play(seed, checkpoints("qwen3")) > 0 for seed in range(4)) > 1
+    assert sum(play(seed, checkpoints("qwen3")) > 0 for seed in range(2)) > 0
 
 
 @pytest.mark.nightly
@@ -212,18 +212,19 @@ def test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt(checkpoints: Chec
 def test_running_out_of_memory_at_a_page_releases_everything(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out_of_memory(checkpoints("qwen3"), monkeypatch, ("pages that", "window of", "cache of block 2", "workspace"))
+    out_of_memory(checkpoints("qwen3"), monkeypatch, ("pages that", "window of", "cache of block 2", "workspace"), 3)
 
 
 @pytest.mark.nightly
 def test_running_out_of_memory_anywhere_releases_everything(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out_of_memory(checkpoints("qwen3"), monkeypatch, ("",))
+    out_of_memory(checkpoints("qwen3"), monkeypatch, ("",), 1)
 
 
-def out_of_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...]) -> None:
-    """Every allocation fails once that is called like one of `where`: threads are gone, and the next engine works."""
+def out_of_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, where: tuple[str, ...], step: int) -> None:
+    """Every `step`-th allocation that is called like one of `where` fails once: threads are gone, and the next engine
+    works."""
     work = Workload(prompt_tokens=100, output_tokens=4, context=128)
     plan, whole = make_paged_plan(model(), 2, workload=work), BoundedMemory.alloc
     made, last = list[str](), -1
@@ -238,7 +239,7 @@ def out_of_memory(checkpoint: Path, monkeypatch: pytest.MonkeyPatch, where: tupl
     expected = tokens_of(plan, checkpoint)
     before, places = threads(), [n for n, what in enumerate(made) if any(what.startswith(word) for word in where)]
     assert len(places) > 6 and expected is not None
-    for place in places:
+    for place in places[::step]:
         last = place
         made.clear()
         assert tokens_of(plan, checkpoint) is None and threads() == before, made[-1]

@@ -46,7 +46,7 @@ def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in ("run", "bench", "sim") for k in KINDS[n]])
 def test_memory_may_run_out(system: Faulty, inputs: Path, name: str, kind: str) -> None:
-    check_refusals(system, inputs, name, kind, 40 if kind == "allocate" else 8)
+    check_refusals(system, inputs, name, kind, 80 if kind == "allocate" else 16)
 
 
 @pytest.mark.nightly

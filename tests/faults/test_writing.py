@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from daily import one_in
 from faults import WRITING, Ended, Fault, Faulty, Forking, failing, killed, short
 from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_usual, is_whole, temporaries
 from two_cpus import TWO_CPUS
@@ -125,7 +126,7 @@ def alone(system: Faulty, inputs: Path) -> dict[str, Trials]:
     return found
 
 
-@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("what", one_in(2, FAULTS))
 @pytest.mark.parametrize("name", ALONE)
 def test_each_write_may_fail_in_each_way(alone: dict[str, Trials], name: str, what: str) -> None:
     """By turns with an older file and without."""
@@ -140,7 +141,7 @@ STEPS = {"plan": 5, "sim": 7, "sim-requests": 5, "run-stored": 5, "bench": 5, "m
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if place % 3 == 0 else pytest.mark.nightly) for place, name in enumerate(COMMANDS)],
+    [pytest.param(name, marks=() if place % 6 == 0 else pytest.mark.nightly) for place, name in enumerate(COMMANDS)],
 )
 def test_a_write_of_a_command_may_fail(system: Faulty, inputs: Path, name: str) -> None:
     """Its writes meet one of the faults each."""

@@ -13,7 +13,7 @@ from targets import TARGETS
 from two_cpus import TWO_CPUS
 
 CASES = {"plan-executed": 10, "plan": 60, "plan-rules": 60}
-"""Of targets that take milliseconds a case; 250 of others."""
+"""Of targets that take milliseconds a case; 100 of others."""
 
 LONGER = {"plan-executed": 900, "plan": 6000, **dict.fromkeys(("plan-rules", "gguf", "trace", "served"), 15000)}
 """The same, for longer; 30,000 of others."""
@@ -58,7 +58,7 @@ def check(fuzzed: Fuzzed, name: str, cases: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=TWO_CPUS if "executed" in name else ()) for name in TARGETS])
 def test_every_reader_refuses_what_it_cannot_use(fuzzed: Fuzzed, name: str) -> None:
-    check(fuzzed, name, CASES.get(name, 150), SEED)
+    check(fuzzed, name, CASES.get(name, 100), SEED)
 
 
 @pytest.mark.nightly

@@ -5,6 +5,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+from daily import one_in
 from questions import limited
 
 from helmsman.cli.plan import build_parser
@@ -27,9 +28,9 @@ NEAR = 1.01
 
 nightly = pytest.mark.nightly
 
-IN_BATCHES = ("layer-split", "op-split", "flexgen", "llama-cpp")
-"""Methods of each kind, asked for several batches every day: in turns of blocks, in turns of operations, in a zig-zag
-and one after the other."""
+IN_BATCHES = ("op-split", "flexgen", "llama-cpp")
+"""Methods of each kind, asked for several batches every day: in turns of operations, in a zig-zag and one after the
+other."""
 
 
 @cache
@@ -50,7 +51,7 @@ def seconds(decision, objective):
 @pytest.mark.parametrize(
     ("strategy", "work"),
     [
-        *(pytest.param(strategy, {"batches": 1}, id=f"one-{strategy}") for strategy in OF_DENSE),
+        *one_in(2, (pytest.param(strategy, {"batches": 1}, id=f"one-{strategy}") for strategy in OF_DENSE)),
         *(
             pytest.param(
                 strategy,

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from daily import one_in
 from fewer_blocks import fewer_blocks
 
 import helmsman
@@ -60,7 +61,10 @@ def test_what_no_change_helps_has_the_memory_alone() -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in (RECOMMENDED, *OF_DENSE)],
+    one_in(
+        2,
+        [pytest.param(name, marks=[pytest.mark.nightly] if name in SLOW else []) for name in (RECOMMENDED, *OF_DENSE)],
+    ),
 )
 def test_the_longest_context_is_the_last_that_fits(strategy: str, tmp_path: Path) -> None:
     """Memory is made so small that less than the model's context fits."""

@@ -1,6 +1,7 @@
 """Costs and limits of replicas of models with experts, windows, latent vectors and states."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from helmsman.lowering.layer_cache import cache_of, state_of
 from helmsman.lowering.lower import lower
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import pass_seconds
-from helmsman.planner.serving.iteration_cost import replica_cost
+from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, widest_body
 from helmsman.planner.serving.replica import ReplicaOptions
 from helmsman.planner.serving.stages import rows
@@ -31,11 +32,17 @@ def plan_of(family: str) -> Plan:
     return make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64))
 
 
+@cache
+def replica_of(family: str) -> ReplicaCost:
+    """Price a family's replica once for all tests."""
+    return replica_cost(plan_of(family), ASKED)
+
+
 @pytest.mark.parametrize("family", [*FAMILIES, "gemma4_text-e"])
 def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
     """As near as lines between knots are to a union of experts."""
     plan = plan_of(family)
-    cost, model = replica_cost(plan, ASKED).cost, plan.model
+    cost, model = replica_of(family).cost, plan.model
     for tokens in (1, 8):
         linear, ends = (np.interp(tokens, line.x, line.y) for line in (cost.linear, cost.ends))
         made = model.layers * (linear + tokens * cost.gpu_request) + ends
@@ -46,7 +53,7 @@ def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
 def test_a_prompt_costs_what_its_prediction_says(family: str) -> None:
     """Its states are read and written once, and not for each token."""
     plan, tokens = plan_of(family), 48
-    cost = replica_cost(plan, ASKED).cost
+    cost = replica_of(family).cost
     pairs, read = tokens * (tokens + 1) // 2, np.interp(tokens, cost.prefill_read.x, cost.prefill_read.y)
     attention = max(np.interp(pairs, cost.prefill_compute.x, cost.prefill_compute.y), read)
     made = plan.model.layers * (np.interp(tokens, cost.linear.x, cost.linear.y) + attention)
@@ -72,7 +79,7 @@ def test_what_requests_keep_is_room_that_caches_have_not(family: str) -> None:
 
 
 def test_a_host_attends_only_where_all_layers_attend_plainly() -> None:
-    attending = {family: replica_cost(plan_of(family), ASKED).limits.cpu_tokens > 0 for family in FAMILIES}
+    attending = {family: replica_of(family).limits.cpu_tokens > 0 for family in FAMILIES}
     assert attending == {family: family in ("qwen3_moe", "mixtral") for family in FAMILIES}
 
 

@@ -1,5 +1,6 @@
 """Settings that are written for a plan of an engine are read as that plan: contexts, formats and speeds survive."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from helmsman.analysis.ask_settings import reading_of, settings_of
 from helmsman.library import emit
 from helmsman.planner.decide import decide
 from helmsman.planner.read_request import request_from
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.settings.engine_format import SettingsSubject
 from helmsman.planner.settings.llama_places import numbers_pattern
 from helmsman.planner.settings.plan_places import PlanPlaces
@@ -18,6 +20,7 @@ from helmsman.planner.settings.registry import engine_of, read_text
 from helmsman.planner.settings.tensor_pattern import tensor_pattern
 from helmsman.schemas.engine_names import ENGINES
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.plan import Plan
 
 MACHINES: tuple[Any, ...] = ("a4000-7950x", {"gpu": "2x RTX 4080", "cpu": "AMD EPYC 9355", "ram": 384 * 2**30})
 MODELS = ("Qwen3-0.6B", "Qwen3-30B-A3B", "gpt-oss-20b", "Qwen3.5-35B-A3B")
@@ -114,12 +117,18 @@ def test_settings_of_other_engines_are_read_as_they_were_written(
     check(request, engine, exact=plain == "f16" or engine in ("ollama", "lm-studio"))
 
 
+@cache
+def planned(model: str, strategy: str) -> tuple[PlanRequest, Plan]:
+    """Plan once for all engines."""
+    request = asked(model, "rtx4060-laptop", strategy, "q4_0")
+    return request, decide(request).plan
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_any_plan_is_written_or_refused_with_a_remedy(engine: str) -> None:
     """What cannot be said is named, and what it costs is predicted."""
     for model, strategy in (("Qwen3-8B", "flexgen"), ("Qwen3-30B-A3B", "expert-split")):
-        request = asked(model, "rtx4060-laptop", strategy, "q4_0")
-        plan = decide(request).plan
+        request, plan = planned(model, strategy)
         try:
             content = settings_of(plan, engine, request)
         except UsageError as error:

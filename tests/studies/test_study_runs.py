@@ -234,7 +234,7 @@ SHORT = "synthetic:n=40,input=64,output=8"
 def test_what_is_served_is_what_the_library_says_of_its_plan() -> None:
     import helmsman
 
-    serving = {"requests": "synthetic:n=100,input=512,output=16", "think": "5s", "rate": 60.0}
+    serving = {"requests": "synthetic:n=40,input=512,output=16", "think": "5s", "rate": 60.0}
     (row,) = ask(study_of({**SERVED, "serving": serving}), LocalEngine(1))
     plan = helmsman.plan({"model": row.model, "hardware": row.machine, "strategy": row.strategy, "format": "q4_k"})
     question = {"requests": serving["requests"], "slo": SERVED["slo"]}
