@@ -11,28 +11,32 @@ from helmsman.planner.options import read_options
 from helmsman.planner.prediction.speed import planned
 from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
+from helmsman.planner.settings.engine_format import EngineFormat, ReadSettings, SettingsSubject
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.planner.settings.registry import engine_format, own_engine, read_text
 from helmsman.schemas.comparison import Planned
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.errors import HelmError, InfeasibleError, UsageError
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 
 
 def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None) -> EngineSettings:
     """Return a plan's settings for an engine, with what they cannot say, and what is predicted for them.
 
-    `request`: what the plan was made for; without it, the plan's own machine is asked about, which some strategies have
-    fitted to their software. Raises UsageError for an engine that cannot say anything of the plan."""
+    What the plan leaves to the engine is as it is predicted to be fastest. `request`: what the plan was made for;
+    without it, the plan's own machine is asked about, which some strategies have fitted to their software, and nothing
+    is chosen. Raises UsageError for an engine that cannot say anything of the plan."""
     form = engine_format(engine)
     content = form.write(PlanPlaces(plan))
+    if request is not None and own_engine(plan) != engine and (rows := ranked(content.text, request, engine)):
+        content = replace(content, text=rows[0][1])
     nearest: Planned | None = planned(plan)
     unpriced: str | None = None
     if content.differences or own_engine(plan) != engine:
         try:
-            about = request or _request_of(plan)
-            nearest = planned(_asked(form.read(content.text, _subject(about)), about).plan)
+            about = request or request_of_plan(plan)
+            nearest = planned(settings_plan(content.text, about, form))
         except InfeasibleError as error:
             nearest, unpriced = None, f"does not fit: {error}"
         except UsageError as error:
@@ -49,6 +53,18 @@ def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None
         nearest=nearest,
         unpriced=unpriced,
     )
+
+
+def ranked(text: str, request: PlanRequest[Any], engine: str) -> list[tuple[float, str]]:
+    """Return seconds of the request and settings: `text`, and its variants in what is the engine's own choice, as far
+    as they fit and can be predicted, the fastest first."""
+    form, rows = engine_format(engine), []
+    for settings in (text, *form.variants(text)):
+        try:
+            rows.append((planned(settings_plan(settings, request, form)).speed.request.mid, settings))
+        except (InfeasibleError, UsageError):
+            continue
+    return sorted(rows, key=lambda row: row[0])
 
 
 def reading_of(text: str, request: PlanRequest[Any]) -> SettingsReading:
@@ -70,6 +86,13 @@ def reading_of(text: str, request: PlanRequest[Any]) -> SettingsReading:
         best_strategy=best.plan.strategy.name,
         because=why_slower(yours.plan, best.plan),
     )
+
+
+def settings_plan(text: str, request: PlanRequest[Any], form: EngineFormat) -> Plan:
+    """Return what an engine is predicted to do with settings, for a request's model, machine and tokens.
+
+    Raises UsageError for settings that are not understood, InfeasibleError where they do not fit."""
+    return _asked(form.read(text, _subject(request)), request).plan
 
 
 def _asked(read: ReadSettings, request: PlanRequest[Any]) -> Decision:
@@ -104,14 +127,14 @@ def _subject(request: PlanRequest[Any]) -> SettingsSubject:
     return SettingsSubject(request.model, request.weights, request.formats, request.hardware, request.workload)
 
 
-def _request_of(plan: Plan) -> PlanRequest[Any]:
-    """Return a request for plans like one, on the machine that it holds."""
+def request_of_plan(plan: Plan, hardware: Hardware | None = None) -> PlanRequest[Any]:
+    """Return a request for plans like one, on `hardware`, by default the machine that it holds."""
     places = PlanPlaces(plan)
     weights, formats = places.formats
     best = method(RECOMMENDED)
     return PlanRequest(
         plan.model,
-        plan.hardware,
+        hardware or plan.hardware,
         plan.workload,
         best.name,
         best.options(),

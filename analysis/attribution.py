@@ -6,7 +6,8 @@ task on the path began when the last of its dependencies, or the task before it 
 path and the time between them add up to its seconds, without rest and without overlap; the terms of the one less those
 of the other add up to the difference. Where the path runs over another lane than predicted, terms of the lane that was
 to bind come out negative: its work is no longer waited for. What the thread that launches for
-all devices still works after the last task is a term of its own."""
+all devices still works after the last task is a term of its own. Of a pass of which an engine shows no more than its
+end, all of the difference is one term."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from statistics import fmean
 from helmsman.analysis.passes import MeasuredPass
 from helmsman.lowering.graph import Task
 from helmsman.schemas.check_report import ErrorPart, ErrorParts
+from helmsman.schemas.trace import WHOLE_PASS
 from helmsman.simulator.replay import replay
 from helmsman.timing.pools import THREAD
 from helmsman.timing.works import apart
@@ -81,6 +83,10 @@ def _middle_half(groups: Sequence[Sequence[MeasuredPass]]) -> Sequence[Sequence[
 def _parts(group: Sequence[MeasuredPass]) -> dict[_Term, float]:
     parts: dict[_Term, float] = defaultdict(float)
     for one in group:
+        if one.is_whole:
+            total = one.total()
+            parts[WHOLE_PASS, one.spans[0].resource] += total.measured - total.scaled
+            continue
         tasks = one.expected.graph.tasks
         for term, seconds in critical_path(tasks, _measured(one, tasks), one.begun):
             parts[term] += seconds

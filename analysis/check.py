@@ -44,7 +44,7 @@ class CheckResult:
     `disturbance`: the median over the runs of the share of the time that others took (`executor.system.interference`),
     0 where nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `step_interval`,
     `ttft_interval`: seconds at the speeds of the runs, 5th percentile, median and 95th; `machine`: the one that ran, if
-    the Trace says which."""
+    the Trace says which; `engine`: another than Helm's executor that ran."""
 
     terms: tuple[CheckedTerm, ...]
     step: CheckedTerm
@@ -60,6 +60,7 @@ class CheckResult:
     step_interval: Interval
     ttft_interval: Interval | None
     machine: MachineFacts | None = None
+    engine: str | None = None
 
     @property
     def judged(self) -> tuple[CheckedTerm, ...]:
@@ -130,7 +131,10 @@ def check(
     passes = passes_of(measured.spans, expected, scaling)
     probed = replace(costs, hardware=at_probed_rates(costs.hardware, measured.info.probes))
     compared = _compare(passes, scaling, probed, measured, tolerance)
-    return replace(compared, machine=facts_in(measured.info.notes))
+    engine = measured.info.notes.get("engine")
+    return replace(
+        compared, machine=facts_in(measured.info.notes), engine=None if engine is None else str(engine)[:200]
+    )
 
 
 def _compare(

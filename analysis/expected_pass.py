@@ -1,7 +1,7 @@
 """The expectations that a plan has of every pass in a Trace: the price of each task, and its simulation."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from helmsman.analysis.simulated_pass import SimulatedPass, Simulator, from_spans
@@ -14,7 +14,7 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import is_digest
-from helmsman.schemas.trace import SourceKind, Span, Trace
+from helmsman.schemas.trace import WHOLE_PASS, SourceKind, Span, Trace
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.stream import Progress
 from helmsman.timing.handovers import Handovers
@@ -79,13 +79,16 @@ def workload_of(plan: Plan, measured: Trace, file: str) -> Workload:
     return workload
 
 
-def check_tasks(spans: Iterable[Span], expected: Mapping[int, ExpectedPass], file: str) -> None:
-    """Every pass executes every task of the plan once, and nothing else. Raises BadInputError."""
-    counts = Counter((span.run, span.iteration, span.task) for span in spans)
+def check_tasks(spans: Sequence[Span], expected: Mapping[int, ExpectedPass], file: str) -> None:
+    """Every pass executes every task of the plan once, and nothing else; or it is one span. Raises BadInputError."""
+    counts = Counter((span.run, span.iteration, span.task) for span in spans if span.op != WHOLE_PASS)
     passes = dict.fromkeys((run, iteration) for run, iteration, _ in counts)
     missing = [task for run, i in passes for task in expected[i].estimates if (run, i, task) not in counts]
     unknown = [task for _, i, task in counts if task not in expected[i].estimates]
     repeated = [task for (_, _, task), count in counts.items() if count > 1]
+    parted = Counter((span.run, span.iteration) for span in spans)
+    whole = [span for span in spans if span.op == WHOLE_PASS]
+    repeated += [span.task for span in whole if parted[span.run, span.iteration] > 1]
     faults = ((missing, "not executed"), (unknown, "not in the plan"), (repeated, "executed twice in a pass"))
     differences = [f"{len(tasks)} {fault}, the first {tasks[0]!r:.80}" for tasks, fault in faults if tasks]
     if differences:

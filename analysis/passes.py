@@ -8,7 +8,7 @@ from helmsman.analysis.rows import Key, Sample
 from helmsman.analysis.scaling import Scaling
 from helmsman.analysis.simulated_pass import idle
 from helmsman.scheduler.iteration import Phase
-from helmsman.schemas.trace import Span
+from helmsman.schemas.trace import WHOLE_PASS, Span
 from helmsman.timing.pools import THREAD
 
 
@@ -22,6 +22,11 @@ class MeasuredPass:
     spans: Sequence[Span]
     expected: ExpectedPass
     scaling: Scaling
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the engine showed no more of it than its begin and its end."""
+        return self.spans[0].op == WHOLE_PASS
 
     @property
     def phase(self) -> Phase:
@@ -43,7 +48,10 @@ class MeasuredPass:
 
     def terms(self) -> dict[Key, Sample]:
         """Return a term for each (phase, operation kind, resource); `idle`: what no task accounts for; and, where the
-        thread that launches for all devices is expected to work longer than they do, by how much (`host thread`)."""
+        thread that launches for all devices is expected to work longer than they do, by how much (`host thread`). None
+        of a pass of which only the whole is known."""
+        if self.is_whole:
+            return {}
         measured = {span.task: span.end_s - span.start_s for span in self.spans}
         groups: dict[Key, list[tuple[float, ...]]] = {}
         for task in self.expected.graph.tasks:

@@ -29,6 +29,7 @@ def document(plan: Plan, checked: CheckResult) -> CheckReport:
         plan_sha256=digest(plan),
         machine=record_line(plan.hardware),
         ran_on=None if checked.machine is None else str(checked.machine),
+        engine=checked.engine,
         runs=checked.runs,
         planned=PlannedSeconds(
             decode_s=decode.seconds, decode_context=decode.context, ttft_s=plan.predicted.ttft.seconds
@@ -126,6 +127,8 @@ def _remarks(plan: Plan, checked: CheckResult) -> Iterator[str]:
     yield f"machine      {record_line(plan.hardware)}"
     if ran is not None and (profiled is None or not profiled.same_processor(ran)):
         yield f"ran on       {ran}"
+    if checked.engine is not None:
+        yield f"engine       {checked.engine}: whole passes are compared{_priced(plan, checked.engine)}"
     yield f"planned      {_interval(decode.seconds)} a step at context {decode.context}"
     yield f"             {_interval(plan.predicted.ttft.seconds)} TTFT"
     for name, factor in checked.factors.items():
@@ -147,6 +150,13 @@ def _remarks(plan: Plan, checked: CheckResult) -> Iterator[str]:
         yield f"             TTFT {told(checked.ttft_difference)}"
     if checked.step.pairs is not None:
         yield f"A against A  neighbouring runs differ by {checked.step.pairs:.1%}"
+
+
+def _priced(plan: Plan, engine: str) -> str:
+    """Say that a plan is not priced with an engine's constants; nothing of one that is."""
+    if engine in plan.hardware.sources:
+        return ""
+    return f"; the plan is priced for another: plan for {engine}, and run that"
 
 
 def _interval(seconds: Interval) -> str:

@@ -13,12 +13,10 @@ that of routers whose rows are smaller the later their expert: a quarter of 128 
 choices."""
 
 import argparse
-import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +27,8 @@ from benchmarks.machine import print_machine
 from benchmarks.peers import plan_at, streamed
 from benchmarks.rows import show
 from helmsman.cli.plan import main as plan_main
+from helmsman.engines.engine_process import engine_process, worker_command
+from helmsman.engines.programs import EngineProgram
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.measuring.bench import Test, longest_prompt, tests_of
 from helmsman.executor.system.interference import cpu_times, others_share
@@ -119,8 +119,9 @@ def _rows(args: argparse.Namespace, name: str, bench: Bench) -> Iterator[SpeedRo
     plan = plan_at(read_document(Plan, plan_file), args.threads, context)
     worker = [sys.executable, "-m", "benchmarks.helm_worker", str(plan_file), str(place), str(args.threads)]
     ours = [*worker, str(context), str(longest_prompt(tests, fills=False))]
-    script = Path(__file__).with_name("llama_worker.py")
-    theirs = [str(args.peer_python), str(script), str(place), str(args.threads), str(context), "0"]
+    program = EngineProgram("llama.cpp", "package", str(args.peer_python))
+    settings = {"model": str(place.absolute()), "threads": args.threads, "context": context, "flash": "off"}
+    theirs = worker_command(program, settings)
     before = cpu_times()
     pairs = [_pair(ours, theirs, tests, bench, args.threads, index % 2 == 0) for index in range(args.pairs)]
     others = others_share(before, cpu_times())
@@ -176,20 +177,20 @@ class _Pair:
 def _pair(
     ours: Sequence[str], theirs: Sequence[str], tests: Sequence[Test], bench: Bench, threads: int, first: bool
 ) -> _Pair:
-    its = None if first else answers_of(theirs, tests)
+    its = None if first else answers_of(theirs, tests)[1]
     reading = bench.reading(threads)
     before = [reading.seconds() for _ in range(READS)]
-    peak, *mine = answers_of(ours, tests, leading=1)
+    peak, mine = answers_of(ours, tests)
     read = reading.work * 1e9 / median((*before, *(reading.seconds() for _ in range(READS))))
-    return _Pair(tuple(mine), tuple(its or answers_of(theirs, tests)), read, int(peak))
+    return _Pair(mine, its or answers_of(theirs, tests)[1], read, peak)
 
 
-def answers_of(command: Sequence[str], tests: Sequence[Test], leading: int = 0) -> list[float]:
-    """Return what a process answers first, and then to every test when it is asked the second time."""
-    lines = [json.dumps(asdict(test)) + "\n" for test in tests for _ in range(2)]
-    done = subprocess.run(command, input="".join(lines), stdout=subprocess.PIPE, text=True, check=True)
-    answers = [float(line) for line in done.stdout.split()]
-    return [*answers[:leading], *answers[leading + 1 :: 2]]
+def answers_of(command: Sequence[str], tests: Sequence[Test]) -> tuple[int, tuple[float, ...]]:
+    """Return bytes of resident memory once a process has loaded its model, and its seconds of every test when that is
+    run the second time."""
+    with engine_process(command, command[0]) as process:
+        both = [[process.seconds(test.prompt, test.steps, test.depth) for _ in range(2)] for test in tests]
+        return process.peak, tuple(second for _, second in both)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Runs tests of a GGUF file by Helm on request, in a process of its own.
 
-    python -m benchmarks.helm_worker PLAN GGUF THREADS CONTEXT PIECE < tests > answers
+    python -m benchmarks.helm_worker PLAN GGUF THREADS CONTEXT PIECE < requests > answers
 
-PLAN is an all-CPU plan of GGUF; PIECE the longest prompt. The first answer is the peak of resident memory once the
-model is loaded, in bytes; then for every line ({"prompt", "steps", "depth"}) its seconds."""
+PLAN is an all-CPU plan of GGUF; PIECE the longest prompt. Requests and answers are as of
+`helmsman.engines.workers.llama_worker`, tests alone."""
 
 import json
 import resource
@@ -24,10 +24,12 @@ def main() -> None:
     threads, context, piece = map(int, sys.argv[3:6])
     plan = plan_at(read_document(Plan, Path(sys.argv[1])), threads, context)
     with Engine.load(plan, place, Machine.this(), prompt_tokens=piece) as engine:
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({"loaded": True, "peak": peak}), flush=True)
         runner = BenchRunner(engine, piece)
         for line in sys.stdin:
-            print(runner.seconds(Test(**json.loads(line))), flush=True)
+            seconds = runner.seconds(Test(*json.loads(line)["test"]))
+            print(json.dumps({"seconds": seconds, "done": True}), flush=True)
 
 
 if __name__ == "__main__":

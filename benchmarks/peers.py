@@ -14,10 +14,8 @@ others took more than 8 % of the CPU time; the peer's own count among them."""
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +23,8 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import open_bench
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
+from helmsman.engines.engine_process import EngineProcess, engine_process, worker_command
+from helmsman.engines.programs import DrivenName, EngineProgram
 from helmsman.executor.engine import Engine
 from helmsman.executor.measuring.bench import BenchRunner, Test, longest_prompt, tests_of
 from helmsman.executor.system.machine import Machine
@@ -33,7 +33,12 @@ from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
 
-WORKERS = {"llama.cpp": "llama_worker.py", "openvino": "openvino_worker.py", "torch": "torch_worker.py"}
+Settings = dict[str, object]
+"""Settings of a worker."""
+
+PEERS = ("llama.cpp", "openvino", "torch")
+ENGINES: dict[str, DrivenName] = {"llama.cpp": "llama.cpp", "openvino": "openvino-genai"}
+"""Peers that Helm's users can compare as well (`helm-bench --engine`)."""
 
 
 def main() -> int:
@@ -49,7 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("place", type=Path)
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--peer-python", type=Path, required=True)
-    parser.add_argument("--peer", choices=tuple(WORKERS), default="llama.cpp")
+    parser.add_argument("--peer", choices=PEERS, default="llama.cpp")
     parser.add_argument("--peer-model", type=Path)
     parser.add_argument("--peer-precision", choices=("f32", "bf16"))
     parser.add_argument("-p", "--prompts", type=_counts, default=(128,))
@@ -75,27 +80,29 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     with Engine.load(plan, args.place, Machine.this(), prompt_tokens=piece) as engine:
         runner = BenchRunner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
-        for name, options, wanted in _settings(args, tests):
+        for name, settings, wanted in _settings(args, tests):
             if wanted:
-                peer = _Peer(args, name, [str(threads), str(context), *options])
-                for test in wanted:
-                    yield _compared(runner, peer, test, threads, args.pairs)
-                peer.close()
+                command = _command(args, {"threads": threads, "context": context, **settings})
+                with engine_process(command, name) as peer:
+                    for test in wanted:
+                        yield _compared(runner, name, peer, test, threads, args.pairs)
 
 
-def _settings(args: argparse.Namespace, tests: Sequence[Test]) -> Iterator[tuple[str, list[str], Sequence[Test]]]:
-    """Yield the configurations of the peer: its name in the output, arguments of its worker, and the tests it runs."""
+def _settings(
+    args: argparse.Namespace, tests: Sequence[Test]
+) -> Iterator[tuple[str, dict[str, object], Sequence[Test]]]:
+    """Yield the configurations of the peer: its name in the output, settings of its worker, and the tests it runs."""
     if args.peer != "llama.cpp":
-        yield args.peer, [args.peer_precision or ""], tests
+        yield args.peer, {"precision": args.peer_precision or ""}, tests
         return
-    yield "llama.cpp", ["0"], tests
-    yield "llama.cpp fa", ["1"], [test for test in tests if test.depth]
+    yield "llama.cpp", {"flash": "off"}, tests
+    yield "llama.cpp fa", {"flash": "on"}, [test for test in tests if test.depth]
 
 
-def _compared(runner: BenchRunner, peer: "_Peer", test: Test, threads: int, pairs: int) -> Row:
+def _compared(runner: BenchRunner, name: str, peer: EngineProcess, test: Test, threads: int, pairs: int) -> Row:
     tokens = test.prompt or test.steps
     ours = Side(f"helm {test.name}", tokens, lambda: runner.seconds(test))
-    theirs = Side(peer.name, tokens, lambda: peer.seconds(test))
+    theirs = Side(name, tokens, lambda: peer.seconds(test.prompt, test.steps, test.depth))
     ours.seconds()
     theirs.seconds()
     return compare(ours, theirs, threads, "tokens/s", pairs)
@@ -124,27 +131,12 @@ def plan_at(plan: Plan, threads: int, context: int) -> Plan:
     return plan.model_copy(update={"workload": workload, "schedule": schedule})
 
 
-class _Peer:
-    """A process of the other engine that answers every test with its seconds."""
-
-    def __init__(self, args: argparse.Namespace, name: str, options: Sequence[str]) -> None:
-        self.name = name
-        worker = Path(__file__).with_name(WORKERS[args.peer])
-        command = [str(args.peer_python), str(worker), str(args.peer_model or args.place), *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def seconds(self, test: Test) -> float:
-        """Of one run of a test."""
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.write(json.dumps(asdict(test)) + "\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin
-        self._process.stdin.close()
-        self._process.wait()
+def _command(args: argparse.Namespace, settings: Settings) -> list[str]:
+    """Return the words that start the peer with settings of its own beside its model."""
+    settings = {"model": str((args.peer_model or args.place).absolute()), **settings}
+    if args.peer == "torch":
+        return [str(args.peer_python), str(Path(__file__).with_name("torch_worker.py")), json.dumps(settings)]
+    return worker_command(EngineProgram(ENGINES[args.peer], "package", str(args.peer_python)), settings)
 
 
 if __name__ == "__main__":

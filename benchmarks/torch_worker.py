@@ -1,8 +1,9 @@
 """Runs in the peer's environment: it times a model in PyTorch (transformers, eager) on request.
 
-python torch_worker.py PLACE THREADS CONTEXT PRECISION < tests ({"prompt", "steps", "depth"} a line) > seconds a line
+    python torch_worker.py SETTINGS < requests > answers
 
-PLACE is a Hugging Face directory; PRECISION f32, bf16 or nothing, for the model's own."""
+SETTINGS is a JSON object: `model`, a Hugging Face directory, `threads`, and `precision`, f32, bf16 or nothing, for the
+model's own. Requests and answers are as of `helmsman.engines.workers.llama_worker`, tests alone."""
 
 import json
 import os
@@ -12,20 +13,22 @@ import time
 
 def main() -> None:
     """Load once, then run every test."""
-    path, threads, _, precision = sys.argv[1:5]
+    settings = json.loads(sys.argv[1])
     sys.path.pop(0)  # this folder, whose kernels.py is not the package that transformers looks for
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(int(threads))
-    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "": "auto"}[precision]
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
+    torch.set_num_threads(settings["threads"])
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "": "auto"}[settings["precision"]]
+    model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=dtype, local_files_only=True).eval()
+    answer.write(json.dumps({"loaded": True, "peak": 0}) + "\n")
+    answer.flush()
     with torch.inference_mode():
         for line in sys.stdin:
-            test = json.loads(line)
-            answer.write(f"{seconds(model, test['prompt'], test['steps'], test['depth'])}\n")
+            taken = seconds(model, *json.loads(line)["test"])
+            answer.write(json.dumps({"seconds": taken, "done": True}) + "\n")
             answer.flush()
 
 

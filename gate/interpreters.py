@@ -16,13 +16,15 @@ def helm_command(python: str, module: str, *arguments: object) -> list[str]:
     return [python, "-c", program, *map(str, arguments)]
 
 
-def check_interpreter(path: Path) -> str:
+def check_interpreter(
+    path: Path, field: str = "baseline_python", where: str = "an environment that has the old version"
+) -> str:
     """Return the path of an interpreter as processes are started with it: a link of an environment stays what it is.
 
-    Raises UsageError where there is no such file."""
+    `field`: who names it, `where`: what has it, for errors. Raises UsageError where there is no such file."""
     if not path.is_file():
-        remedy = "name the python of an environment that has the old version, such as old/bin/python"
-        raise UsageError("no such interpreter", field="baseline_python", value=str(path), remedy=remedy)
+        remedy = f"name the python of {where}, such as old/bin/python"
+        raise UsageError("no such interpreter", field=field, value=str(path), remedy=remedy)
     return str(path.absolute())
 
 

@@ -4,7 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Frozen, Index, Name, NonNegative, Positive, Report, Sha256, Words, version
+from helmsman.schemas.base import (
+    Count,
+    Frozen,
+    Index,
+    Name,
+    NonNegative,
+    Positive,
+    Report,
+    Sha256,
+    Words,
+    absent,
+    version,
+)
 from helmsman.schemas.predicted import Interval
 from helmsman.schemas.served_comparison import Verdict
 
@@ -71,13 +83,15 @@ class CheckReport(Report):
 
     `judged` names the totals that the verdict is about, `beyond` those of them whose scaled error is beyond
     `tolerance`. `passed`: there are none; `missed`: one is beyond twice its noise as well; `disturbed`: others took so
-    much time, or runs differ by so much among themselves, that nobody can tell."""
+    much time, or runs differ by so much among themselves, that nobody can tell. `engine`: another than Helm's executor
+    that ran, of whose passes no parts are known."""
 
     schema_id: Literal["helm.check/1"] = version("helm.check/1")
     plan: Name
     plan_sha256: Sha256
     machine: Words
     ran_on: Words | None
+    engine: Annotated[Name | None, Field(exclude_if=absent)] = None
     runs: Count
     planned: PlannedSeconds
     at_run_speeds: SecondsNow

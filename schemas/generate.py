@@ -10,6 +10,8 @@ from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
 from helmsman.schemas.doctor_report import DoctorReport
+from helmsman.schemas.engine_bench import EngineBench
+from helmsman.schemas.engine_contest import EngineContest
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.fit_report import FitReport
@@ -52,6 +54,8 @@ DOCUMENTS: dict[str, type[Document]] = {
     "check": CheckReport,
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,
+    "engine-bench": EngineBench,
+    "engine-contest": EngineContest,
     "engine-settings": EngineSettings,
     "doctor": DoctorReport,
     "explanation": Explanation,

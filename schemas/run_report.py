@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Frozen, Index, NonNegative, Report, absent, version
+from helmsman.schemas.base import Frozen, Index, Name, NonNegative, Report, absent, version
+from helmsman.schemas.engine_settings import Difference
 
 
 class RunTimes(Frozen):
@@ -26,9 +27,20 @@ class DraftCounts(Frozen):
     passes: Index
 
 
+class EngineUse(Frozen):
+    """An engine that ran instead of Helm's executor: what ran it, with which settings, what of the plan they cannot
+    say, and bytes of resident memory once the model had been loaded, where its process says them."""
+
+    name: Name
+    program: Name
+    settings: Annotated[str, Field(max_length=2**16)]
+    differences: tuple[Difference, ...] = ()
+    resident_bytes: Index | None = None
+
+
 class RunReport(Report):
     """The answer of `helm-run`: tokens and texts of the first run (texts are null without a tokenizer), the medians of
-    the times of all runs, and each of them."""
+    the times of all runs, and each of them; `engine`: of others, where one ran."""
 
     schema_id: Literal["helm.run/1"] = version("helm.run/1")
     tokens: tuple[tuple[Index, ...], ...]
@@ -38,3 +50,4 @@ class RunReport(Report):
     tokens_per_second: NonNegative | None
     runs: Annotated[tuple[RunTimes, ...], Field(min_length=1)]
     drafts: Annotated[DraftCounts | None, Field(exclude_if=absent)] = None
+    engine: Annotated[EngineUse | None, Field(exclude_if=absent)] = None

@@ -30,6 +30,9 @@ Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
 LEAST_RATE = 1.0
 """The least bytes/s or FLOP/s of a probe: ratios of smaller rates would overflow."""
 
+WHOLE_PASS = "pass"
+"""The operation of a span that is all of a pass: engines of others show no more of themselves."""
+
 _SOURCES = frozenset(get_args(SourceKind))
 _PHASES = frozenset(("prefill", "decode"))
 _ROUNDING_S = 1e-9

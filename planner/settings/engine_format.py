@@ -52,11 +52,16 @@ class ReadSettings:
     idle: tuple[str, ...] = field(default_factory=tuple)
 
 
+def _no_variants(_: str) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class EngineFormat:
     """An engine. `strategy`: the one whose plans are its own; `version`, `source`: of the documentation that `write`
     and `read` follow; `form`, `file`: as in `EngineSettings`. `write` raises UsageError for a plan of which nothing can
-    be said, `read` for what are no settings of it."""
+    be said, `read` for what are no settings of it; `variants` of settings that were written differ in one choice that
+    is not the plan's, but the engine's."""
 
     name: EngineName
     strategy: str
@@ -66,3 +71,4 @@ class EngineFormat:
     write: Callable[[PlanPlaces], WrittenSettings]
     read: Callable[[str, SettingsSubject], ReadSettings]
     file: str | None = None
+    variants: Callable[[str], tuple[str, ...]] = _no_variants

@@ -20,18 +20,24 @@ from helmsman.planner.settings.llama_places import OFFLOADED_TOKENS, LlamaPlaces
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.schemas.engine_settings import Difference
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import KV_FORMATS, KvFormat
+from helmsman.schemas.formats import KV_FORMATS, KvFormat, is_plain
 
 _WIDER: dict[str, KvFormat] = {"q4_0": "q8_0", "q4_1": "q8_0", "iq4_nl": "q8_0", "q5_0": "q8_0", "q5_1": "q8_0"}
 """Formats of caches that Helm does not price, and the next wider one that it does."""
 
+_PLAIN = ("f32", "f16", "bf16")
+"""Formats of values that llama.cpp attends to in steps as well."""
+
+_STEPWISE = (("off",), ("0",), ("false",), ("disabled",))
+"""Values of --flash-attn with which attention is a product, a softmax and a product."""
+
 _ASSUMED: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "--flash-attn": ((), ("on",), ("auto",), ("1",)),
+    "--flash-attn": ((), ("on",), ("auto",), ("1",), *_STEPWISE),
     "--load-mode": (("auto",), ("mmap",)),
     "--lazy-mode": (("auto",), ("off",)),
     "--main-gpu": (("0",),),
 }
-"""Values that change nothing of a prediction; --flash-attn had none in builds before 2025-09."""
+"""Values that are priced, or change nothing of a prediction; --flash-attn had none in builds before 2025-09."""
 
 _ALL_LAYERS = ("all", "-2")
 _AUTOMATIC = ("auto", "-1")
@@ -50,13 +56,23 @@ def write(places: PlanPlaces) -> WrittenSettings:
     micro = micro_batch(places)
     words += ["-b", str(max(BATCH, micro)), "-ub", str(micro)]
     words += ["-ctk", places.nearest_kv_format, "-ctv", places.nearest_kv_format]
-    words += ["-fa", "on" if plan.schedule.attention == "whole" else "off"]
+    words += ["-fa", flash(places)]
     if places.threads is not None:
         words += ["-t", str(places.threads), "-tb", str(places.threads)]
     if _stays(places):
         words += ["--no-op-offload"]
     words += ["-m", model_file(places)]
     return WrittenSettings(shlex.join(words), (*own.differences(), *kv_differences(places, KV_FORMATS)))
+
+
+def flash(places: PlanPlaces) -> str:
+    """Return whether attention is one operation, as `--flash-attn` has it: what a plan of llama.cpp says, else as the
+    plan attends; values that are quantised llama.cpp attends to in one operation alone."""
+    plan = places.plan
+    said = plan.strategy.options.get("flash_attn") if plan.strategy.name == "llama-cpp" else None
+    if not is_plain(places.nearest_kv_format):
+        return "on"
+    return str(said) if said in ("on", "off") else "on" if plan.schedule.attention == "whole" else "off"
 
 
 def model_file(places: PlanPlaces) -> str:
@@ -115,11 +131,11 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         return _read_props(text)
     if FIT_PRINT.search(text):
         return read_fit_print(text, subject)
-    words = _without_program(words_of(text))
+    words = without_program(words_of(text))
     return read_flags(words, subject)
 
 
-def _without_program(words: Sequence[str]) -> Sequence[str]:
+def without_program(words: Sequence[str]) -> Sequence[str]:
     """Return the flags of a command, after what sets the environment, and its program."""
     left = list(words)
     while left and re.fullmatch(r"[A-Z_][A-Z0-9_]*=.*", left[0], re.DOTALL):
@@ -145,8 +161,11 @@ def read_flags(words: Sequence[str], subject: SettingsSubject) -> ReadSettings:
     kv, doubts = _caches(last)
     unpriced = tuple(flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
     options |= _passes(last)
+    stepwise = [flag.text for flag in last.values() if flag.name == "--flash-attn" and flag.values[:1] in _STEPWISE]
+    options["flash_attn"] = "off" if stepwise else "on"
     return ReadSettings(
-        "llama.cpp", "llama-cpp", options, context, batch, kv, texts(given, "placed"), (*assumed, *about),
+        "llama.cpp", "llama-cpp", options, context, batch, kv,
+        (*texts(given, "placed"), *stepwise), (*assumed, *about),
         (*unpriced, *doubts), texts(given, "idle"),
     )  # fmt: skip
 
@@ -271,7 +290,8 @@ def _read_props(text: str) -> ReadSettings:
         "/props does not say where layers are: where --fit puts them",
         "/props does not say how caches are kept: f16",
     )
-    return ReadSettings("llama.cpp", "llama-cpp", {"fit": True}, context, slots, "f16", placed, assumed, (), named)
+    options: dict[str, OptionValue] = {"fit": True, "flash_attn": "on"}
+    return ReadSettings("llama.cpp", "llama-cpp", options, context, slots, "f16", placed, assumed, (), named)
 
 
 def parsed_object(text: str, what: str) -> dict[str, Any]:
@@ -289,4 +309,17 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-FORMAT = EngineFormat("llama.cpp", "llama-cpp", VERSION, SOURCE, "command", write, read)
+def variants(text: str) -> tuple[str, ...]:
+    """Return the command with attention the other way, as one operation or in steps, where llama.cpp can do both: it
+    reads quantised values in one operation alone."""
+    words = words_of(text)
+    last = {flag.name: flag for flag in GRAMMAR.given(without_program(words))}
+    values = last["--cache-type-v"].values[0] if "--cache-type-v" in last else "f16"
+    if values not in _PLAIN or "-fa" not in words:
+        return ()
+    place = words.index("-fa") + 1
+    other = "off" if words[place] == "on" else "on"
+    return (shlex.join([*words[:place], other, *words[place + 1 :]]),)
+
+
+FORMAT = EngineFormat("llama.cpp", "llama-cpp", VERSION, SOURCE, "command", write, read, variants=variants)

@@ -12,6 +12,10 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
+    from helmsman.engines.ask_run import EngineExecution as EngineExecution
+    from helmsman.engines.ask_run import run_engine as run_engine
+    from helmsman.engines.contest import referee as referee
+    from helmsman.engines.side_by_side import compare_engines as compare_engines
     from helmsman.executor.ask_run import Execution as Execution
     from helmsman.library import calibrate as calibrate
     from helmsman.library import check as check
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
     from helmsman.schemas.check_report import CheckReport as CheckReport
     from helmsman.schemas.comparison import Comparison as Comparison
     from helmsman.schemas.doctor_report import DoctorReport as DoctorReport
+    from helmsman.schemas.engine_bench import EngineBench as EngineBench
+    from helmsman.schemas.engine_contest import EngineContest as EngineContest
     from helmsman.schemas.engine_settings import EngineSettings as EngineSettings
     from helmsman.schemas.engine_settings import SettingsReading as SettingsReading
     from helmsman.schemas.errors import BadInputError as BadInputError
@@ -69,6 +75,9 @@ _HOMES = {
     "Comparison": "schemas.comparison",
     "ComposedMachine": "schemas.plan_question",
     "Decision": "planner.decision",
+    "EngineBench": "schemas.engine_bench",
+    "EngineContest": "schemas.engine_contest",
+    "EngineExecution": "engines.ask_run",
     "EngineSettings": "schemas.engine_settings",
     "FitReport": "schemas.fit_report",
     "DoctorReport": "schemas.doctor_report",
@@ -96,6 +105,7 @@ _HOMES = {
     "check": "library",
     "calibrate": "library",
     "compare": "library",
+    "compare_engines": "engines.side_by_side",
     "compose_hardware": "library",
     "emit": "library",
     "diagnose": "library",
@@ -108,7 +118,9 @@ _HOMES = {
     "plan": "library",
     "profile": "library",
     "read_settings": "library",
+    "referee": "engines.contest",
     "run": "library",
+    "run_engine": "engines.ask_run",
     "serve_simulation": "library",
     "simulate": "library",
     "study": "studies.ask",

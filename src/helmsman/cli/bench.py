@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
+from helmsman.cli.bench_arguments import MOST, add_test_arguments
+from helmsman.cli.bench_engines import engines_parser
 from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.output import emit
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
     from helmsman.executor.measuring.bench import Test
     from helmsman.schemas.plan import Plan
 
-_MOST = 2**20
+_OTHERS = """another form:
+  helm-bench FILE.gguf --engine helm,llama.cpp    engines side by side; has its own --help"""
 
 
 def build_parser(strategy: str | None = None) -> Parser:
@@ -33,27 +36,38 @@ def build_parser(strategy: str | None = None) -> Parser:
     parser.add_argument(
         "--checkpoint", type=checkpoint_argument, required=True, metavar="PLACE", help="directory or GGUF file"
     )
-    group = parser.add_argument_group("tests")
-    group.add_argument("-p", "--n-prompt", type=counts, default=(512,), metavar="N,..", help="prompts (default 512)")
-    group.add_argument("-n", "--n-gen", type=counts, default=(128,), metavar="N,..", help="decode steps (default 128)")
-    group.add_argument("-d", "--n-depth", type=counts, default=(0,), metavar="N,..", help="cached before (default 0)")
-    group.add_argument("-r", "--repetitions", type=int, default=5, metavar="N", help="of every test (default 5)")
+    add_test_arguments(parser)
+    group = parser.add_argument_group("the run")
     group.add_argument("--storage", type=Path, metavar="DIR", action="append", help="where plans keep what is stored")
     group.add_argument(
         "--batch", type=int, default=1, metavar="N", help="with --model: sequences that advance together"
     )
     add_machine_arguments(parser)
     add_strategy_arguments(parser, strategy)
-    parser.set_defaults(in_flags=parser.in_flags)
+    parser.epilog = f"{parser.epilog}\n\n{_OTHERS}"
+    parser.set_defaults(in_flags=parser.in_flags, run=bench_plan)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    return run_command(lambda arguments: build_parser(strategy_named(arguments)), execute, argv, "helm-bench")
+    return run_command(_parser_for, execute, argv, "helm-bench")
+
+
+def _parser_for(arguments: list[str]) -> Parser:
+    """Return the parser of several engines where --engine names some, else of a plan."""
+    if any(word.partition("=")[0] == "--engine" for word in arguments):
+        return engines_parser()
+    return build_parser(strategy_named(arguments))
 
 
 def execute(args: argparse.Namespace) -> int:
+    """Do what the form of the arguments asks for."""
+    code: int = args.run(args)
+    return code
+
+
+def bench_plan(args: argparse.Namespace) -> int:
     """Plan or read the plan, load it, run the tests, print."""
     from helmsman.cli.isa import select_from_environment
     from helmsman.executor.engine import Engine
@@ -83,20 +97,12 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """Whole numbers between commas. Raises UsageError."""
-    result = tuple(int(word) if word.isdigit() else -1 for word in text.split(","))
-    if not all(0 <= value <= _MOST for value in result):
-        raise UsageError(f"whole numbers up to {_MOST} between commas are expected", value=text)
-    return result
-
-
 def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
     if (args.plan is None) == (args.model is None):
         raise UsageError("a plan or a model is expected", field="PLAN", remedy="give PLAN, or --model and a machine")
     if not 1 <= args.repetitions <= 10_000:
         raise UsageError("out of range", field="-r", value=args.repetitions, remedy="use 1 to 10000")
-    if not 1 <= args.batch <= _MOST or (args.plan is not None and args.batch != 1):
+    if not 1 <= args.batch <= MOST or (args.plan is not None and args.batch != 1):
         raise UsageError("goes with --model", field="--batch", value=args.batch, remedy="plan with --batch")
     if args.plan is not None and args.activations != "auto":
         raise UsageError("goes with --model", field="--activations", value=args.activations, remedy="plan with it")

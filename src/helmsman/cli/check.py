@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
+from helmsman.cli.contest import contest_parser
 from helmsman.cli.gate import GATE_FORMS, add_form_argument, gate_parser
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
@@ -31,6 +32,7 @@ _OTHERS = """other forms:
   helm-check suite DIR                      measure and judge all cases of a folder (or --suite DIR)
   helm-check accept DIR                     make the newest measurements what later ones are compared with
   helm-check compare OLD NEW                two results of a suite, or two plans
+  helm-check --engine llama.cpp PLAN --checkpoint FILE    its settings beside llama.cpp's own, run in turns
   each has its own --help; a plan's file of such a name is written ./suite"""
 
 
@@ -75,10 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser_for(arguments: list[str]) -> Parser:
-    """Return the parser of the form that the first argument names, else of a plan, or of a suite with --suite."""
+    """Return the parser of the form that the first argument names, else of a plan, of a suite with --suite, or of an
+    engine's settings with --engine."""
     form = arguments[0] if arguments and arguments[0] in _FORMS else None
-    if form is None and any(word == "--suite" or word.startswith("--suite=") for word in arguments):
+    if form is None and any(word.partition("=")[0] == "--suite" for word in arguments):
         return gate_parser("suite", named=True)
+    if form is None and any(word.partition("=")[0] == "--engine" for word in arguments):
+        return contest_parser()
     return gate_parser(form) if form in GATE_FORMS else build_parser(form)
 
 

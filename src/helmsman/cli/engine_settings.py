@@ -54,12 +54,12 @@ def show_emitted(args: argparse.Namespace, decision: "Decision", request: "PlanR
 
     content = settings_of(decision.plan, args.emit, request)
     if not args.quiet:
-        for line in _told(content):
+        for line in settings_lines(content):
             print(f"helm-plan: {args.in_flags(line)}", file=sys.stderr)
     emit(args, content.to_json(), lambda: content.text.rstrip("\n"))
 
 
-def _told(content: "EngineSettings") -> Iterator[str]:
+def settings_lines(content: "EngineSettings") -> Iterator[str]:
     """Yield lines about what is lost."""
     for difference in content.differences:
         yield f"warning: {content.engine} cannot say: {difference.what}; instead {difference.instead}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import run_command
 from helmsman.cli.depth import check_depth
+from helmsman.cli.engine_arguments import OURS, add_engine_arguments
 from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.output import emit, say
 from helmsman.cli.parser import Parser, command_parser
@@ -74,6 +75,8 @@ def build_parser() -> Parser:
     drafts = "tokens that the model's own draft head (MTP) proposes a step; what is made stays the same (default: none)"
     parser.add_argument("--draft-tokens", type=_count, default=0, metavar="K", help=drafts)
     add_sampling_arguments(parser)
+    add_engine_arguments(parser)
+    parser.set_defaults(in_flags=parser.in_flags)
     return parser
 
 
@@ -87,17 +90,21 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.ask_run import execute as execute_request
     from helmsman.executor.system.machine import Machine
 
+    if args.engine != OURS:
+        from helmsman.cli.run_engine import execute_engine
+
+        return execute_engine(args)
     plan = _accepted(args)
     check_depth(args, plan)
-    text, warnings = _text(args, plan)
+    text, warnings = text_of(args, plan)
     if args.chat:
         return _chat(args, plan, text, Machine.this())
     request = _request(args, plan, text)
     machine = Machine.this()
-    streamed = _streams(args, plan, text)
+    streamed = streams(args, plan, text)
     with _loaded(args, plan, machine, request.tokens.shape[1]) as engine:
-        _warn((*warnings, *engine.warnings))
-        printer = _Printer(text if streamed else None, args.stop)
+        warn_run((*warnings, *engine.warnings))
+        printer = Printer(text if streamed else None, args.stop)
         probed = args.trace is not None
         measured = execute_request(engine, request, args.runs, machine, printer.on_token, probed=probed)
         printer.finish()
@@ -117,7 +124,7 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
     work = plan.workload
     longest = work.prompt_tokens if rewinds(passes_of(plan)) else work.context
     with template_of(args, text) as template, _loaded(args, plan, machine, longest) as engine:
-        _warn(engine.warnings)
+        warn_run(engine.warnings)
         assert text is not None, "a template without a tokenizer was refused"
         converse(args, Chat(engine, text, template, how, args.system))
     return 0
@@ -157,7 +164,7 @@ def _check_drafts(args: argparse.Namespace, plan: "Plan") -> None:
     check_drafts(plan, passes_of(plan), args.draft_tokens)
 
 
-def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
+def text_of(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
     """Return the checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest
     loads."""
     from helmsman.executor.text.tokenizer import open_text
@@ -178,7 +185,7 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
     from helmsman.executor.measuring.measure import Request
     from helmsman.executor.text.prompt import as_batch, check_tokens
 
-    tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
+    tokens = as_batch(sequences(args, text), plan, str(args.tokens) if args.tokens else None)
     output = args.output_tokens or plan.workload.output_tokens
     sampling = sampling_of(args)
     request = Request(tokens, output, args.ignore_eos, sampling, args.seed, text, tuple(args.stop), args.depth)
@@ -240,7 +247,8 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
     emit(args, report.to_json(), lambda: "\n".join(told))
 
 
-def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:
+def sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:
+    """Return the token ids of every prompt. Raises BadInputError for a text without a tokenizer."""
     from helmsman.executor.text.prompt import read_tokens
 
     if args.tokens is not None:
@@ -254,17 +262,18 @@ def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequen
     return [text.encode(prompt) for prompt in args.text]
 
 
-def _warn(warnings: Sequence[str]) -> None:
+def warn_run(warnings: Sequence[str]) -> None:
+    """Print warnings on standard error."""
     for warning in warnings:
         print(f"helm-run: warning: {warning}", file=sys.stderr)
 
 
-def _streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> bool:
+def streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> bool:
     """One sequence is printed as it grows; the sequences of a batch would interleave."""
     return text is not None and plan.workload.batch == 1 and not (args.json or args.quiet)
 
 
-class _Printer:
+class Printer:
     """Prints the one sequence of a run as it grows; nothing without a tokenizer."""
 
     def __init__(self, text: "Text | None", stops: Sequence[str]) -> None:
@@ -274,8 +283,12 @@ class _Printer:
 
     def on_token(self, chosen: "NDArray[np.int32]") -> None:
         """Print what a pass has chosen."""
+        self.on_id(int(chosen[0]))
+
+    def on_id(self, token: int) -> None:
+        """Print a token."""
         if self._stream is not None:
-            say(self._stream.push(int(chosen[0])), end="")
+            say(self._stream.push(token), end="")
 
     def finish(self) -> None:
         """Print what was held back as the beginning of a stop."""
