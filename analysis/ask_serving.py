@@ -110,11 +110,13 @@ def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
     given = {name: getattr(setting, name) for name in _REPLICA if getattr(setting, name) is not None}
     cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
     replica = replica_cost(plan, ReplicaOptions(**given, **cohorts))
+    engine = any(memory.reserved is not None for memory in plan.hardware.memories)
+    ahead = engine if setting.ahead is None else setting.ahead
     factors = {_COSTS[stage]: factor for stage, factor in setting.mispredict.items()}
     return Setup(
         cost=replica.cost.scaled(**factors),
         believed=replica.cost,
-        limits=replica.limits,
+        limits=replace(replica.limits, keeps=engine, ahead=ahead),
         policy=setting.policy,
         options=options,
         replicas=setting.replicas,

@@ -23,7 +23,9 @@ class Limits:
     `chunk`: most tokens of prompts and decodes in a pass of chunked prefill; 0: prompts go through whole. `sequences`:
     most requests that run at a time. `cohorts`: most that are under way on the host; what is kept of each
     between passes has room, and policies say how many they use. `context`: most tokens of prompt and output of a
-    request, what the model has positions for."""
+    request, what the model has positions for. `keeps`: in a simulation, blocks of requests that are driven out stay in
+    the prefix cache, whose blocks are then of `block` tokens too, until their room is wanted. `ahead`: there, a pass is
+    decided when the one before it begins, so that who arrives meanwhile waits one pass longer."""
 
     gpu_tokens: int
     cpu_tokens: int
@@ -33,6 +35,8 @@ class Limits:
     chunk: int = 0
     cohorts: int = 1
     context: int = LONGEST_CONTEXT
+    keeps: bool = False
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         assert min(self.block, self.batch_tokens) > 0, "blocks and passes of at least a token"

@@ -28,7 +28,9 @@ class Memory(Frozen):
     else `bandwidth` stands for it. `joint_products`: the shares of it that products reach, by the format of their
     weights; absent: 1. `joint_compute`: the part of its FLOP/s that a device keeps while another one of the
     memory computes, too (their threads may be of one core, or clocks fall). `free`: what any program finds free, where
-    `available` is the budget that one executor leaves itself."""
+    `available` is the budget that one executor leaves itself. `reserved`: in a plan for an engine that sizes its cache
+    by itself, what of `available` it keeps for its largest pass, graphs and libraries: buffers of the plan are within
+    it."""
 
     name: Name
     kind: Literal["dram", "vram", "unified", "loopback", "optane", "cxl", "nvme"]
@@ -36,6 +38,7 @@ class Memory(Frozen):
     capacity: Bytes
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")
     free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
+    reserved: Bytes | None = Field(default=None, description="in a plan: bytes that an engine keeps for itself")
     bandwidth: Rate
     joint: Rate | None = Field(default=None, description="of reads by several devices at once; else its bandwidth")
     joint_products: Annotated[tuple[JointProducts, ...], Field(max_length=16)] = ()
@@ -48,7 +51,8 @@ class Memory(Frozen):
 
     @model_validator(mode="after")
     def _within_capacity(self) -> Self:
-        for field, size in (("available", self.available), ("free", self.free)):
+        for field in ("available", "free", "reserved"):
+            size: int | None = getattr(self, field)
             if size is not None and size > self.capacity:
                 remedy = f"use at most the capacity, {self.capacity}"
                 raise mistake("more than the memory holds", remedy, field, size)
@@ -67,7 +71,7 @@ class Efficiency(Frozen):
     attention (`planner.cost.rounding`)."""
 
     bound: Literal["memory", "compute", "inputs"]
-    op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"
+    op: Literal["linear", "experts", "attention", "lookup", "reshape", "*"] = "*"
     format: StoredFormat | Literal["*"] = "*"
     rounding: Precision | None = None
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
@@ -100,7 +104,7 @@ class Dispatch(Frozen):
     sequence: Index = 0
 
 
-OverheadKind = Literal["lookup", "norm", "append", "linear", "attention"]
+OverheadKind = Literal["lookup", "norm", "append", "linear", "experts", "attention"]
 """Kinds of operations that may have an overhead of their own."""
 
 
@@ -114,7 +118,8 @@ class Device(Frozen):
     `overhead`: seconds added to every operation; `overheads`: to operations of these kinds instead;
     `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 128 rows that passes at a time, where
     prompts are launched operation by operation and decode steps are captured graphs;
-    `prompt_overhead`: seconds added to an operation of a prompt for every such chunk, instead of `overhead`;
+    `prompt_overhead`: seconds added to an operation of a prompt for every such chunk, instead of `overhead`; where its
+    kind has one of `overheads`, beside that and to products with weights alone;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;

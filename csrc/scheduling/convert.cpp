@@ -54,9 +54,11 @@ Cost cost_of(const py::object& cost) {
 }
 
 Limits limits_of(const py::object& limits) {
-  return {whole(limits, "gpu_tokens"),   whole(limits, "cpu_tokens"), whole(limits, "block"),
-          whole(limits, "batch_tokens"), whole(limits, "chunk"),      whole(limits, "sequences"),
-          whole(limits, "context")};
+  return {whole(limits, "gpu_tokens"),      whole(limits, "cpu_tokens"),
+          whole(limits, "block"),           whole(limits, "batch_tokens"),
+          whole(limits, "chunk"),           whole(limits, "sequences"),
+          whole(limits, "context"),         limits.attr("keeps").cast<bool>(),
+          limits.attr("ahead").cast<bool>()};
 }
 
 Work work_of(const py::object& work) {

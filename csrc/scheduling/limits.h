@@ -11,6 +11,8 @@ struct Limits {
   int64_t chunk = 0;                       // most tokens of prompts and decodes in a pass; 0: prompts go through whole
   int64_t sequences = 0;                   // most that run at a time
   int64_t context = 0;                     // most tokens of prompt and output of a request
+  bool keeps = false;                      // blocks of who is driven out stay until their room is wanted
+  bool ahead = false;                      // a pass is decided when the one before it begins
 
   int64_t blocks(int64_t tokens) const { return (tokens + block - 1) / block; }
   // Most tokens in a pass that has prompts.

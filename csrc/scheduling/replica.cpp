@@ -81,8 +81,10 @@ bool Replica::expect(int64_t request) {
   return fits;
 }
 
+double Replica::seen() const { return state_.limits().ahead && !state_.empty() ? last_begin_ : clock_.now(); }
+
 void Replica::deliver() {
-  while (due(next_arrival(), clock_.now())) arrive(inbox_[delivered_++]);
+  while (due(next_arrival(), seen())) arrive(inbox_[delivered_++]);
   for (; due(next_cancel(), clock_.now()); cancels_.pop()) cancel(cancels_.top().second);
 }
 
@@ -175,6 +177,7 @@ void Replica::land() {
     count_run();
   }
   records_.passed(outcome, begin, clock_.now(), requests_);
+  last_begin_ = run_.empty() ? begin : clock_.now() - last(run_.back());
   if (mode_.check) state_.check();
   records_.occupancy.add(clock_.now(), state_.tokens(Home::gpu), state_.tokens(Home::cpu));
 }

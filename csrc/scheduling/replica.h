@@ -66,6 +66,8 @@ class Replica {
     std::array<int64_t, 3> held{};  // KV tokens by home, with those being appended, in the first pass
   };
 
+  // Until when arrivals are seen by who decides the next pass.
+  double seen() const;
   void deliver();
   void arrive(int64_t request);
   void cancel(int64_t request);
@@ -90,6 +92,7 @@ class Replica {
   State state_;
   Clock clock_;
   Flight flight_;
+  double last_begin_ = 0;     // when the last pass that has ended began
   bool drained_ = true;       // nothing is in the pipeline
   bool waits_ = true;         // no pass may begin before something arrives or is cancelled
   std::vector<Stretch> run_;  // of a flight of several passes; empty for one

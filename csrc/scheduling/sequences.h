@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "scheduling/decision.h"
@@ -34,6 +35,7 @@ struct Sequence {
   int64_t priority = 0;  // smaller first
   int64_t shared = 0;    // hash blocks that it holds in the prefix cache
   Hashes hashes;
+  std::shared_ptr<const std::vector<int64_t>> own;               // where limits.keeps: what `hashes` points to
   double last_token = std::numeric_limits<double>::quiet_NaN();  // seconds; kept while it is not on_gpu
   Status status = Status::waiting;
   Home home = Home::none;
@@ -52,6 +54,7 @@ class Sequences {
   }
   void end(Id id) {
     (*this)[id].status = Status::ended;
+    (*this)[id].own.reset();
     while (first_ < next_ && (*this)[first_].status == Status::ended) ++first_;
   }
   // Whether `id` has come and not ended.

@@ -14,7 +14,8 @@ constexpr int64_t kEvictedPart = 8;
 State::State(const Limits& limits, Homes homes, Pool pool, int64_t hash_block)
     : limits_(limits),
       homes_(homes),
-      hash_block_(hash_block),
+      hash_block_(limits.keeps ? limits.block : hash_block),
+      parts_(hash_block == 0 || hash_block % hash_block_ != 0 ? 0 : hash_block / hash_block_),
       group_(sequences_, limits.block),
       cohorts_(pool),
       gpu_blocks_(limits.gpu_tokens / limits.block),
@@ -82,7 +83,8 @@ void State::begin(double now) {
 // Many at a time: what was held together lies together, so who takes it next has more of it in a row than if each
 // wanted one. How many does not depend on how many are wanted, or a run of passes would not equal its passes.
 void State::evict() {
-  const int64_t batch = std::max<int64_t>(1, gpu_blocks_.capacity() / kEvictedPart / hash_blocks());
+  const int64_t many = gpu_blocks_.capacity() / kEvictedPart / hash_blocks();
+  const int64_t batch = limits_.keeps ? 1 : std::max<int64_t>(1, many);
   for (int64_t i = 0; i < batch && prefixes_.idle() > 0; ++i) {
     decision_.evicted.push_back(prefixes_.evict());
     gpu_blocks_.give(hash_blocks());
@@ -103,6 +105,7 @@ void State::preempt(Id id) {
   leave(id);
   Sequence& sequence = sequences_[id];
   if (decodes) sequence.prompt = sequence.cached + 1;  // the last token has come, and is not cached yet
+  if (limits_.keeps) keep(id);
   release(id);
   set_cached(id, 0);
   sequence.status = Status::waiting, sequence.home = Home::none;

@@ -48,7 +48,8 @@ struct Outcome {
 
 class State {
  public:
-  // `hash_block`: tokens of a block of the prefix cache, a multiple of limits.block; 0: no prefix is reused.
+  // `hash_block`: tokens of a block of the prefix cache, a multiple of limits.block; 0: no prefix is reused. Where
+  // limits.keeps its blocks are those of limits.block tokens, and each hash stands for several.
   State(const Limits& limits, Homes homes, Pool pool, int64_t hash_block = 0);
 
   // ---- Reading
@@ -157,6 +158,8 @@ class State {
   void release(Id id);
   void reuse(Id id);
   void share(Id id);
+  void name_blocks(Id id);
+  void keep(Id id);
   void join_gpu(Id id);
   void join_cpu(Id id);
   void start(Id id);
@@ -171,6 +174,8 @@ class State {
   Limits limits_;
   Homes homes_;
   int64_t hash_block_;
+  int64_t parts_;        // blocks of hash_block_ tokens that a hash of a request stands for; 0: it has none
+  int64_t unnamed_ = 0;  // blocks that have got a name of their own
   Sequences sequences_;
   Group group_;
   std::set<Rank> waiting_, swapped_;

@@ -13,10 +13,11 @@ Id State::add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes) {
   Sequence sequence;
   sequence.prompt = prompt, sequence.output = output, sequence.priority = priority;
   sequence.hashes = hashes;
-  sequence.hashes.count = hash_block_ == 0 ? 0 : std::min(hashes.count, prompt / hash_block_);
+  sequence.hashes.count = parts_ == 0 ? 0 : std::min(hashes.count, prompt / (parts_ * hash_block_));
   ranked_ |= sequences_.next() > 0 && priority != newest_priority_;
   newest_priority_ = priority;
   const Id id = sequences_.add(sequence);
+  if (limits_.keeps) name_blocks(id);
   waiting_.insert(rank(id));
   return id;
 }

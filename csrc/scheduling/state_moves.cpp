@@ -91,4 +91,24 @@ void State::share(Id id) {
     if (!prefixes_.insert(sequence.hashes.at[sequence.shared])) gpu_blocks_.give(hash_blocks());
 }
 
+// Every block that it may fill: as many names as a hash stands for blocks, then names that nobody else has.
+void State::name_blocks(Id id) {
+  Sequence& sequence = sequences_[id];
+  const int64_t named = sequence.hashes.count * parts_;
+  auto names = std::make_shared<std::vector<int64_t>>();
+  for (int64_t i = 0; i < named; ++i) names->push_back(sequence.hashes.at[i / parts_] * parts_ + i % parts_);
+  const int64_t all = (sequence.prompt + sequence.output - 1) / hash_block_;
+  for (int64_t i = named; i < all; ++i) names->push_back(-++unnamed_);
+  sequence.own = names;
+  sequence.hashes = {names->data(), named};
+}
+
+// Whole blocks of what it has cached become blocks of the prefix cache, so that it finds those that are still there.
+void State::keep(Id id) {
+  Sequence& sequence = sequences_[id];
+  if (sequence.home != Home::gpu) return;
+  sequence.hashes.count = sequence.cached / hash_block_;
+  share(id);
+}
+
 }  // namespace helm::scheduling

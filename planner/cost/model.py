@@ -29,6 +29,9 @@ from helmsman.timing.pools import Pools
 _PRODUCTS = ("linear", "experts", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
 
+_MATRICES = ("linear", "experts")
+"""Kinds that multiply with weights."""
+
 _ATTENDING = ("attention", "scores", "wv")
 """Kinds that read caches."""
 _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
@@ -296,9 +299,13 @@ class CostModel:
         return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
 
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
-        if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
-            return self._constant(scaled_figure(device.prompt_overhead, _chunks(task)), "overhead")
         own = [figure for of, figure in (device.overheads or {}).items() if of == task.kind]
+        if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
+            by_chunk = self._constant(scaled_figure(device.prompt_overhead, _chunks(task)), "overhead")
+            if not own:
+                return by_chunk
+            beside = by_chunk if task.kind in _MATRICES else None
+            return self._constant(own[0], "overhead").plus(beside)
         figure = own[0] if own else device.overhead
         return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
 

@@ -17,7 +17,8 @@ from helmsman.schemas.predicted import MemoryUse
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
-    """Return what the placement needs in each memory of its hardware, against what it may use."""
+    """Return what the placement needs in each memory of its hardware, against what it may use; an engine's reserve has
+    room for the buffers."""
     plan = known(placed)
     weights, kv, buffers, pinned = (
         plan.fact("weights by memory", lambda: _weights(plan)),
@@ -30,7 +31,7 @@ def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
             memory=memory.name,
             weights=weights.get(memory.name, 0),
             kv=kv.get(memory.name, 0),
-            buffers=buffers.get(memory.name, 0),
+            buffers=max(buffers.get(memory.name, 0), memory.reserved or 0),
             available=memory.available,
             pinned=pinned.get(memory.name, 0),
         )

@@ -4,20 +4,23 @@ Within `utilisation` of its capacity an accelerator holds weights and caches; ac
 left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
 which leaves the record's reserve to the system. Where native devices serve, whose memory is the machine's and whose
 engine touches all of what it allocates, no cache has more than as many requests as may run need; the one of the device
-that computes has room for a request of any length, in half of what there is at most."""
+that computes has room for a request of any length, in half of what there is at most.
+
+A plan for an engine that sizes its cache itself says so in its memories (`Memory.reserved`): then all that is available
+beside weights and the engine's reserve is cache, and passes are as large as the engine lets them be."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.row_values import layer_input_values
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.memory.cache_bytes import caches_by_memory
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use
-from helmsman.planner.serving.layer_facts import host_attends, state_bytes, token_bytes, widest_body
+from helmsman.planner.serving.engine_reserve import PassLimits, cards_of, reserved_bytes, usual_passes
+from helmsman.planner.serving.layer_facts import held_values, host_attends, state_bytes, token_bytes
 from helmsman.planner.serving.native_room import (
     host_beside,
     host_bytes,
@@ -34,11 +37,15 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model
+from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
 
 LEAST_TOKENS = 2048
 """Tokens of a pass for whose activations room is kept, whatever the utilisation: vLLM's default of a pass."""
+
+UTILISATION = 0.9
+"""The share of an accelerator's capacity for weights and caches where nobody says another."""
 
 SEQUENCES = 512
 """Requests that run at a time."""
@@ -53,17 +60,26 @@ _ONE = Workload(prompt_tokens=1, output_tokens=1, context=2)
 
 
 def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> int:
-    """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20).
-
-    Hidden states and normed ones, what layers read beside them, and what the widest body holds; logits in f32."""
-    values = 2 * model.hidden + layer_input_values(model) + widest_body(model)
-    return size_of(tokens * values, fmt) + 4 * sequences * model.vocab
+    """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20): what is
+    held of each token, and logits in f32."""
+    return size_of(tokens * held_values(model), fmt) + 4 * sequences * model.vocab
 
 
-def sequences_of(model: Model, options: ReplicaOptions) -> int:
-    """Return how many requests run at a time on GPUs: fewer where mixers keep states of each, megabytes that are held
-    for it whatever its length."""
-    return options.sequences or (NATIVE_SEQUENCES if keeps_states(model) else SEQUENCES)
+def _sequences(replica: Replica, options: ReplicaOptions) -> int:
+    """Return how many requests run at a time on GPUs: as many as the engine runs, or fewer where mixers keep states of
+    each, megabytes that are held for it whatever its length."""
+    engine = _engine_passes(replica)
+    usual = SEQUENCES if engine is None else engine.sequences
+    return options.sequences or (NATIVE_SEQUENCES if keeps_states(replica.model) else usual)
+
+
+def _engine_passes(replica: Replica) -> PassLimits | None:
+    """Return the passes of an engine that sizes its cache itself; None where the plan is for none."""
+    for device in replica.accelerators:
+        memory = replica.hardware.memory(device.memory)
+        if memory.reserved is not None:
+            return usual_passes(device.product or "", memory.capacity)
+    return None
 
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
@@ -80,7 +96,7 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     """Where native devices serve, what their engine allocates."""
     plan, size = replica.plan, cached_token_bytes(replica)
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
-    limits = Limits(0, 0, batch, sequences, options.block, options.chunk, options.cohorts)
+    limits = Limits(0, 0, batch, sequences, options.block, options.chunk or 0, options.cohorts)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
@@ -88,7 +104,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     cpu = _tokens(left // size, needed if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)
     within = min(
-        int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
+        int((options.utilisation or UTILISATION) * memory.capacity),
+        memory.available - working_bytes(plan, limits, host=cpu > 0),
     )
     room = within - staying_bytes(plan, device)
     most = options.gpu_tokens
@@ -106,9 +123,9 @@ def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
         home = replica.host.memory
         left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
         cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
-    return Limits(
-        gpu, cpu, passing, sequences_of(replica.model, options), options.block, options.chunk, options.cohorts
-    )
+    whole = 0 if _engine_passes(replica) is None else passing
+    chunk = whole if options.chunk is None else options.chunk
+    return Limits(gpu, cpu, passing, _sequences(replica, options), options.block, chunk, options.cohorts)
 
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
@@ -143,12 +160,24 @@ def cached_token_bytes(replica: Replica) -> int:
 def _rooms(replica: Replica, options: ReplicaOptions, stage: int) -> dict[str, int]:
     """By memory, bytes for caches: beside weights and buffers, and activations where operations work."""
     rooms = {
-        use.memory: _within(replica, options, use.memory) - use.weights - use.buffers
+        use.memory: _within(replica, options, use.memory) - use.weights - _beside(replica, options, use)
         for use in memory_use(_of_stage(replica, stage, _ONE))
     }
     if len(replica.layers) > 1:
         rooms[replica.accelerators[0].memory] += elsewhere_bytes(replica.plan, stage, len(replica.layers))
     return rooms
+
+
+def _beside(replica: Replica, options: ReplicaOptions, use: MemoryUse) -> int:
+    """Return bytes of a memory for buffers, or for all that an engine keeps."""
+    engine = _engine_passes(replica)
+    if engine is None or replica.hardware.memory(use.memory).reserved is None:
+        return use.buffers
+    passes = PassLimits(options.batch_tokens or engine.tokens, _sequences(replica, options))
+    states = state_bytes(replica.plan.model, passes.sequences)
+    cards, _ = cards_of(replica.accelerators[0].product or "")
+    each = reserved_bytes(replica.plan.model, passes, replica.plan.activations, replica.model.vocab)
+    return cards * each + states
 
 
 def _of_stage(replica: Replica, stage: int, workload: Workload) -> Placement:
@@ -162,11 +191,11 @@ def _of_stage(replica: Replica, stage: int, workload: Workload) -> Placement:
 def _within(replica: Replica, options: ReplicaOptions, name: str) -> int:
     """Bytes of a memory for what stays: all that is available, less where operations work."""
     memory = replica.hardware.memory(name)
-    if name not in _working(replica):
+    if name not in _working(replica) or (memory.reserved is not None and options.utilisation is None):
         return memory.available
     batch = LEAST_TOKENS if options.batch_tokens is None else -(-options.batch_tokens // len(replica.layers))
-    least = _activations(replica, options, batch)
-    return min(int(options.utilisation * memory.capacity), memory.available - least)
+    least = 0 if memory.reserved is not None else _activations(replica, options, batch)
+    return min(int((options.utilisation or UTILISATION) * memory.capacity), memory.available - least)
 
 
 def _passing(replica: Replica, options: ReplicaOptions) -> int:
@@ -174,6 +203,9 @@ def _passing(replica: Replica, options: ReplicaOptions) -> int:
     micro-batches as there are stages."""
     if options.batch_tokens is not None:
         return options.batch_tokens
+    engine = _engine_passes(replica)
+    if engine is not None:
+        return engine.tokens
     none = _activations(replica, options, 0)
     token_bytes = _activations(replica, options, 1) - none
     memories = [replica.hardware.memory(name) for name in _working(replica)]
@@ -187,7 +219,7 @@ def _working(replica: Replica) -> set[str]:
 
 def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
     model, fmt = replica.plan.model, replica.plan.activations
-    sequences = sequences_of(replica.model, options)
+    sequences = _sequences(replica, options)
     kept = size_of((options.cohorts - 1) * kept_values(model, sequences), fmt)  # a pass has room for rows of the first
     return activation_bytes(model, tokens, sequences, fmt) + kept + state_bytes(model, sequences)
 

@@ -7,12 +7,19 @@ from math import isclose, sqrt
 from helmsman.lowering.bodies.recurrent import STATE_BYTES
 from helmsman.lowering.common_attention import served_caches
 from helmsman.lowering.layer_cache import state_of
+from helmsman.lowering.row_values import layer_input_values
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
 from helmsman.schemas.blocks.block import Body
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.recurrent import DeltaRule, StateSpace
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
+
+
+def held_values(model: Model) -> int:
+    """Return values of a token that a pass holds at a time: hidden states and normed ones, what layers read beside
+    them, and what the widest body holds."""
+    return 2 * model.hidden + layer_input_values(model) + widest_body(model)
 
 
 @lru_cache(maxsize=64)

@@ -22,16 +22,16 @@ class ReplicaOptions:
     `pipeline_parallel`: stages of layers that follow each other, each on accelerators of its own (APEX-39).
     `utilisation`: share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that
     is the replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens
-    and requests in a pass; None: as `planner.serving.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each
-    cache at most; None: as `planner.serving.kv_budget` has them. `chunk`, `block`, `cohorts`: as in `Limits`. Raises
+    and requests in a pass. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache at most. `chunk`, `block`, `cohorts`: as
+    in `Limits`. What is None is as `planner.serving.kv_budget` has it, or the engine that the plan is for. Raises
     UsageError."""
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    utilisation: float = 0.9
+    utilisation: float | None = None
     host_share: float | None = None
     batch_tokens: int | None = None
-    chunk: int = 0
+    chunk: int | None = None
     sequences: int | None = None
     block: int = BLOCK
     gpu_tokens: int | None = None

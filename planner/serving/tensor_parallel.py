@@ -11,6 +11,9 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.serving.stages import Stages
+from helmsman.schemas.blocks.attention import Attention, LatentAttention
+from helmsman.schemas.blocks.block import Block, Mixer, Network
+from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.described import reshaped
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
@@ -52,17 +55,72 @@ def divided(placed: Placed, hardware: Hardware, accelerator: Device, parts: int)
 
 
 def part_of(model: Model, parts: int) -> Model:
-    """The model of one part: its heads, its rows of the FFN and of the tables of tokens; hidden states are whole.
+    """The model of one part: its heads, its rows of networks and of every expert, and of the tables of tokens; hidden
+    states are whole.
 
     Raises UsageError where they cannot be divided evenly."""
-    shape = model.dense
-    counts = {"heads": shape.heads, "kv_heads": shape.kv_heads, "ffn": shape.ffn}
-    for name, count in counts.items():
-        if count % parts:
-            remedy = f"use a divisor of {model.name}'s {count} {name}"
-            raise UsageError(f"{name} cannot be divided evenly", field=_FIELD, value=parts, remedy=remedy)
-    shares = {name: count // parts for name, count in counts.items()}
-    return reshaped(model, **shares, vocab=-(-model.vocab // parts))
+    check_divides(model, parts)
+    vocab = -(-model.vocab // parts)
+    if model.is_dense:
+        shape = model.dense
+        shares = {name: getattr(shape, name) // parts for name in ("heads", "kv_heads", "ffn")}
+        return reshaped(model, **shares, vocab=vocab)
+    layouts = tuple(_part_of_block(block, parts) for block in model.layouts)
+    return model.model_copy(update={"layouts": layouts, "vocab": vocab})
+
+
+def check_divides(model: Model, parts: int, field: str = _FIELD) -> None:
+    """Raise UsageError where heads, networks or experts of a model cannot be divided evenly."""
+    for layout in model.layouts:
+        for body in layout.bodies:
+            for name, count in _divided_counts(body.op).items():
+                if count % parts:
+                    remedy = f"use a divisor of {model.name}'s {count} {name}"
+                    raise UsageError(f"{name} cannot be divided evenly", field=field, value=parts, remedy=remedy)
+
+
+def _divided_counts(op: Mixer | Network) -> dict[str, int]:
+    """Return by name what parts have an equal share of; of mixers that keep states, and of latent vectors, which all
+    parts would need whole, none is known here: a count that nothing divides."""
+    match op:
+        case Attention():
+            return {"heads": op.heads, "kv_heads": op.kv_heads}
+        case FeedForward():
+            return {"ffn": op.width}
+        case Experts():
+            shared = {"ffn of shared experts": op.shared.width} if op.shared is not None else {}
+            return {"ffn of experts": op.width, **shared}
+        case LatentAttention():
+            return {"heads": op.heads}
+        case _:
+            return {f"layers of {op.kind}": 1}
+
+
+def _part_of_block(block: Block, parts: int) -> Block:
+    residuals = tuple(
+        residual.model_copy(
+            update={
+                "bodies": tuple(body.model_copy(update={"op": _part_of_op(body.op, parts)}) for body in residual.bodies)
+            }
+        )
+        for residual in block.residuals
+    )
+    return block.model_copy(update={"residuals": residuals})
+
+
+def _part_of_op(op: Mixer | Network, parts: int) -> Mixer | Network:
+    match op:
+        case Attention():
+            return op.model_copy(update={"heads": op.heads // parts, "kv_heads": op.kv_heads // parts})
+        case LatentAttention():
+            return op.model_copy(update={"heads": op.heads // parts})
+        case FeedForward():
+            return op.model_copy(update={"width": op.width // parts})
+        case Experts():
+            shared = None if op.shared is None else _part_of_op(op.shared, parts)
+            return op.model_copy(update={"width": op.width // parts, "shared": shared})
+        case _:
+            return op
 
 
 @dataclass(frozen=True)
@@ -77,6 +135,12 @@ class Exchange:
         move a part each, and of telling all of it to all others (one step for two)."""
         count = len(self.accelerators)
         return min(2 * (count - 1) * self._step(-(-size // count)), (count - 1) * self._step(size))
+
+    def beginning(self) -> float:
+        """Seconds until all have the sum of a byte: over links of their own each reads what all others made at once."""
+        first, other = self.accelerators[:2]
+        direct = self.costs.hardware.link(first.memory, other.memory) is not None
+        return self._step(1) if direct else self.add_up(1)
 
     def gather(self, size: int) -> float:
         """Seconds until one has all of what each made `size` bytes of."""

@@ -70,10 +70,10 @@ EARLIER = (
 FLAGS = (
     *flags(
         "placed", 1, "--max-model-len", "--max-num-seqs", "--cpu-offload-gb", "--gpu-memory-utilization", "--dtype",
-        "--kv-cache-dtype", "-tp --tensor-parallel-size", "-pp --pipeline-parallel-size",
+        "--kv-cache-dtype", "-tp --tensor-parallel-size", "-pp --pipeline-parallel-size", "-q --quantization",
     ),
     *flags(
-        "unpriced", 1, "--max-num-batched-tokens", "-q --quantization", "--block-size",
+        "unpriced", 1, "--max-num-batched-tokens", "--block-size",
         "--kv-offloading-size", "--kv-offloading-backend", "--offload-backend", "--offload-group-size",
         "--offload-num-in-group", "--offload-prefetch-step", "-sc --speculative-config", "-dp --data-parallel-size",
         "-cc --compilation-config", "-O --optimization-level", "--additional-config",
@@ -114,6 +114,12 @@ _CACHES: Mapping[str, KvFormat] = {
 }  # fmt: skip
 """Formats of caches by --dtype; `auto` is that of the checkpoint, and priced as 16 bits."""
 
+QUANTISATIONS = ("fp8", "awq", "gptq", "nvfp4", "mxfp4")
+"""Methods that plans of vLLM know."""
+
+_METHODS = {"awq_marlin": "awq", "gptq_marlin": "gptq", "modelopt_fp4": "nvfp4", "mxfp4_marlin": "mxfp4"}
+"""Other names of theirs, by their kernels or makers."""
+
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 """What --max-model-len may end with."""
 
@@ -129,6 +135,10 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words += ["--max-num-seqs", str(plan.workload.batch), "--gpu-memory-utilization", f"{_utilization(places):g}"]
     offload = _offload(places)
     words += ["--cpu-offload-gb", f"{offload:g}"] if offload else []
+    cards = _cards(places)
+    words += ["--tensor-parallel-size", str(cards)] if cards > 1 else []
+    quantised = plan.strategy.options.get("quantization") if plan.strategy.name == "vllm" else None
+    words += ["--quantization", str(quantised)] if quantised else []
     words += ["--dtype", DTYPES[kind], "--kv-cache-dtype", "fp8" if kind == "q8_0" else "auto"]
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
@@ -143,6 +153,12 @@ def _utilization(places: PlanPlaces) -> float:
     if places.plan.strategy.name == "vllm":
         return float(given) if isinstance(given, int | float) else UTILIZATION
     return used_share(places, UTILIZATION)
+
+
+def _cards(places: PlanPlaces) -> int:
+    """Return how many cards divide every layer of a plan."""
+    given = places.plan.strategy.options.get("tensor_parallel_size")
+    return given if places.plan.strategy.name == "vllm" and isinstance(given, int) else 1
 
 
 def _differences(places: PlanPlaces) -> Iterator[Difference]:
@@ -161,11 +177,13 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     """Return a command as a question. Raises UsageError by name for flags that are not known."""
     given = list(GRAMMAR.given(flags_after_program(words_of(text))))
     last = {flag.name: flag for flag in given}
-    for name in ("--tensor-parallel-size", "--pipeline-parallel-size"):
-        if name in last and whole_number(last[name], 1) > 1:
-            problem, remedy = f"{last[name].text} is not predicted here", "use 1, or helm-sim --tensor-parallel"
-            raise UsageError(problem, field=FIELD, remedy=remedy)
+    name = "--pipeline-parallel-size"
+    if name in last and whole_number(last[name], 1) > 1:
+        problem, remedy = f"{last[name].text} is not predicted here", "use 1, or helm-sim --pipeline-parallel"
+        raise UsageError(problem, field=FIELD, remedy=remedy)
     options: dict[str, OptionValue] = {}
+    if "--tensor-parallel-size" in last and whole_number(last["--tensor-parallel-size"], 1) > 1:
+        options["tensor_parallel_size"] = whole_number(last["--tensor-parallel-size"], 1)
     if "--cpu-offload-gb" in last:
         options["cpu_offload_gb"] = number_of(last["--cpu-offload-gb"])
     if "--gpu-memory-utilization" in last:
@@ -173,6 +191,13 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     else:
         options["gpu_memory_utilization"] = DEFAULT_UTILIZATION
     kv, doubts = caches(last)
+    if "--quantization" in last:
+        named = last["--quantization"]
+        method = _METHODS.get(named.values[0], named.values[0])
+        if method in QUANTISATIONS:
+            options["quantization"] = method
+        else:
+            doubts = (*doubts, named.text)
     assumed = (
         [] if "--gpu-memory-utilization" in last else [f"--gpu-memory-utilization {DEFAULT_UTILIZATION}: vLLM's own"]
     )

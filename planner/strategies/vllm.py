@@ -1,5 +1,6 @@
-"""`vllm`: everything on the accelerator, within a share of its capacity (HELM-71); `--cpu-offload-gb` leaves the first
-blocks' weights in host memory, where kernels read them over the link in every pass."""
+"""`vllm`: everything on the accelerator, within a share of its memory (HELM-71), or on several that divide every layer;
+`--cpu-offload-gb` leaves the first blocks' weights in host memory, where kernels read them over the link in every pass.
+"""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Self
 
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.lowering.tensor import Tensor
-from helmsman.planner.machine import check_separate, roles
+from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
@@ -21,20 +22,21 @@ from helmsman.planner.strategies.common_options import (
     same_software_option,
     table_option,
 )
+from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.parameters import block_parameters
+from helmsman.planner.strategies.engines.quantised import QUANTISATIONS, Quantisation, quantised_formats
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.engines.vllm_cards import joined, limited
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.prefix_store import kv_store, store_label, store_rules
+from helmsman.planner.tensor_formats import with_own_formats
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Residence, Schedule
-from helmsman.schemas.same import Same
 
 GIB = 2**30
 """What vLLM's `--cpu-offload-gb` counts in."""
@@ -51,11 +53,16 @@ LEAST = "least"
 @dataclass(frozen=True, slots=True)
 class Vllm:
     """`offload`: GiB of weights in host memory, None: the least whole number with which it fits; `utilization`: share
-    of the accelerator's capacity that is used; `store`: the memory in which LMCache keeps known tokens of prompts."""
+    of the accelerator's memory that is used; `store`: the memory in which LMCache keeps known tokens of prompts;
+    `cards`: equal accelerators that divide every layer; `graphs`: whether CUDA graphs are within that share; `keeps`:
+    whether vLLM's own reserve counts, and not placements alone."""
 
     offload: float | None = 0.0
     utilization: float = UTILIZATION
     store: str | None = None
+    cards: int = 1
+    graphs: bool = False
+    keeps: bool = True
 
     @property
     def name(self) -> str:
@@ -85,19 +92,35 @@ class Vllm:
         used = self._within(frame)
         rules = [*_offloaded(used, floor(self.offloads(frame) * GIB)), home(used, used.accelerator.memory)]
         placed = on_accelerator(used, rules, Schedule(overlap="none"))
-        return replace(placed, kv=(*store_rules(used, self.store), *placed.kv))
+        placed = replace(placed, kv=(*store_rules(used, self.store), *placed.kv))
+        return with_own_formats(placed, frame.formats)
 
     def label(self, frame: Frame) -> str:
-        """`vllm cuda(38)`, and what is offloaded: `vllm cuda(38) 4 GiB offloaded`."""
-        here = f"{self.name} {frame.accelerator.kind}({frame.model.layers + 2})"
+        """`vllm cuda(38)`, of several cards `vllm 2x cuda(38)`, and the GiB that are offloaded."""
+        several = f"{self.cards}x " if self.cards > 1 else ""
+        here = f"{self.name} {several}{frame.accelerator.kind}({frame.model.layers + 2})"
         offload = self.offloads(frame)
         more = [f"{offload:g} GiB offloaded"] if offload else []
         return " ".join([here, *more, *store_label(frame, self.store)])
 
     def smaller(self, frame: Frame) -> str | None:
-        """The least whole `--cpu-offload-gb` with which it fits, if any does."""
+        """The fewest equal cards with which it fits, if there are as many, or the least whole `--cpu-offload-gb`."""
         least = None if self.offload is None else self._least(frame, floor(self.offload) + 1)
-        return None if least is None else f"`cpu_offload_gb` {least}"
+        said = [f"`tensor_parallel_size` {cards}" for cards in self._more_cards(frame)]
+        said += [] if least is None else [f"`cpu_offload_gb` {least}"]
+        return ", or ".join(said) or None
+
+    def _more_cards(self, frame: Frame) -> Iterator[int]:
+        """The fewest equal cards that would do, if any number of them does."""
+        equal = [card for card in frame.roles.accelerators if card.product == frame.accelerator.product]
+        for cards in range(self.cards + 1, len(equal) + 1):
+            try:
+                placed = replace(self, cards=cards).placement(frame)
+            except UsageError:
+                continue
+            if not shortages(memory_use(shaped(placed))):
+                yield cards
+                return
 
     def offloads(self, frame: Frame) -> float:
         """GiB in host memory: those asked for, or as few as let it fit; none where no number does."""
@@ -122,10 +145,10 @@ class Vllm:
         return shortages(memory_use(shaped(replace(self, offload=offload).placement(frame))))
 
     def _within(self, frame: Frame) -> Frame:
-        """The question on a machine whose accelerator's memory has the share that vLLM uses."""
-        memory = frame.roles.hardware.memory(frame.accelerator.memory)
-        most = min(memory.available, floor(self.utilization * memory.capacity))
-        return replace(frame, roles=roles(_limited(Same(frame.roles.hardware), memory.name, most, self.utilization)))
+        """The question on a machine whose accelerators' memories have the share that vLLM uses; those that divide the
+        layers are one."""
+        mine = limited(frame.roles, frame.model if self.keeps else None, self.utilization, self.graphs)
+        return replace(frame, roles=joined(mine, frame.model, self.cards))
 
 
 def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
@@ -163,20 +186,6 @@ def _parameters(model: Model, weights: StoredFormat) -> tuple[_Parameters, ...]:
     return tuple(kinds[letter] for letter in model.pattern)
 
 
-@lru_cache(maxsize=64)
-def _limited(same: Same[Hardware], name: str, available: int, share: float) -> Hardware:
-    hardware = same.document
-    memories = tuple(
-        memory.model_copy(update={"available": available, "source": "vllm-utilization"})
-        if memory.name == name
-        else memory
-        for memory in hardware.memories
-    )
-    where = f"vLLM's gpu_memory_utilization: {share:g} of the capacity, where as much is free"
-    sources = {**hardware.sources, "vllm-utilization": Source(kind="assumed", where=where)}
-    return hardware.model_copy(update={"memories": memories, "sources": sources})
-
-
 def _offload(text: str) -> float | str:
     """Return what `cpu_offload_gb` names: GiB, or `least`. Raises UsageError."""
     try:
@@ -199,8 +208,15 @@ class VllmOptions:
         parse=_offload,
     )
     gpu_memory_utilization: float | None = option(
-        None, "vllm: of the accelerator's capacity (default: 0.90)", metavar="SHARE", parse=float
+        None, "vllm: of the accelerator's memory (default: 0.90)", metavar="SHARE", parse=float
     )
+    tensor_parallel_size: int = option(
+        1, "vllm: equal accelerators that divide every layer (default: 1)", metavar="N", parse=int
+    )
+    quantization: Quantisation | None = option(
+        None, "vllm: how the checkpoint's blocks are quantised (default: as --format says)", choices=QUANTISATIONS
+    )
+    graphs_within: bool = option(False, "vllm: CUDA graphs are within that share, as from 0.21 on")
     kv_rule: str | None = kv_rule_option()
     kv_store: str | None = kv_store_option()
 
@@ -216,12 +232,19 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     if share is not None and not 0 < share <= 1:
         remedy = "use 0 < SHARE <= 1"
         raise UsageError("not a share of a memory", field="gpu_memory_utilization", value=share, remedy=remedy)
+    if options.tensor_parallel_size < 1:
+        count = options.tensor_parallel_size
+        raise UsageError("not a number of cards", field="tensor_parallel_size", value=count, remedy="write 1 or more")
     if options.kv_rule not in (None, "accelerator", "lmcache"):
         problem, remedy = "vLLM keeps its cache on the accelerator", "use lmcache, or leave it out"
         raise UsageError(problem, field="kv_rule", value=options.kv_rule, remedy=remedy)
     store = kv_store(frame, options.kv_rule, options.kv_store)
-    engine = Vllm(offload, UTILIZATION if share is None else share, store)
-    return engine_question(request, frame, engine)
+    used = UTILIZATION if share is None else share
+    engine = Vllm(offload, used, store, options.tensor_parallel_size, options.graphs_within, not options.same_software)
+    if options.quantization is not None:
+        weights, formats = quantised_formats(frame.model, options.quantization, frame.weights)
+        frame = replace(frame, weights=weights, formats=formats)
+    return engine_question(request, frame, engine, EngineBuild("vllm"))
 
 
 STRATEGY = engine_method(

@@ -23,7 +23,7 @@ def run(capsys, *argv):
         (("accelerate",), "accelerate cuda(", ("same_software", False)),
         (("zero-inference", "--hw", "rtx3090-epyc7h12"), "zero-inference cuda<-cpu(38)", ("resident", False)),
         (("vllm", "--cpu-offload-gb", 10), "vllm cuda(38) 10 GiB offloaded", ("cpu_offload_gb", 10.0)),
-        (("vllm", "--cpu-offload-gb", "least"), "vllm cuda(38) 9 GiB offloaded", ("cpu_offload_gb", "least")),
+        (("vllm", "--cpu-offload-gb", "least"), "vllm cuda(38) 10 GiB offloaded", ("cpu_offload_gb", "least")),
         (("llama-cpp", "--ngl", 8), "llama-cpp -ngl 8", ("ngl", 8)),
         (("llama-cpp", "--override-tensor", "ffn_up=CPU"), "llama-cpp -ngl ", ("override_tensor", "ffn_up=CPU")),
     ],

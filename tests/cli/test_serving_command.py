@@ -24,7 +24,7 @@ SOME = "synthetic:n=40,input=300,output=30"
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model on an accelerator with room for few of its caches."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    machine = ["--hw", "rtx4060-laptop", "--vram-avail", "2GB", "--strategy", "vllm"]
+    machine = ["--hw", "rtx4060-laptop", "--vram-avail", "2GB", "--strategy", "vllm", "--same-software"]
     assert helm_plan.main(["--model", "Qwen3-0.6B", *machine, "-q", "-o", str(path)]) == 0
     return path
 

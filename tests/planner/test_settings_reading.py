@@ -125,7 +125,7 @@ def test_settings_of_experts(text: str, strategy: str, options: dict[str, Any]) 
         ("llama-server 'unfinished", "no closing quotation"),
         ("llama-bench -ngl 3", "llama-bench is no program"),
         ("LLAMA_ARG_N_GPU_LAYERS=3 llama-server", "from outside"),
-        ("vllm serve m --tensor-parallel-size 2", "not predicted here"),
+        ("vllm serve m --pipeline-parallel-size 2", "not predicted here"),
         ("vllm serve m --max-modellen 4", "--max-modellen is no flag"),
         ("vllm serve m --max-model-len 4Ki", "not a length"),
         ("sglang serve --model m --context-length 0", "not a length"),

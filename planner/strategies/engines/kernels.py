@@ -15,8 +15,12 @@ from helmsman.hwdb.classes import find_class
 from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio
 from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, engine_table, family_of
 from helmsman.hwdb.fit import exact
+from helmsman.hwdb.pass_constants import ENGINE as OF_PASSES
+from helmsman.hwdb.pass_constants import pass_constants
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import efficiency_curve
+from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.strategies.engines.pass_kernels import driven_by
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.errors import HelmError, UsageError
@@ -112,6 +116,10 @@ def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...
         raise UsageError(f"{device.product or device.name} has no such backend", field="backend", value=backend,
                          remedy=remedy)  # fmt: skip
     product, known = device.product or "", _STAND_INS.get(backend, backend)
+    if build.engine == OF_PASSES:
+        of_passes = pass_constants(product, device.device_class, known)
+        again = cards_of(product)[0] > 1  # cards of a plan that are one already
+        return None if of_passes is None or again else driven_by(device, of_passes, formats)
     constants = constants_of(build.engine, product, device.device_class, known, build.era, build.flash)
     if constants is None:
         return None

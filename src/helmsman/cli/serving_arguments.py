@@ -49,6 +49,8 @@ def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
     add("--tensor-parallel", type=int, metavar="N", help="equal accelerators that divide every layer (default 1)")
     add("--pipeline-parallel", type=int, metavar="N", help="stages of layers on equal accelerators (default 1)")
     add_limit_arguments(group)
+    ahead = "passes are decided when the one before begins, so that first tokens come a pass later (default: for vLLM)"
+    add("--ahead", action=argparse.BooleanOptionalAction, help=ahead)
     add("--mispredict", action="append", default=[], metavar="STAGE=FACTOR",
         help=f"a stage takes that many times what the policy believes: {', '.join(STAGES)}")  # fmt: skip
 
@@ -93,9 +95,9 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
 
 _SERVING = (
     "policy", "policy_option", "rate", "arrivals", "sort", "limit", "users", "think", "seed", "slo", "replicas",
-    "router", "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens",
-    "cpu_tokens", "mispredict", "sweep", "relative_to", "find_capacity", "find_users", "find_replicas", "seeds",
-    "export_vllm", "export_aiperf",
+    "router", "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation",
+    "gpu_tokens", "cpu_tokens", "ahead", "mispredict", "sweep", "relative_to", "find_capacity", "find_users",
+    "find_replicas", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
     "users": MAX_USERS,

@@ -1,0 +1,87 @@
+"""vLLM's share of cards, its reserve beside weights and caches, and cards that divide every layer."""
+
+from typing import Any
+
+import pytest
+
+from helmsman.hwdb.compose import GIB, compose
+from helmsman.hwdb.load_model import load_model
+from helmsman.library import emit, plan
+from helmsman.lowering.tensors import parameters
+from helmsman.planner.serving.engine_reserve import PassLimits, reserved_bytes, usual_passes
+from helmsman.planner.serving.kv_budget import limits_of
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
+from helmsman.planner.serving.tensor_parallel import part_of
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan import Plan
+
+CPU = "2x Intel Xeon Platinum 8462Y+"
+PAIR = compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16")
+
+
+def made(hardware: Hardware, model: str = "Llama-3.1-8B", **options: Any) -> Plan:
+    asked = {"model": model, "hardware": hardware, "format": "bf16", "strategy": "vllm", "options": options}
+    return plan({**asked, "prompt_tokens": 512, "output_tokens": 128}).plan
+
+
+def held(asked: Plan, **options: int) -> Limits:
+    """Return what a replica of a plan holds."""
+    given = ReplicaOptions(**options)
+    return limits_of(replica_of(asked, given), given)
+
+
+def test_the_cache_is_as_large_as_vllm_says() -> None:
+    """LLMServingSim@da26736, bench/results/llama-3.1-8b-rtx4090/meta.json: 2,588 blocks of 16 tokens, vLLM 0.19.0,
+    2,048 tokens and 256 sequences a pass, within 0.9 of 25,250,627,584 bytes."""
+    limits = held(made(compose("RTX 4090", "AMD EPYC 7742", 64 * GIB, None)))
+    assert limits.gpu_tokens == pytest.approx(41_408, rel=0.03)
+    assert (limits.batch_tokens, limits.sequences, limits.chunk) == (2048, 256, 2048)
+
+
+def test_the_reserve_is_of_sampling_or_of_the_network() -> None:
+    """vLLM 0.19's own figures leave 1.153 GiB beside weights and cache."""
+    model = load_model("Llama-3.1-8B")
+    usual = usual_passes("RTX 4090", 24 * GIB)
+    assert reserved_bytes(model, usual, "bf16") / GIB == pytest.approx(1.153, rel=0.01)
+    fewer = reserved_bytes(model, PassLimits(2048, 16), "bf16")
+    assert fewer < reserved_bytes(model, PassLimits(8192, 16), "bf16") < reserved_bytes(model, usual, "bf16") + GIB
+    assert usual_passes("H100 SXM 80GB", 80 * GIB).sequences == usual_passes("2x H200 SXM", 282 * GIB).sequences == 1024
+    assert usual_passes("A100 SXM 80GB", 80 * GIB).sequences == 256
+    assert reserved_bytes(model, usual, "bf16", graphs=True) > reserved_bytes(model, usual, "bf16")
+
+
+def test_every_card_has_vllms_share_so_that_replicas_divide_layers() -> None:
+    """A plan of one of two equal cards is served by both."""
+    one = made(PAIR)
+    assert len({memory.available for memory in one.hardware.memories if memory.kind == "vram"}) == 1
+    assert held(one, tensor_parallel=2).gpu_tokens > 3 * held(one).gpu_tokens
+
+
+def test_cards_that_divide_layers_are_one_device_that_adds_up() -> None:
+    alone, both = made(PAIR), made(PAIR, tensor_parallel_size=2)
+    steps = [each.predicted.decode.seconds.mid for each in (alone, both)]
+    assert 0.5 * steps[0] < steps[1] < 0.9 * steps[0]
+    linked = made(compose("2x RTX 4090", "AMD EPYC 7742", 256 * GIB, "pcie4x16", 50e9), tensor_parallel_size=2)
+    assert linked.predicted.prefill.seconds.mid < both.predicted.prefill.seconds.mid
+    assert both.label == "vllm 2x cuda(34)" and [d.name for d in both.hardware.devices] == ["cpu", "cuda"]
+    assert held(both).gpu_tokens == pytest.approx(held(alone, tensor_parallel=2).gpu_tokens, rel=0.01)
+    assert "--tensor-parallel-size 2" in emit(both, "vllm").text
+    assert "--quantization awq" in emit(made(PAIR, quantization="awq"), "vllm").text
+
+
+def test_a_refusal_names_the_cards_that_would_do() -> None:
+    with pytest.raises(InfeasibleError, match="tensor_parallel_size"):
+        made(PAIR, "Qwen3-14B")
+    assert made(PAIR, "Qwen3-14B", tensor_parallel_size=2).predicted.memory
+    with pytest.raises(UsageError, match="heads cannot be divided evenly"):
+        made(compose("3x RTX 4090", CPU, 256 * GIB, None), tensor_parallel_size=3)
+
+
+def test_experts_are_divided_too() -> None:
+    model = load_model("Qwen3-30B-A3B")
+    half = part_of(model, 2)
+    assert parameters(half) == pytest.approx(parameters(model) / 2, rel=0.01)
+    with pytest.raises(UsageError, match="kv_heads cannot be divided evenly"):
+        part_of(model, 8)
