@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from helmsman.analysis.why_slower import why_slower
+from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
-from helmsman.planner.options import read_options
+from helmsman.planner.options import offered, read_options
 from helmsman.planner.prediction.speed import planned
 from helmsman.planner.registry import RECOMMENDED, method
 from helmsman.planner.request import PlanRequest
@@ -25,8 +26,8 @@ def settings_of(plan: Plan, engine: str, request: PlanRequest[Any] | None = None
     """Return a plan's settings for an engine, with what they cannot say, and what is predicted for them.
 
     What the plan leaves to the engine is as it is predicted to be fastest. `request`: what the plan was made for;
-    without it, the plan's own machine is asked about, which some strategies have fitted to their software, and nothing
-    is chosen. Raises UsageError for an engine that cannot say anything of the plan."""
+    without it, one like it is asked about the machine that the plan was made for, and nothing is chosen. Raises
+    UsageError for an engine that cannot say anything of the plan."""
     form = engine_format(engine)
     content = form.write(PlanPlaces(plan))
     if request is not None and own_engine(plan) != engine and (rows := ranked(content.text, request, engine)):
@@ -95,9 +96,34 @@ def settings_plan(text: str, request: PlanRequest[Any], form: EngineFormat) -> P
     return _asked(form.read(text, _subject(request)), request).plan
 
 
+_OF_SOFTWARE = ("build_era", "backend", "same_software")
+"""Options of engines that no settings say: how their software was built, and how it is priced."""
+
+
+def driven_hardware(plan: Plan, record: Hardware) -> Hardware:
+    """Return a record as the engine of a plan finds and drives it: with its constants and launch times. Raises
+    UsageError for a plan of no engine, InfeasibleError where the engine has no plan there."""
+    engine = own_engine(plan)
+    if engine is None:
+        raise UsageError("is of no engine", field="plan", value=plan.strategy.name, remedy="use it as it is")
+    own = plan.strategy.name
+    options = read_options(method(own).options, _offered_options(plan), own)
+    return decide(replace(request_of_plan(plan, with_rounding(record)), options=options)).plan.hardware
+
+
+def _offered_options(plan: Plan) -> dict[str, object]:
+    """Return the options that a plan's strategy was given."""
+    known = offered(method(plan.strategy.name).options)
+    return {name: value for name, value in plan.strategy.options.items() if name in known}
+
+
 def _asked(read: ReadSettings, request: PlanRequest[Any]) -> Decision:
-    """Return the plan of settings. Raises InfeasibleError where they do not fit."""
-    options = _options(read)
+    """Return the plan of settings, of the software that the request means. Raises InfeasibleError where they do not
+    fit."""
+    options: Any = _options(read)
+    if request.strategy == read.strategy:
+        kept = {name: getattr(request.options, name) for name in _OF_SOFTWARE if hasattr(request.options, name)}
+        options = replace(options, **kept)
     return decide(_same_work(read, request).of(read.strategy, options))
 
 
@@ -128,16 +154,18 @@ def _subject(request: PlanRequest[Any]) -> SettingsSubject:
 
 
 def request_of_plan(plan: Plan, hardware: Hardware | None = None) -> PlanRequest[Any]:
-    """Return a request for plans like one, on `hardware`, by default the machine that it holds."""
+    """Return a request for plans like one, on `hardware`, by default the machine that was asked about."""
     places = PlanPlaces(plan)
     weights, formats = places.formats
-    best = method(RECOMMENDED)
+    name = RECOMMENDED if own_engine(plan) is None else plan.strategy.name
+    of_software = {} if name == RECOMMENDED else _offered_options(plan)
+    known = {option: value for option, value in of_software.items() if option in _OF_SOFTWARE}
     return PlanRequest(
         plan.model,
-        hardware or plan.hardware,
+        hardware or plan.machine or plan.hardware,
         plan.workload,
-        best.name,
-        best.options(),
+        name,
+        read_options(method(name).options, known, name),
         weights=weights,
         kv=places.nearest_kv_format,
         formats=formats,

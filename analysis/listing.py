@@ -8,7 +8,7 @@ from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.mix_rules import MIXES
 from helmsman.lowering.tensors import active_parameters, parameters
-from helmsman.planner.registry import RECOMMENDED, method, names
+from helmsman.planner.registry import ENGINES, OURS, RECOMMENDED, method, names
 from helmsman.scheduler.policies import policy_names, policy_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import NAMED_MIXES, STORED_FORMATS, is_plain, size_of
@@ -57,6 +57,13 @@ def _cpus() -> Iterator[tuple[str, str]]:
         yield row["name"], f"{cores} cores, {row['channels']} channels of {row['memory']}"
 
 
+def _engines() -> Iterator[tuple[str, str]]:
+    yield OURS, "Helm's own executor, or whatever engine can carry out the plan that is fastest there"
+    for name, strategy in ENGINES.items():
+        if name != OURS:
+            yield name, cut(f"plans of {strategy}: {method(strategy).summary}", _MOST_LETTERS)
+
+
 def _strategies() -> Iterator[tuple[str, str]]:
     return _told((RECOMMENDED, *names()), lambda name: method(name).summary)
 
@@ -93,6 +100,7 @@ KINDS: dict[Kind, Callable[[], Iterator[tuple[str, str]]]] = {
     "machines": _machines,
     "gpus": _gpus,
     "cpus": _cpus,
+    "engines": _engines,
     "strategies": _strategies,
     "policies": _policies,
     "formats": _formats,

@@ -4,11 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from helmsman.analysis.ask_settings import driven_hardware
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.checks.accept import accept
 from helmsman.profiles_folder import profiles_folder
 from helmsman.schemas.errors import BadInputError, HelmError, UsageError
-from helmsman.schemas.gate_case import GateCase
+from helmsman.schemas.gate_case import CommandMeasure, GateCase, TraceMeasure
 from helmsman.schemas.near_names import close_names
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, read_document
@@ -85,6 +86,7 @@ def read_case(folder: Path) -> Case:
     or the record that it names."""
     document = read_document(GateCase, folder / CASE_FILE)
     plan = read_plan(folder / document.plan)
+    _check_software(document, plan, folder / CASE_FILE)
     priced = plan if document.hardware is None else _repriced(plan, folder / document.hardware)
     return Case(folder.resolve().name, folder, document, plan, priced)
 
@@ -115,11 +117,23 @@ def _case_folders(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
     return paths, tuple(path.name for path in folders if path not in paths)
 
 
+def _check_software(document: GateCase, plan: Plan, file: Path) -> None:
+    """Raise BadInputError for a plan that was priced as another engine runs it, where Helm's own executor would be
+    measured."""
+    if plan.machine is None or isinstance(document.measure, TraceMeasure | CommandMeasure):
+        return
+    problem = f"the plan is priced as {plan.strategy.name} runs it, and Helm's own executor would be measured"
+    remedy = "measure the engine by a command or a trace, or plan with `same_software`"
+    raise BadInputError(problem, file=str(file), field="measure.by", value=document.measure.by, remedy=remedy)
+
+
 def _repriced(plan: Plan, record: Path) -> Plan:
-    """Return the plan with another record of its machine. Raises BadInputError where it has not what the plan uses."""
-    hardware = load_hardware(str(record), profiles_folder())
-    priced = plan.model_copy(update={"hardware": hardware, "hardware_sha256": digest(hardware)})
+    """Return the plan with another record of its machine, as the plan's engine drives it where the plan is priced so.
+    Raises BadInputError where it has not what the plan uses."""
+    own = load_hardware(str(record), profiles_folder())
     try:
-        return accept(priced)
+        hardware, machine = (own, None) if plan.machine is None else (driven_hardware(plan, own), own)
+        changed = {"hardware": hardware, "hardware_sha256": digest(hardware), "machine": machine}
+        return accept(plan.model_copy(update=changed))
     except HelmError as error:
         raise error.at(str(record)) from None

@@ -1,4 +1,5 @@
-"""Machines put together from known devices: `--gpu '2x NAME' --cpu NAME --ram 64GB --link pcie4x16`."""
+"""Machines put together from known devices: `--gpu '2x NAME' --cpu NAME --ram 64GB --memory '2x DDR5-6000' --link
+pcie4x16`."""
 
 import re
 from dataclasses import dataclass
@@ -22,12 +23,18 @@ RESERVES = {
     "unified-reserve": "assumed: three quarters of unified memory may be wired for the GPU",
 }
 _CPU_FLOPS = "cpu-flops"
+MEMORY_SPEED = "memory-speed"
+"""The source of reads from memory whose kind and channels nobody stated."""
+_UNSTATED = 0.6, 1.15
+"""Low and high end of such reads, as shares of those with the CPU's own memory in all channels: of two channels one may
+be empty, kinds may be slower by a seventh, modules that run above the standard faster by as much (assumed)."""
+_MODULES = re.compile(r"^(?:(\d{1,2})x[ -]*)?((?:LP)?DDR\dX?-\d{3,5})$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
     """The parts that a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all
-    sockets.
+    sockets; `memory_known`: whether default ones are those of the machine.
 
     `peer`: bytes/s a direction between every two GPUs, which else go through host memory. `nodes`: NUMA nodes that
     share RAM, channels and sockets evenly, the GPUs divided among them; `between` them: bytes/s a direction."""
@@ -44,18 +51,25 @@ class Parts:
     peer: float | None = None
     nodes: int = 1
     between: float | None = None
+    memory_known: bool = True
 
 
-def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float | None = None) -> Hardware:
+def compose(
+    gpu: str | None, cpu: str, ram: int, link: str | None, peer: float | None = None, memory: str | None = None
+) -> Hardware:
     """Return a machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
     `gpu` None: the CPU alone; `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
-    each GPU, None: the best both ends can do. `peer`: as in `Parts`. Raises UsageError."""
+    each GPU, None: the best both ends can do. `peer`: as in `Parts`; `memory`: its kind, and the channels that are
+    filled, as in `2x DDR5-6000`; None: the CPU's own, with a wide interval. Raises UsageError."""
     name = "-".join(part.lower() for part in (gpu, cpu) if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
     gpus, gpu = counted(gpu, "gpu") if gpu is not None else (1, None)
     sockets, cpu = counted(cpu, "cpu")
-    parts = Parts(printable[:200], cpu, ram, gpu, gpus, link, sockets, peer=peer)
+    kind, channels = (None, None) if memory is None else _modules(memory)
+    parts = Parts(
+        printable[:200], cpu, ram, gpu, gpus, link, sockets, kind, channels, peer, memory_known=memory is not None
+    )
     if peer is not None and gpus == 1:
         remedy = "leave `peer` out, or write `gpu` 2x NAME"
         raise UsageError("joins several GPUs, and this machine has not as many", field="peer", remedy=remedy)
@@ -69,6 +83,15 @@ def counted(text: str, field: str) -> tuple[int, str]:
     if not 1 <= count <= MAX_EQUAL:
         raise UsageError("not a number of devices", field=field, value=text, remedy=f"use 1x to {MAX_EQUAL}x NAME")
     return count, match[2] if match else text
+
+
+def _modules(text: str) -> tuple[str, int | None]:
+    """Return the kind and the channels of `2x DDR5-6000`; of DDR5-6000 alone all channels. Raises UsageError."""
+    match = _MODULES.match(text.strip())
+    if match is None or match[1] == "0":
+        remedy = "write its kind, as DDR5-6000, or with the channels that are filled, as 2x DDR5-6000"
+        raise UsageError("not a kind of memory", field="memory", value=text, remedy=remedy)
+    return match[2].upper(), int(match[1]) if match[1] else None
 
 
 def assemble(parts: Parts) -> Hardware:
@@ -95,6 +118,9 @@ def joined(
         raise UsageError("a GPU within a CPU comes in one chip only", field="cpu", value=cpu.name, remedy=remedy)
     if gpu.integrated and parts.gpus > 1:
         raise UsageError("a chip has one GPU", field="gpu", value=parts.gpus, remedy=f"write {gpu.name}")
+    if gpu.integrated and parts.memory is not None:
+        problem = f"its CPU and {gpu.name} share a memory that the catalogue knows"
+        raise UsageError(problem, field="memory", value=parts.memory, remedy="leave `memory` out")
     if gpu.integrated:
         return _unified(parts, cpu, cpu_source, gpu, gpu_source)
     return _discrete(parts, cpu, cpu_source, gpu, gpu_source)
@@ -221,8 +247,14 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
     kind = parts.memory or cpu.memory
     channels = (parts.channels or cpu.channels * parts.sockets) // parts.nodes
     ram, sockets = parts.ram // parts.nodes, parts.sockets // parts.nodes
+    most = cpu.channels * parts.sockets // parts.nodes
+    if parts.channels is not None and not 1 <= channels <= most:
+        remedy = f"{cpu.name} has {most} channels"
+        raise UsageError("more channels of memory than there are", field="memory", value=parts.channels, remedy=remedy)
     peak = unified or channels * 8 * _transfers(kind)
     read = scaled(peak, known.sustained)
+    if not unified and not parts.memory_known:
+        read = _doubted(read)
     name: Literal["dram", "unified"] = "unified" if unified else "dram"
     memory = Memory(
         name=name,
@@ -241,10 +273,24 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
         _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, sockets)),
         **known.sources,
     }
+    if read.source == MEMORY_SPEED:
+        sources[MEMORY_SPEED] = Source(kind="assumed", where=_assumed_memory(kind, channels))
     memories = tuple(memory.model_copy(update={"name": name + end}) for end in suffixes)
     devices = tuple(device.model_copy(update={"name": "cpu" + end, "memory": name + end}) for end in suffixes)
     links = node_links([memory.name for memory in memories], parts.between) if parts.between else ()
     return memories, devices, links, sources
+
+
+def _doubted(read: Figure) -> Figure:
+    """Return reads from memory of which nobody said how it is filled."""
+    low, high = (share * read.value for share in _UNSTATED)
+    return Figure(value=read.value, p10=min(read.p10, low), p90=max(read.p90, high), source=MEMORY_SPEED)
+
+
+def _assumed_memory(kind: str, channels: int) -> str:
+    return (
+        f"assumed: {channels} channels of {kind}, all filled; nobody said so: state the memory for a narrower interval"
+    )
 
 
 def _cpu_device(cpu: Cpu, sockets: int, known: DeviceClass, memory: str, read: Figure) -> Device:

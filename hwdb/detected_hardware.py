@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
 from helmsman.hwdb.compose import GIB, MAX_EQUAL, Parts, joined
+from helmsman.hwdb.core_reads import CORE_READS, CORE_READS_SOURCE, read_by
 from helmsman.hwdb.unlisted_cpu import unlisted_cpu
 from helmsman.schemas.detected import DetectedGpu, DetectedMachine
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
@@ -15,11 +16,6 @@ from helmsman.schemas.units import format_bytes, format_rate
 
 USABLE = 0.9
 """The share of free memory that a plan may use, as of profiles."""
-_READS = {"x86-server": 12e9, "arm-server": 14e9, "x86-laptop": 25e9, "apple-cpu": 40e9}
-_READS_ELSEWHERE = 30e9
-"""Bytes/s that one core reads at most, by class (assumed): fewer cores than memory channels need do not read it
-full."""
-_READ_SPREAD = (0.4, 1.6)
 _LANES = (1, 2, 4, 8, 16)
 
 
@@ -145,7 +141,9 @@ def _parts(machine: DetectedMachine, cpu: Cpu, accelerators: _Accelerators) -> t
     count = max(1, len(accelerators.devices))
     gpu = None if accelerators.gpu is None else accelerators.gpu.name
     ram = machine.memory.allowed
-    return Parts("this", cpu.name, ram, gpu, count, link, sockets, memory, channels), tuple(assumed)
+    known = memory is not None
+    parts = Parts("this", cpu.name, ram, gpu, count, link, sockets, memory, channels, memory_known=known)
+    return parts, tuple(assumed)
 
 
 def _link(accelerators: _Accelerators, assumed: list[str]) -> str | None:
@@ -156,9 +154,9 @@ def _link(accelerators: _Accelerators, assumed: list[str]) -> str | None:
     if not links:
         assumed.append("no link is stated: the best that processor and GPU can do")
         return None
-    slowest = min(links, key=lambda link: (2**link.generation * link.lanes, link.lanes))
-    generation = min(slowest.generation, 6)
-    if slowest.now is not None and slowest.now < slowest.generation:
+    slowest = min(links, key=lambda link: (2 ** (link.loaded or link.generation) * link.lanes, link.lanes))
+    generation = min(slowest.loaded or slowest.generation, 6)
+    if slowest.loaded is None and slowest.now is not None and slowest.now < slowest.generation:
         assumed.append(f"PCIe {generation} x{slowest.lanes} under load; idle, the link is at generation {slowest.now}")
     return f"pcie{generation}x{slowest.lanes}"
 
@@ -166,16 +164,15 @@ def _link(accelerators: _Accelerators, assumed: list[str]) -> str | None:
 def _by_cores(hardware: Hardware, machine: DetectedMachine, cpu: Cpu) -> tuple[Hardware, tuple[str, ...]]:
     """Return the machine whose processor reads no faster than its usable cores do."""
     host = hardware.devices[0]
-    most = _READS.get(cpu.device_class, _READS_ELSEWHERE) * _usable_cores(machine)
-    if most >= host.read.value:
+    figure = read_by(_usable_cores(machine), cpu.device_class)
+    if figure.value >= host.read.value:
         return hardware, ()
-    figure = Figure(value=most, p10=_READ_SPREAD[0] * most, p90=_READ_SPREAD[1] * most, source="core-reads")
     device = host.model_copy(update={"read": figure})
     memories = tuple(_slower(memory, host, figure) for memory in hardware.memories)
-    sources = {**hardware.sources, "core-reads": Source(kind="assumed", where="assumed: what one core reads, by class")}
+    sources = {**hardware.sources, CORE_READS: CORE_READS_SOURCE}
     changed = {"devices": (device, *hardware.devices[1:]), "memories": memories, "sources": sources}
     return hardware.model_copy(update=changed), (
-        f"{_usable_cores(machine)} cores read {format_rate(most)}, within a factor of 2.5",
+        f"{_usable_cores(machine)} cores read {format_rate(figure.value)}, within a factor of 2.5",
     )
 
 

@@ -76,13 +76,14 @@ class OutlinedFigures(Phases, Protocol):
 
 @dataclass(frozen=True)
 class PlanDraft:
-    """A placement with its figures, of which a plan is made when it is asked for."""
+    """A placement with its figures, of which a plan is made when it is asked for. `machine`: as in `Plan`."""
 
     placement: Placement
     label: str
     strategy: Strategy
     predicted: PlacementFigures
     certificate: Certificate | None = None
+    machine: Hardware | None = None
 
     @property
     def hardware(self) -> Hardware:
@@ -102,7 +103,7 @@ class PlanDraft:
     @cached_property
     def plan(self) -> Plan:
         """Return the document."""
-        return plan_document(self.placement, self.label, self.strategy, self.predicted.document)
+        return plan_document(self.placement, self.label, self.strategy, self.predicted.document, self.machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,10 @@ class Decision:
         return replace(self, warnings=(*self.warnings, *warnings))
 
 
-def plan_document(placement: Placement, label: str, strategy: Strategy, predicted: Predicted) -> Plan:
-    """A placement with its prediction as a Plan."""
+def plan_document(
+    placement: Placement, label: str, strategy: Strategy, predicted: Predicted, machine: Hardware | None = None
+) -> Plan:
+    """A placement with its prediction as a Plan; `machine`: as there."""
     return Plan(
         label=label,
         model=placement.model,
@@ -164,6 +167,7 @@ def plan_document(placement: Placement, label: str, strategy: Strategy, predicte
         schedule=placement.schedule,
         expert_slots=placement.expert_slots,
         predicted=predicted,
+        machine=machine,
         evidence=tuple(evidence(placement.hardware)),
     )
 

@@ -91,6 +91,8 @@ def _value(of: "Field[Any]", known: Option, value: object) -> object:
     """The value as its field holds it."""
     if value is None and of.default is None:
         return None
+    if known.choices is not None and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
     if known.choices is not None and value not in known.choices:
         raise UsageError("no such choice", field=of.name, value=value, remedy=f"use one of {', '.join(known.choices)}")
     if isinstance(of.default, bool):

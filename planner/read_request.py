@@ -127,7 +127,7 @@ def machine_of(
     elif isinstance(named, str):
         hardware = this() if this is not None and named == THIS else load_hardware(named, None)
     else:
-        hardware = compose(named.gpu, named.cpu, named.ram, named.link, named.peer)
+        hardware = compose(named.gpu, named.cpu, named.ram, named.link, named.peer, named.memory)
     return with_rounding(override(hardware, question.vram_available, question.ram_available), question.activations)
 
 

@@ -12,6 +12,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.near_names import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from importlib.metadata import EntryPoint
 
     from helmsman.planner.decision import Decision
@@ -59,8 +60,11 @@ RECOMMENDED = "best"
 """The strategy that chooses among others' plans."""
 
 
+OURS = "ours"
+"""The name of Helm's own executor among engines."""
+
 ENGINES = {
-    "ours": RECOMMENDED,
+    OURS: RECOMMENDED,
     "llama.cpp": "llama-cpp",
     "vllm": "vllm",
     "accelerate": "accelerate",
@@ -75,7 +79,7 @@ def strategy_of(engine: str | None, strategy: str) -> str:
     """Return the strategy that plans for an engine: that of the engine where none is named, else the same one.
 
     Raises UsageError for an engine that is not known, and for a strategy that is another engine's."""
-    if engine is None or engine == "ours":
+    if engine is None or engine == OURS:
         return strategy
     if engine not in ENGINES:
         remedy = did_you_mean(engine, tuple(ENGINES))
@@ -85,6 +89,26 @@ def strategy_of(engine: str | None, strategy: str) -> str:
         remedy = f"leave `strategy` out, or use {own}"
         raise UsageError(f"{engine} cannot carry out such plans", field="strategy", value=strategy, remedy=remedy)
     return own
+
+
+def check_no_engine(engine: str | None) -> None:
+    """Raise UsageError for a question about one engine where several strategies are compared."""
+    if engine not in (None, OURS):
+        problem, remedy = "several strategies are compared, each as itself", "leave `engine` out, or ask for its plan"
+        raise UsageError(problem, field="engine", value=engine, remedy=remedy)
+
+
+def engine_strategies(engine: str | None, strategies: "Sequence[str]") -> tuple[str, ...]:
+    """Return the strategies, of several that are asked, that plan for an engine: of another engine than ours those that
+    are its own, or its own where none of them is. Raises UsageError for an engine that is not known.
+
+    >>> engine_strategies("llama.cpp", ["best", "op-split"]), engine_strategies("llama.cpp", ["op-split"])
+    (('llama-cpp',), ('llama-cpp',))
+    >>> engine_strategies("ours", ["best", "op-split"])
+    ('best', 'op-split')
+    """
+    own = strategy_of(engine, RECOMMENDED)
+    return tuple(strategies) if own == RECOMMENDED else (own,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,12 +48,13 @@ class DetectedMemory(Frozen):
 
 
 class DetectedLink(Frozen):
-    """A PCIe link: the generation and lanes that both its ends can do, and those of this moment: an idle one saves
-    power by a lower generation."""
+    """A PCIe link: the generation and lanes that both its ends can do, and the generation of this moment: an idle one
+    saves power by a lower one; `loaded`: while data moved, where that was tried."""
 
     generation: Annotated[int, Field(ge=1, le=7)]
     lanes: Annotated[int, Field(ge=1, le=32)]
     now: Annotated[int, Field(ge=1, le=7)] | None = None
+    loaded: Annotated[int, Field(ge=1, le=7)] | None = None
 
 
 class DetectedGpu(Frozen):

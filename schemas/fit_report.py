@@ -65,7 +65,7 @@ class FitReport(Document):
     of which a row was answered, what fits and reaches the floor first, the largest model first.
 
     `floor`: tokens a second that a row is to reach, for the reason that `floor_source` gives; `losses`: the published
-    figures that rows rest on."""
+    figures that rows rest on; `engine`: whose speed is predicted, where one was named."""
 
     schema_id: Literal["helm.fit-report/1"] = version("helm.fit-report/1")
     machine: Place
@@ -74,6 +74,7 @@ class FitReport(Document):
     floor_source: Words
     batch: Count
     kv_format: KvFormat
+    engine: Name | None = None
     best: tuple[Index, ...]
     losses: tuple[PublishedLoss, ...]
     rows: tuple[FitRow, ...]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, empty, mistake, version
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import Precision, StoredFormat
@@ -66,9 +66,10 @@ class Efficiency(Frozen):
     `bound` compute: share of `flops`, `at` = tokens in the pass; of `attention` those of one sequence.
     `bound` inputs: share of `elementwise` at which the f32 values that a product takes are brought into its own form,
     `at` = tokens; all of them on every device that has a part of its rows, before its FLOPs.
-    `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written. `rounding`: where it was
-    measured with activations of one precision, that; a plan keeps the curves of the one it is made for, and all of
-    attention (`planner.cost.rounding`)."""
+    `op` and `format` "*" match any; `experts`: of an operation with the matrices of those that rows choose, `at` bytes
+    of all of them or tokens of each; without a curve of theirs, that of `linear` counts; `reshape` turns a cache, whose
+    bytes are read and written. `rounding`: where it was measured with activations of one precision, that; a plan keeps
+    the curves of the one it is made for, and all of attention (`planner.cost.rounding`)."""
 
     bound: Literal["memory", "compute", "inputs"]
     op: Literal["linear", "experts", "attention", "lookup", "reshape", "*"] = "*"
@@ -289,6 +290,24 @@ class Reading(Frozen):
     figure: Figure
 
 
+class DiskReads(Frozen):
+    """Reads of `bytes` at random places of the disk that `folder` is on, past the page cache: bytes/s by the number of
+    readers at once; `latency`: seconds of one, alone."""
+
+    folder: Annotated[str, Field(min_length=1, max_length=4096)]
+    bytes: Bytes
+    readers: Annotated[tuple[Count, ...], Field(min_length=1, max_length=64)]
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1, max_length=64)]
+    latency: Delay
+
+    @model_validator(mode="after")
+    def _paired(self) -> Self:
+        if len(self.readers) != len(self.rates) or list(self.readers) != sorted(set(self.readers)):
+            remedy = "pair each number of readers with a rate"
+            raise mistake("`readers` must be strictly increasing and as long as `rates`", remedy, "readers")
+        return self
+
+
 class Host(Frozen):
     """Facts of a measured machine."""
 
@@ -313,6 +332,7 @@ class Hardware(Document):
     between_passes: BetweenPasses | None = Field(default=None, description="of a run, beside its tasks")
     readings: Annotated[tuple[Reading, ...], Field(max_length=4096)] = ()
     tables: Annotated[tuple[OperationTable, ...], Field(max_length=256)] = ()
+    disks: Annotated[tuple[DiskReads, ...], Field(max_length=16, exclude_if=empty)] = ()
 
     @model_validator(mode="after")
     def _joined(self) -> Self:

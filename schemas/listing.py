@@ -6,7 +6,7 @@ from pydantic import Field
 
 from helmsman.schemas.base import Document, Frozen, Name, version
 
-Kind = Literal["models", "machines", "gpus", "cpus", "strategies", "policies", "formats"]
+Kind = Literal["models", "machines", "gpus", "cpus", "engines", "strategies", "policies", "formats"]
 
 
 class Entry(Frozen):

@@ -310,7 +310,8 @@ class Evidence(Frozen):
 
 
 class Plan(Document):
-    """A self-contained placement: model, hardware, workload, rules (first match wins), prediction."""
+    """A self-contained placement: model, hardware, workload, rules (first match wins), prediction. `machine`: the
+    record that was asked about, where a strategy prices another one: as an engine finds and drives it."""
 
     byte_limit: ClassVar[int] = 16 * 2**20
     schema_id: Literal["helm.plan/1"] = version("helm.plan/1")
@@ -333,4 +334,5 @@ class Plan(Document):
     considered: tuple[Considered, ...] = ()
     passed_over: tuple[PassedOver, ...] = ()
     drafting: Annotated[Drafting | None, Field(exclude_if=absent)] = None
+    machine: Annotated[Hardware | None, Field(exclude_if=absent)] = None
     evidence: tuple[Evidence, ...] = ()

@@ -69,7 +69,8 @@ class Study(Document):
     """A grid of questions: one for every combination of the entries of its lists.
 
     `machines`: names, records' files, or parts; `changes` of each, as `vram=8..24GB/4GB`, `link=pcie4x8,dram_bw=x1.5`,
-    `+1 gpu` or `as it is`; `formats` of weights, none: native for GGUF files, f16 for others; `contexts`, none: prompt
+    `+1 gpu` or `as it is`; `formats` of weights, none: native for GGUF files, f16 for others; `engines`: whose speed is
+    predicted, none: our own, whose strategies are `strategies`, where others have their own; `contexts`, none: prompt
     and output; `options` of strategies, by strategy and name, each one value or several; `slo`: `ttft=2s,tpot=100ms`,
     or known names, which plans, or what is served, are to keep; `serving`: asks what machines can serve, too;
     `sensitivity`: the number of the best answers that are asked again with what is uncertain at either end of its
@@ -85,6 +86,7 @@ class Study(Document):
     changes: Annotated[tuple[Words, ...], Field(min_length=1, max_length=MOST_LISTED)] = ("as it is",)
     formats: Annotated[tuple[WeightFormat, ...], Field(max_length=64)] = ()
     kv_formats: Annotated[tuple[CacheFormat, ...], Field(min_length=1, max_length=16)] = ("f16",)
+    engines: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
     strategies: Annotated[tuple[Name, ...], Field(min_length=1, max_length=64)] = ("best",)
     options: dict[Name, dict[Name, OptionValues]] = Field(default_factory=dict)
     objectives: Annotated[tuple[Objective, ...], Field(min_length=1, max_length=8)] = (DEFAULT_OBJECTIVE,)

@@ -22,6 +22,7 @@ class StudyRow(Frozen):
     model: Place
     machine: Place
     change: Words
+    engine: Name | None = Field(default=None, description="whose speed is predicted, as asked")
     strategy: Name
     options: Words | None = Field(default=None, description="of the strategy, where the study has any")
     format: Name | None = Field(default=None, description="of the weights, as asked")

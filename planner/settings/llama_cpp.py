@@ -159,13 +159,13 @@ def read_flags(words: Sequence[str], subject: SettingsSubject) -> ReadSettings:
     options, assumed = _placement(last, [flag for flag in given if flag.name == "--override-tensor"], subject)
     batch, context, about = _context(last, subject)
     kv, doubts = _caches(last)
-    unpriced = tuple(flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
-    options |= _passes(last)
+    unpriced = tuple(flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, last, subject))
+    options |= _passes(last) | _threads(last, subject)
     stepwise = [flag.text for flag in last.values() if flag.name == "--flash-attn" and flag.values[:1] in _STEPWISE]
     options["flash_attn"] = "off" if stepwise else "on"
+    placed = (*texts(given, "placed"), *([last["--threads"].text] if "threads" in options else ()), *stepwise)
     return ReadSettings(
-        "llama.cpp", "llama-cpp", options, context, batch, kv,
-        (*texts(given, "placed"), *stepwise), (*assumed, *about),
+        "llama.cpp", "llama-cpp", options, context, batch, kv, placed, (*assumed, *about),
         (*unpriced, *doubts), texts(given, "idle"),
     )  # fmt: skip
 
@@ -268,10 +268,25 @@ def _passes(last: Mapping[str, GivenFlag]) -> dict[str, OptionValue]:
     return options | ({"no_op_offload": True} if "--no-op-offload" in last else {})
 
 
-def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
-    """Whether a flag says what is assumed anyway: all cores, and what `_ASSUMED` has."""
-    if flag.name in ("--threads", "--threads-batch"):
-        return flag.values[0] in {str(device.cores) for device in subject.hardware.devices if device.kind == "cpu"}
+def _threads(last: Mapping[str, GivenFlag], subject: SettingsSubject) -> dict[str, OptionValue]:
+    """Return the option of threads, where fewer than the cores work on steps."""
+    text = last["--threads"].values[0] if "--threads" in last else ""
+    count = int(text) if text.isdecimal() else 0
+    return {"threads": count} if any(0 < count < cores for cores in _cores(subject)) else {}
+
+
+def _cores(subject: SettingsSubject) -> list[int]:
+    return [device.cores for device in subject.hardware.devices if device.kind == "cpu" and device.cores is not None]
+
+
+def _as_priced(flag: GivenFlag, last: Mapping[str, GivenFlag], subject: SettingsSubject) -> bool:
+    """Whether a prediction knows what a flag says: threads of steps, as many of prompts, and what `_ASSUMED` has."""
+    cores = _cores(subject)
+    if flag.name == "--threads":
+        return flag.values[0].isdecimal() and 0 < int(flag.values[0]) <= max(cores, default=0)
+    if flag.name == "--threads-batch":
+        steps = last["--threads"].values if "--threads" in last else tuple(map(str, cores[:1]))
+        return flag.values == steps
     return flag.values in _ASSUMED.get(flag.name, ())
 
 

@@ -23,6 +23,7 @@ from helmsman.planner.strategies.engines.overrides import Override, experts_over
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
 from helmsman.planner.strategies.engines.software import GGML, Software
+from helmsman.planner.strategies.engines.threads import check_threads
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
@@ -195,6 +196,9 @@ class LlamaCppOptions:
     flash_attn: Literal["on", "off"] | None = option(
         None, "llama-cpp: attention as a kernel of its own (default: on in builds from 2025 on)", choices=("on", "off")
     )
+    threads: int | None = option(
+        None, "llama-cpp: threads of processors (default: their cores)", metavar="N", parse=int
+    )
 
 
 def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
@@ -209,7 +213,8 @@ def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:
         raise UsageError("not a number of tokens", field="ubatch", value=options.ubatch, remedy="use 1 or more")
     if options.ngl and frame.roles.accelerator is None:
         raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
-    return engine_question(request, frame, _engine(options, frame), _build(options))
+    check_threads(options.threads)
+    return engine_question(request, frame, _engine(options, frame), _build(options), options.threads)
 
 
 def _build(options: LlamaCppOptions) -> EngineBuild:

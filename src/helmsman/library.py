@@ -13,7 +13,7 @@ from helmsman.models_here import model_place
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
 from helmsman.planner.read_request import machine_of, read_question, request_from
-from helmsman.planner.registry import FORMER, OWN, method
+from helmsman.planner.registry import FORMER, OWN, check_no_engine, method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
@@ -65,14 +65,19 @@ def load_hardware(name: str | Path, profiles: Path | None = None) -> Hardware:
 
 
 def compose_hardware(
-    cpu: str, ram: int, gpu: str | None = None, link: str | None = None, peer: float | None = None
+    cpu: str,
+    ram: int,
+    gpu: str | None = None,
+    link: str | None = None,
+    peer: float | None = None,
+    memory: str | None = None,
 ) -> Hardware:
-    """Return a machine of listed parts; `ram`: bytes; `link`, `peer`: as in `ComposedMachine`.
+    """Return a machine of listed parts; `ram`: bytes; `link`, `peer`, `memory`: as in `ComposedMachine`.
 
     >>> compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "RTX 3090").name
     'rtx3090-amdryzen95950x'
     """
-    parts = {"cpu": cpu, "ram": ram, "gpu": gpu, "link": link, "peer": peer}
+    parts = {"cpu": cpu, "ram": ram, "gpu": gpu, "link": link, "peer": peer, "memory": memory}
     given = {name: value for name, value in parts.items() if value is not None}
     return machine_of(read_question({"model": "-", "hardware": given}))
 
@@ -118,6 +123,7 @@ def compare(
     from helmsman.analysis.ask_strategies import check_several
     from helmsman.analysis.ask_strategies import compare as compared
 
+    check_no_engine(_engine(question))
     request, names = _request(question), _names(strategies)
     given = {name: value for name, value in dict(options or {}).items() if value is not None}
     check_several(given, several=True)
@@ -136,7 +142,7 @@ def emit(asked: Plan | Decision | Asked, engine: str) -> EngineSettings:
     cannot say of it, and what that costs.
 
     `engine`: llama.cpp, ollama, lm-studio, vllm, sglang, accelerate, deepspeed, ktransformers, freetoken or exllamav3.
-    Of a plan alone, the machine that it holds is asked about again.
+    What is lost is priced on the machine that the plan was made for.
 
     >>> question = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "llama-cpp"}
     >>> emit(question, "llama.cpp").text.split()[:3]
@@ -371,6 +377,11 @@ def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:
     if len(names) < 2:
         raise UsageError("several strategies are compared", field="strategies", value=list(names), remedy="use plan()")
     return names
+
+
+def _engine(question: Asked) -> str | None:
+    engine = question.get("engine") if isinstance(question, Mapping) else getattr(question, "engine", None)
+    return None if engine is None else str(engine)
 
 
 def _request(question: Asked) -> PlanRequest[Any]:

@@ -30,20 +30,20 @@ class RayEngine:
             import ray
         except ImportError:
             raise UsageError(
-                "Ray is not installed", field="engine", value="ray", remedy="install helmsman[ray]"
+                "Ray is not installed", field="workers", value="ray", remedy="install helmsman[ray]"
             ) from None
         try:
             ray.init(address=self.address, log_to_driver=False, logging_level=logging.ERROR)
         except ConnectionError:
             remedy = "start one with `ray start --head`, or name it in RAY_ADDRESS"
-            raise HardwareUnavailableError("no Ray cluster can be reached", field="engine", remedy=remedy) from None
+            raise HardwareUnavailableError("no Ray cluster can be reached", field="workers", remedy=remedy) from None
         try:
             yield from _answered_by(ray, study, shards)
         except ray.exceptions.RayError as error:
             if isinstance(cause := getattr(error, "cause", None), HelmError):
                 raise cause from None
             told = str(error).splitlines()[0]
-            raise HardwareUnavailableError(f"the Ray cluster failed: {told}", field="engine") from None
+            raise HardwareUnavailableError(f"the Ray cluster failed: {told}", field="workers") from None
         finally:
             ray.shutdown()
 

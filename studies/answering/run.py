@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from helmsman.planner.options import read_options
-from helmsman.planner.registry import method
+from helmsman.planner.registry import engine_strategies, method
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.near_names import did_you_mean
@@ -27,8 +27,8 @@ Told = Callable[[int, int], None]
 
 
 def counted(study: Study) -> Grid:
-    """Return the grid of a study whose names are known. Raises UsageError for a strategy, policy, SLO, request or time
-    that there is not, for prices of what is not in it, and beyond `MOST_POINTS`."""
+    """Return the grid of a study whose names are known. Raises UsageError for an engine, strategy, policy, SLO, request
+    or time that there is not, for prices of what is not in it, and beyond `MOST_POINTS`."""
     for strategy in study.strategies:
         method(strategy)
     _check_options(study)
@@ -61,9 +61,10 @@ def _check_serving(study: Study, serving: StudyServing) -> None:
 
 def _check_options(study: Study) -> None:
     """Raise UsageError for options of strategies that the study does not have, and for such as there are not."""
+    known = [name for engine in study.engines or (None,) for name in engine_strategies(engine, study.strategies)]
     for strategy, options in study.options.items():
-        if strategy not in study.strategies:
-            remedy = did_you_mean(strategy, study.strategies)
+        if strategy not in known:
+            remedy = did_you_mean(strategy, known)
             raise UsageError("not in the study", field="options", value=strategy, remedy=remedy)
         for name, entry in options.items():
             for value in entry if isinstance(entry, tuple) else (entry,):

@@ -10,6 +10,7 @@ from helmsman.hwdb.format_losses import published_losses
 from helmsman.hwdb.load_model import catalogue_names
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.read_request import workload_of
+from helmsman.planner.registry import RECOMMENDED, strategy_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.fit_report import FitReport, FitRow
 from helmsman.schemas.formats import KvFormat
@@ -33,6 +34,9 @@ QUICK = "llama-cpp"
 _FOUND_ITSELF = {"fit": True}
 """Options of it: experts and layers are where it puts them itself."""
 
+_PLACING = frozenset({"ngl", "override_tensor", "n_cpu_moe", "cpu_moe", "split_mode", "tensor_split", "fit"})
+"""Options of it that say where layers and experts are."""
+
 
 @dataclass(frozen=True)
 class FitLengths:
@@ -51,7 +55,8 @@ class FitLengths:
 @dataclass(frozen=True)
 class FitQuestion:
     """Asks one machine for `models` by name, in `formats` (none: those that are worth a try), for requests of
-    these `lengths`, planned by `strategy` with `options`. `whole`: every format is wanted, not the best alone."""
+    these `lengths`, planned by `strategy` with `options`, for `engine` where its speed is asked for. `whole`: every
+    format is wanted, not the best alone."""
 
     hardware: Hardware
     models: tuple[str, ...]
@@ -65,6 +70,7 @@ class FitQuestion:
     objective: str = "request"
     batch: int | None = None
     whole: bool = False
+    engine: str | None = None
 
     @property
     def sequences(self) -> int:
@@ -86,7 +92,8 @@ def fit(
     contexts: Sequence[int] = (),
     formats: Sequence[str] = (),
     kv_format: KvFormat = "f16",
-    strategy: str = QUICK,
+    engine: str | None = None,
+    strategy: str | None = None,
     options: Mapping[str, Value] | None = None,
     whole: bool = False,
     jobs: int = 1,
@@ -96,7 +103,8 @@ def fit(
 
     `purpose`: chat, code or batch, which says lengths and the least tokens/s unless `floor` does; `contexts`: tokens of
     prompt and output together, at which they are asked; `formats`: by default those worth a try, of which those that
-    lose more than one that is fast enough are left out unless the `whole` table is wanted; `jobs`: processes.
+    lose more than one that is fast enough are left out unless the `whole` table is wanted; `engine`: whose speed is
+    predicted, and whose `strategy` plans unless another is named (default: llama-cpp); `jobs`: processes.
 
     >>> report = fit("rtx4060-laptop", ["Qwen3-0.6B"], formats=["q8_0"], strategy="cpu-only")
     >>> [(row.format, row.status) for row in report.rows]
@@ -111,16 +119,24 @@ def fit(
         lengths_at(contexts, meant),
         tuple(formats),
         kv_format,
-        strategy,
-        options_of(strategy) if options is None else options,
+        planning_strategy(engine, strategy),
+        options_of(planning_strategy(engine, strategy), options or {}),
         whole=whole or bool(formats),
+        engine=engine,
     )
     return fitted(question, LocalEngine(jobs), lambda done, total: None)
 
 
-def options_of(strategy: str) -> Mapping[str, Value]:
-    """Return the options of a strategy that is asked about many models."""
-    return _FOUND_ITSELF if strategy == QUICK else {}
+def planning_strategy(engine: str | None, strategy: str | None) -> str:
+    """Return the strategy that is asked about many models: the one that is named, that of the engine, or `QUICK`."""
+    if strategy is not None:
+        return strategy
+    return QUICK if engine is None else strategy_of(engine, RECOMMENDED)
+
+
+def options_of(strategy: str, given: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return the options of a strategy that is asked about many models, with those that are `given`."""
+    return {**_FOUND_ITSELF, **given} if strategy == QUICK and not _PLACING & given.keys() else given
 
 
 def lengths_at(contexts: Sequence[int], purpose: Purpose) -> tuple[FitLengths, ...]:
@@ -156,6 +172,7 @@ def fitted(question: FitQuestion, engine: Engine, told: Told) -> FitReport:
         floor_source=floor_source,
         batch=question.sequences,
         kv_format=question.kv_format,
+        engine=question.engine,
         best=best_rows(rows),
         losses=tuple(loss for fmt, loss in published_losses().items() if fmt in used),
         rows=rows,
@@ -190,7 +207,7 @@ def _answers(
 
 def _ladders(question: FitQuestion) -> Iterator[Ladder]:
     """Yield what is asked of every model at every context that it has."""
-    method = StudyMethod(question.strategy, tuple(question.options.items()))
+    method = StudyMethod(question.strategy, tuple(question.options.items()), question.engine)
     for name, model in question.loaded.items():
         formats = _worth_asking(question, tried_formats(model, name, question.formats))
         for lengths in question.lengths:

@@ -61,7 +61,8 @@ def _question(report: FitReport) -> Iterator[str]:
     prompts = sorted({row.prompt_tokens for row in report.rows})
     lengths = f"{', '.join(map(str, prompts))} + {', '.join(map(str, sorted(outputs)))} tokens"
     batch = f", batch {report.batch}" if report.batch > 1 else ""
-    yield f"{report.machine}: what it can run for {report.purpose}, {lengths}{batch}, {report.kv_format} KV"
+    through = "" if report.engine is None else f" through {report.engine}"
+    yield f"{report.machine}: what it can run{through} for {report.purpose}, {lengths}{batch}, {report.kv_format} KV"
     yield from _floor_lines(report)
 
 

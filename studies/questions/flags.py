@@ -35,6 +35,7 @@ FLAGS = (
     ),
     StudyFlag("--format", ("formats",), "FORMAT", "of weights"),
     StudyFlag("--kv-format", ("kv_formats",), "FORMAT", "of KV caches"),
+    StudyFlag("--engine", ("engines",), "NAME", "whose speed is predicted (default: ours)"),
     StudyFlag("--strategy", ("strategies",), "NAME", "how to plan (default: best)"),
     StudyFlag("--option", ("options",), "STRATEGY.NAME=V", "option of a strategy, as 'llama-cpp.ngl=20'", options=True),
     StudyFlag("--objective", ("objectives",), "NAME", "what is to be least"),
@@ -97,11 +98,11 @@ def _options(flag: StudyFlag, given: list[str]) -> dict[str, dict[str, list[Any]
         strategy, _, name = whose.partition(".")
         if not name or not value:
             raise UsageError("not an option with a value", field=flag.name, value=entry, remedy=f"write {flag.shown}")
-        options.setdefault(strategy, {}).setdefault(name, []).append(_option_value(value))
+        options.setdefault(strategy, {}).setdefault(name, []).append(option_value(value))
     return options
 
 
-def _option_value(text: str) -> Any:
+def option_value(text: str) -> Any:
     """Return a number, true or false, or the text that it is."""
     if text in ("true", "false"):
         return text == "true"

@@ -63,7 +63,8 @@ class Machines:
 def machine_of(machine: Machine) -> Hardware:
     """Return the machine of a name, a record's file or parts. Raises UsageError and BadInputError."""
     if isinstance(machine, ComposedMachine):
-        return library.compose_hardware(machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer)
+        parts = machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer, machine.memory
+        return library.compose_hardware(*parts)
     return library.load_hardware(machine)
 
 

@@ -7,6 +7,7 @@ from math import prod
 from typing import TypeVar
 
 from helmsman.hwdb.edits import AS_IT_IS, check_edit
+from helmsman.planner.registry import engine_strategies
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan_question import ComposedMachine, Value
 from helmsman.schemas.ranges import MOST_VALUES, is_range, values_of
@@ -57,10 +58,11 @@ class StudyPoint:
 
 @dataclass(frozen=True, slots=True)
 class StudyMethod:
-    """A strategy and some of its options, by name."""
+    """A strategy and some of its options, by name; `engine`: whose speed is predicted, None: our own."""
 
     strategy: str
     options: tuple[tuple[str, Value], ...] = ()
+    engine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,12 @@ def grid_of(study: Study) -> Grid:
         changes=_once((AS_IT_IS, *(change for text in study.changes for change in _changes(text)))),
         formats=_once(study.formats) or (None,),
         kv_formats=_once(study.kv_formats),
-        methods=_once(method for strategy in study.strategies for method in _methods(study, strategy)),
+        methods=_once(
+            method
+            for engine in study.engines or (None,)
+            for strategy in engine_strategies(engine, study.strategies)
+            for method in _methods(study, strategy, engine)
+        ),
         objectives=_once(study.objectives),
         prompt_tokens=_counts(study.prompt_tokens, "prompt_tokens"),
         output_tokens=_counts(study.output_tokens, "output_tokens"),
@@ -119,12 +126,12 @@ def grid_of(study: Study) -> Grid:
     )
 
 
-def _methods(study: Study, strategy: str) -> Iterator[StudyMethod]:
+def _methods(study: Study, strategy: str, engine: str | None) -> Iterator[StudyMethod]:
     """Yield a strategy with every combination of its options."""
     options = study.options.get(strategy, {})
     values = [entry if isinstance(entry, tuple) else (entry,) for entry in options.values()]
     for chosen in product(*map(_once, values)):
-        yield StudyMethod(strategy, tuple(zip(options, chosen, strict=True)))
+        yield StudyMethod(strategy, tuple(zip(options, chosen, strict=True)), engine)
 
 
 def _served(serving: StudyServing) -> tuple[ServedPoint, ...]:

@@ -46,12 +46,13 @@ def machine_words(machine: str, change: str) -> str:
 
 
 def setting_words(report: StudyReport, row: StudyRow) -> str:
-    """Write what a row's setting has that others of the study do not have: format, strategy and its options,
+    """Write what a row's setting has that others of the study do not have: format, engine, strategy and its options,
     batch, policy; and whose plan was chosen where a strategy chooses."""
     study, policies = report.study, () if report.study.serving is None else report.study.serving.policies
     parts = (
         (study.formats, row.format or "default format"),
         (study.kv_formats, f"{row.kv_format} KV"),
+        (study.engines, row.engine or ""),
         (study.strategies, row.strategy),
         (study.objectives, f"for {row.objective}"),
         (study.batches, f"batch {row.batch}"),

@@ -32,6 +32,21 @@ def test_a_machine_is_asked_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert "what it can run for chat, 1024 + 256 tokens" in printed and "rule of thumb" in printed
 
 
+def test_an_engine_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--hw", "rtx4060-laptop", "--engine", "llama.cpp", "--jobs", "1")
+    assert fit([*asked, "--models", "Qwen3-0.6B", "--formats", "q8_0", "--option", "build_era=2025"]) == 0
+    assert "what it can run through llama.cpp for chat" in capsys.readouterr().out
+    assert fit([*asked, "--option", "build_era"]) == 2 and "--option" in capsys.readouterr().err
+    best = ("--model", "Qwen3-0.6B", *asked, "--build-era", "2025")
+    assert plan([*best, "--format", "q8_0", "--upgrade", "gpu=RTX 4090", "--json"]) == 0
+    report = parse_document(StudyReport, capsys.readouterr().out.encode(), "x")
+    assert {(row.engine, row.strategy, row.options) for row in report.rows} == {
+        ("llama.cpp", "llama-cpp", "build_era=2025")
+    }
+    assert plan([*best, "--format", "best", "--json"]) == 0
+    assert parse_document(FitReport, capsys.readouterr().out.encode(), "x").engine == "llama.cpp"
+
+
 def test_a_machine_on_which_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert fit([*QUICK, "--models", "Llama-3.1-405B", "--formats", "q8_0"]) == 3
     printed = capsys.readouterr()

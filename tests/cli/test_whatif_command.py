@@ -59,7 +59,7 @@ def test_a_file_has_its_answers_beside_it(tmp_path: Path, capsys: pytest.Capture
         ((*QUICK, "--slo", "ttft=soon"), 2, "--slo"),
         ((*QUICK, "--price", "rtx4060-laptop"), 2, "--price"),
         ((*QUICK, "--jobs", "0"), 2, "--jobs"),
-        ((*QUICK, "--engine", "ray"), 2, "helmsman[ray]"),
+        ((*QUICK, "--workers", "ray"), 2, "helmsman[ray]"),
         ((*QUICK, "--format", "q9"), 5, "formats"),
         ((*QUICK, "--store", "/dev/null/answers"), 2, "/dev/null/answers"),
         (("no-such-study.yaml",), 5, "no-such-study.yaml"),

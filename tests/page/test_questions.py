@@ -161,6 +161,26 @@ def test_the_context_follows_a_model_that_has_less(visit: Visit) -> None:
     assert page.get_attribute("#slider-context", "aria-valuetext") == "2k tokens"
 
 
+def test_an_engine_is_chosen_with_its_settings(visit: Visit) -> None:
+    """The answer is that engine's own, whatever the method; its settings are offered first, and the link keeps it."""
+    visitor = visit()
+    page = visitor.open(QUICK)
+    visitor.best()
+    page.wait_for_selector("#engine option[value=vllm]", state="attached")
+    page.select_option("#engine", "llama.cpp")
+    page.wait_for_selector("#verdict .badge:has-text('as llama.cpp runs it')")
+    visitor.best()
+    assert page.locator("#method").is_disabled()
+    page.locator("#engines").scroll_into_view_if_needed()
+    page.wait_for_selector("#engines .command:has-text('llama-server')")
+    assert page.get_attribute("#engine-choices [data-engine='llama.cpp']", "aria-pressed") == "true"
+    page.wait_for_function("() => location.hash.includes('engine=llama.cpp')")
+    again = visit()
+    again.open(page.url.partition("/")[2].partition("/")[2].partition("/")[2])
+    again.page.wait_for_selector("#verdict .badge:has-text('as llama.cpp runs it')")
+    assert again.page.input_value("#engine") == "llama.cpp"
+
+
 def test_methods_are_those_of_the_service(visit: Visit) -> None:
     """One that the page has no words for has the service's; one of a link that is not there is refused at its field."""
     visitor = visit()

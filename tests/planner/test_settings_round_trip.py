@@ -63,6 +63,8 @@ def llama_questions(draw: st.DrawFn) -> Any:
         options["tensor_split"] = draw(st.sampled_from(["3,1", "0,1", "1,1"]))
     if draw(st.booleans()):
         options["ubatch"] = draw(st.sampled_from([16, 64, 300, 2048]))
+    if draw(st.booleans()):
+        options["threads"] = draw(st.sampled_from([1, 8, 128]))
     options["no_op_offload"] = draw(st.booleans())
     work = {"batch": draw(st.sampled_from([1, 3, 40])), "kv_format": draw(st.sampled_from(["f16", "q8_0", "bf16"]))}
     return model, several, {**work, "context": draw(st.sampled_from([72, 4096])), "options": options}

@@ -80,7 +80,7 @@ def test_a_cluster_that_loses_worker_after_worker_is_named(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "ray", cluster)
     with pytest.raises(HardwareUnavailableError, match=r"failed: The worker died\.$") as caught:
         rows(RayEngine())
-    assert caught.value.field == "engine" and not cluster.joined
+    assert caught.value.field == "workers" and not cluster.joined
 
 
 def test_no_cluster_and_no_ray_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

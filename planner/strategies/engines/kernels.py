@@ -12,6 +12,8 @@ from typing import Literal
 
 from helmsman.hwdb.catalogue import find_gpu
 from helmsman.hwdb.classes import find_class
+from helmsman.hwdb.compose import MEMORY_SPEED
+from helmsman.hwdb.core_reads import CORE_READS
 from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio
 from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, engine_table, family_of
 from helmsman.hwdb.fit import exact
@@ -153,7 +155,7 @@ class _HostKernels:
         read, first = self.device.read.value, self.device.compute[0].flops.value
         rates = tuple(Compute(phase=phase, flops=exact(first, self.source)) for phase in PHASES)
         changed: dict[str, object] = {
-            "read": exact(read, self.source),
+            "read": self.device.read if self.device.read.source in _UNKNOWN_READS else exact(read, self.source),
             "compute": rates,
             "efficiency": tuple(self._curves()),
             "overhead": self.constants.figure(self.constants.overhead, "decode", self.source),
@@ -175,6 +177,9 @@ class _HostKernels:
                 slower = self.constants.cache if curve.bound == "memory" else 1.0
                 yield curve.model_copy(update={"share": tuple(scaled_figure(s, slower) for s in curve.share)})
 
+
+_UNKNOWN_READS = frozenset({CORE_READS, MEMORY_SPEED})
+"""Sources of reads from memory that are a guess, whose spread comes beside that of the engine's constants."""
 
 _OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "request", "elementwise", "decompress")
 """The figures of a device that only our executor was measured to have."""

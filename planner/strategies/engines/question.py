@@ -20,6 +20,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
 from helmsman.planner.strategies.engines.kernels import EngineBuild, has_kernels, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
+from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
@@ -63,7 +64,7 @@ class EngineRules(Protocol):
 class EngineQuestion:
     """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, and with
     what kernels of its `build` reach where that is known, else with the figures of the machine's record, so that only
-    placements are compared."""
+    placements are compared; `threads`: of processors, None: as many as their cores."""
 
     requested: Frame
     engine: EngineRules
@@ -71,6 +72,7 @@ class EngineQuestion:
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
     build: EngineBuild | None = None
+    threads: int | None = None
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
@@ -81,7 +83,9 @@ class EngineQuestion:
                 self.engine.name, self.placement, lambda question: self.fits(question.frame.workload), option
             )
         options = {**recorded, **self.settled.recorded}
-        decision = question.decision(self.engine.name, self.label, self.placement, options)
+        asked = self.requested.roles.hardware
+        machine = None if self.placement.hardware is asked else asked
+        decision = question.decision(self.engine.name, self.label, self.placement, options, machine=machine)
         used = {rule.device for rule in self.placement.compute}
         return replace(decision, unused=tuple(name for name in decision.unused if name not in used))
 
@@ -98,7 +102,7 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        hardware, frame = self.requested.roles.hardware, self.requested
+        hardware, frame = with_threads(self.requested.roles.hardware, self.threads), self.requested
         if self.build is None or not has_kernels(hardware, self.build):
             hardware = _for_engines(Same(hardware))
         if self.build is not None:
@@ -178,11 +182,16 @@ Asks = Callable[[PlanRequest[EngineOptionsT]], EngineQuestion]
 
 
 def engine_question(
-    request: PlanRequest[EngineOptionsT], frame: Frame, engine: EngineRules, build: EngineBuild | None = None
+    request: PlanRequest[EngineOptionsT],
+    frame: Frame,
+    engine: EngineRules,
+    build: EngineBuild | None = None,
+    threads: int | None = None,
 ) -> EngineQuestion:
-    """Return a request's question to an engine, and a build of it, framed with the user's table."""
+    """Return a request's question to an engine, and a build of it with so many threads, framed with the user's
+    table."""
     own = not request.options.same_software
-    return EngineQuestion(frame, engine, request.prices, own, request.objective, build)
+    return EngineQuestion(frame, engine, request.prices, own, request.objective, build, threads)
 
 
 def engine_method(

@@ -18,6 +18,7 @@ from helmsman.planner.prediction.predict import PlacementFigures, phase_seconds
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
 from helmsman.schemas.same import Same
@@ -90,11 +91,19 @@ class Question:
         remedy = ", or ".join([f"{lacks} would do", *(remedy for remedy in (option, batch) if remedy)])
         return InfeasibleError(message, remedy=remedy, lacks=missing, largest_batch=many)
 
-    def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
-        """The plan of `placed`."""
+    def decision(
+        self,
+        name: str,
+        label: str,
+        placed: Placement,
+        recorded: Recorded,
+        evaluated: int = 1,
+        machine: Hardware | None = None,
+    ) -> Decision:
+        """The plan of `placed`; `machine`: as in a Plan."""
         costs = self.costs(placed)
         options = {**recorded, "operation_table": costs.table is not None}
         figures = PlacementFigures(shaped(placed), costs)
-        draft = PlanDraft(placed, label, Strategy(name=name, options=options), figures)
+        draft = PlanDraft(placed, label, Strategy(name=name, options=options), figures, machine=machine)
         seconds = objective_seconds(figures, placed.workload, batches_together(placed), self.objective).mid
         return Decision(draft, seconds, (), (), self.frame.roles.unused, evaluated)

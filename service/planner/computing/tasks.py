@@ -10,7 +10,7 @@ from shutil import rmtree
 from helmsman import library
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.planner.decide import decide
-from helmsman.planner.registry import OWN
+from helmsman.planner.registry import OWN, check_no_engine
 from helmsman.schemas.base import Document
 from helmsman.schemas.comparison_question import ComparisonQuestion
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -65,6 +65,7 @@ def _plan(task: WorkerTask) -> WorkerAnswer:
 
 def _comparison(task: WorkerTask) -> WorkerAnswer:
     question = parse_document(ComparisonQuestion, task.question, "question")
+    check_no_engine(question.question.engine)
     request = request_of(question.question, task.setting.catalogue)
     names = OWN if question.strategies is None else question.strategies
     named = next((name for name in question.options if name in file_options(names)), None)

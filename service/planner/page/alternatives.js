@@ -6,7 +6,7 @@ import { intervalBar } from "./figure.js";
 import { bytes, counted, number, seconds, secondsRange, slower } from "./numbers.js";
 import { Panel, progress } from "./panel.js";
 import { plainMemories } from "./plain_names.js";
-import { asked } from "./question.js";
+import { BEST, asked, forOurs } from "./question.js";
 import { scrolling } from "./sources.js";
 import { layout, memoryName, methodAbout, methodName } from "./words.js";
 import { used } from "./memory.js";
@@ -17,7 +17,7 @@ const NEAR = 6;
 export function alternativesPanel() {
   let answer = null;
   const panel = new Panel("alternatives", async (question, signal, said) => {
-    const body = { question: { ...asked(question, "best") } };
+    const body = { question: asked(forOurs(question), BEST) };
     if (panel.loaded === null) fill(panel.body, h("p", { class: "empty" }, "Asking every method what it would do…"));
     const told = await ask("v1/comparisons", body, { signal, onJob: (job) => said(progress(job)) });
     const table = { ...told, memory_names: plainMemories(told.memory_names) };

@@ -87,7 +87,7 @@ export class Asker {
     const outcome = await this.outcome(question, QUICK, { signal: mine.control.signal });
     if (this.quick !== mine) return;
     this.quick = null;
-    const last = question.method === QUICK || isFinal(outcome?.problem);
+    const last = key(question, QUICK) === key(question, question.method) || isFinal(outcome?.problem);
     if (outcome) this.tell(number, question, outcome, !last);
     if (number !== this.number) return void this.askQuick();
     if (last) return this.wait(null);

@@ -5,10 +5,10 @@ import { Combobox } from "./combobox.js";
 import { byId, fill, h } from "./dom.js";
 import { editMachine, editModel, machineOfParts, pasteMachine, pasteModel } from "./dialogs.js";
 import { note } from "./live.js";
-import { chooseMethod, offerMethods } from "./methods.js";
+import { chooseMethod, engines, offerMethods } from "./methods.js";
 import { bytes, capacity, tokens } from "./numbers.js";
-import { plainMachine, readCount } from "./question.js";
-import { CACHE_FORMATS, FORMATS, methodAbout, methodName } from "./words.js";
+import { ofEngine, plainMachine, readCount } from "./question.js";
+import { CACHE_FORMATS, FORMATS, engineName, methodAbout, methodName } from "./words.js";
 
 /** Fields of a question by the name that the service has for them: the id of the control and of its fault. */
 const CONTROLS = {
@@ -20,6 +20,7 @@ const CONTROLS = {
   output_tokens: ["answer-tokens", "answer-fault"],
   context: ["slider-context", "context-fault"],
   batch: ["slider-batch", "batch-fault"],
+  engine: ["engine", "engine-fault"],
   objective: ["goal", "goal-fault"],
   strategy: ["method", "method-fault"],
   changes: ["more", "changes-fault"],
@@ -47,12 +48,14 @@ export function connectFields(store, machineKnown, modelKnown) {
     input: byId("machine"),
     choose: (name) => store.change({ machine: { name }, changes: {} }),
   });
-  void offerMethods(byId("method"), methodOption).then(() => showMethod(store.question.method));
+  void offerMethods(byId("method"), methodOption).then(() => showMethod(store.question));
+  void offerMethods(byId("engine"), engineOption, engines).then(() => showMethod(store.question));
   void offer(models, "v1/models");
   void offer(machines, "v1/hardware", machineTitle);
   for (const [id, name] of [
     ["format", "format"],
     ["kv", "kv"],
+    ["engine", "engine"],
     ["goal", "goal"],
     ["method", "method"],
   ]) {
@@ -103,10 +106,16 @@ function roomFor(question, changed) {
 }
 
 const methodOption = (name) => h("option", { value: name }, methodName(name));
+const engineOption = (name) => h("option", { value: name }, engineName(name));
 
-function showMethod(name) {
-  chooseMethod(byId("method"), name, methodOption);
-  byId("method-about").textContent = methodAbout(name);
+/** Show who plans: an engine plans as it does itself, whatever method is chosen for our own. */
+function showMethod(question) {
+  chooseMethod(byId("engine"), question.engine, engineOption);
+  chooseMethod(byId("method"), question.method, methodOption);
+  byId("method").disabled = ofEngine(question);
+  byId("method-about").textContent = ofEngine(question)
+    ? `as ${engineName(question.engine)} does it`
+    : methodAbout(question.method);
 }
 
 async function offer(combobox, path, title) {
@@ -228,7 +237,7 @@ function showFields(question, models, machines) {
   for (const [id, name] of Object.entries(COUNTS))
     if (document.activeElement !== byId(id) || typeof question[name] === "number")
       byId(id).value = String(question[name]);
-  showMethod(question.method);
+  showMethod(question);
 }
 
 /**

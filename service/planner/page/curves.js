@@ -4,10 +4,9 @@ import { ask } from "./api.js";
 import { chart } from "./chart.js";
 import { fill, h } from "./dom.js";
 import { FrontMethods, SOON, frontOf } from "./front.js";
-import { BEST } from "./methods.js";
 import { number, seconds, tokens } from "./numbers.js";
 import { Panel, progress } from "./panel.js";
-import { QUICK, asked } from "./question.js";
+import { BEST, QUICK, asked, forOurs, ofEngine } from "./question.js";
 
 const PROMPTS = [128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072];
 const PLACES = ["prompts", "first", "batches", "front"];
@@ -66,13 +65,27 @@ async function sweep(prompts, question, signal, said) {
   const rows = [];
   for (const prompt of prompts) {
     said(tokens(prompt));
-    const its = asked({ ...question, prompt, context: prompt + Number(question.answer) }, QUICK);
-    const table = await ask("v1/comparisons", { question: its, strategies: [QUICK, "llama-cpp"] }, { signal });
-    const row = table.rows.find((one) => one.strategy === QUICK);
-    if (row.verdict !== "fits") return { rows, end: prompt };
-    rows.push({ value: prompt, speed: row.planned.speed });
+    const speed = await speedOf({ ...question, prompt, context: prompt + Number(question.answer) }, signal);
+    if (speed === null) return { rows, end: prompt };
+    rows.push({ value: prompt, speed });
   }
   return { rows, end: null };
+}
+
+/** Ask how fast a question's engine is, or the quick method; null: it does not fit. */
+async function speedOf(question, signal) {
+  if (!ofEngine(question)) {
+    const body = { question: asked(question, QUICK), strategies: [QUICK, "llama-cpp"] };
+    const table = await ask("v1/comparisons", body, { signal });
+    const row = table.rows.find((one) => one.strategy === QUICK);
+    return row.verdict === "fits" ? row.planned.speed : null;
+  }
+  try {
+    return (await ask("v1/plans", asked(question), { signal })).speed;
+  } catch (error) {
+    if (error.problem?.code === "infeasible") return null;
+    throw error;
+  }
 }
 
 const withOwn = (values, own) =>
@@ -131,7 +144,7 @@ async function larger(question, strategies, signal, said) {
   const what = `more requests at a time, by ${strategies.length} methods`;
   said(`${what}…`);
   const body = {
-    question: asked({ ...question, batch: 1 }, BEST),
+    question: asked(forOurs({ ...question, batch: 1 }), BEST),
     strategies,
     most: Math.max(MOST_BATCH, Number(question.batch)),
   };
@@ -148,7 +161,7 @@ function speedByBatch(points, question) {
   const one = rows.map(({ value, speed }) => speed.decode_rate.mid / value);
   return chart({
     title: "Speed, with more requests at a time",
-    about: `Tokens a second of all together, and of each.${why(last < MOST_BATCH ? 2 * last : null, String)}`,
+    about: `Tokens a second of all together, and of each${ofEngine(question) ? ", split by layers by Helm" : ""}.${why(last < MOST_BATCH ? 2 * last : null, String)}`,
     x: rows.map(({ value }) => value),
     xWords: "at a time",
     xText: String,

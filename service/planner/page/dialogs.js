@@ -80,6 +80,12 @@ export function machineOfParts(parts, use) {
   const cpu = h("input", { id: "part-cpu", type: "text", value: parts?.cpu ?? "" });
   const count = h("input", { id: "part-count", type: "text", inputMode: "numeric", value: "1" });
   const ram = h("input", { id: "part-ram", type: "text", value: parts ? `${parts.ram / 1e9} GB` : "32 GB" });
+  const memory = h("input", {
+    id: "part-memory",
+    type: "text",
+    value: parts?.memory ?? "",
+    placeholder: "the CPU's own, or 2x DDR5-6000",
+  });
   const link = h("input", {
     id: "part-link",
     type: "text",
@@ -104,6 +110,7 @@ export function machineOfParts(parts, use) {
       field(gpu, "GPU"),
       h("div", { class: "pair" }, field(count, "GPUs", "how many"), field(ram, "RAM")),
       field(cpu, "CPU"),
+      field(memory, "Memory", "channels and kind: what is in makes answers surer"),
       field(link, "Link", "of each GPU"),
     ],
     "Use it",
@@ -113,6 +120,7 @@ export function machineOfParts(parts, use) {
         cpu: cpu.value.trim(),
         ram: readNumber(ram.value, "B"),
         ...(gpu.value.trim() && { gpu: several + gpu.value.trim() }),
+        ...(memory.value.trim() && { memory: memory.value.trim() }),
         ...(link.value.trim() && { link: link.value.trim() }),
       };
       await ask("v1/hardware", made);

@@ -5,40 +5,50 @@ import { byId, fill, h } from "./dom.js";
 import { copy } from "./live.js";
 import { number, seconds, slower } from "./numbers.js";
 import { Panel } from "./panel.js";
-import { asked } from "./question.js";
-import { layout, methodName } from "./words.js";
+import { asked, ofEngine } from "./question.js";
+import { engineName, layout } from "./words.js";
 
-const ENGINES = ["llama-cpp", "vllm", "accelerate", "zero-inference"];
+/** Engines that are offered; beside them that of the question. */
+const ENGINES = ["llama.cpp", "vllm", "accelerate", "zero-inference"];
 
 /** @returns {{panel: Panel, show: (answer: any) => void}} */
 export function enginesPanel() {
   let engine = ENGINES[0];
+  let followed = "";
   let answer = null;
   const panel = new Panel("engines", async (question, signal) => {
-    const its = await ask("v1/plans", asked(question, engine), { signal });
+    if (followed !== question.engine && ofEngine(question)) {
+      engine = question.engine;
+      offer(engine);
+    }
+    followed = question.engine;
+    const its = await ask("v1/plans", asked({ ...question, engine }), { signal });
     fill(panel.body, settings(engine, its, answer));
   });
-  fill(
-    byId("engine-choices"),
-    ENGINES.map((name) =>
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": String(name === engine),
-          dataset: { engine: name },
-          on: {
-            click: () => {
-              engine = name;
-              press(name);
-              panel.again();
+  const offer = (own) => {
+    fill(
+      byId("engine-choices"),
+      [...new Set([...ENGINES, own])].map((name) =>
+        h(
+          "button",
+          {
+            type: "button",
+            "aria-pressed": String(name === engine),
+            dataset: { engine: name },
+            on: {
+              click: () => {
+                engine = name;
+                press(name);
+                panel.again();
+              },
             },
           },
-        },
-        methodName(name),
+          engineName(name),
+        ),
       ),
-    ),
-  );
+    );
+  };
+  offer(engine);
   return {
     panel,
     show: (now) => {
@@ -67,7 +77,7 @@ function settings(engine, its, best) {
       h(
         "p",
         { class: "empty" },
-        `The planner knows what ${methodName(engine)} would do here, but not yet the flags that make it do so.`,
+        `The planner knows what ${engineName(engine)} would do here, but not yet the flags that make it do so.`,
       ),
     h(
       "p",

@@ -3,7 +3,8 @@
 import { chart } from "./chart.js";
 import { fill, h } from "./dom.js";
 import { note } from "./live.js";
-import { BEST, methods } from "./methods.js";
+import { methods } from "./methods.js";
+import { BEST } from "./question.js";
 import { number, seconds } from "./numbers.js";
 import { methodAbout, methodName } from "./words.js";
 

@@ -3,8 +3,8 @@
 import { CHANGES, FIRST } from "./question.js";
 
 const COUNTS = ["prompt", "answer", "context", "batch"];
-const WORDS = ["format", "kv", "goal", "method"];
-const PARTS = ["cpu", "gpu", "link"];
+const WORDS = ["format", "kv", "engine", "goal", "method"];
+const PARTS = ["cpu", "gpu", "link", "memory"];
 /** RAM and the link of a machine of parts are parts, so changes of them have other names here. */
 const writtenAs = (what) => (what === "link" ? "link_bw" : what === "ram" ? "ram_size" : what);
 /** Mark before documents, which are compressed. */

@@ -1,41 +1,45 @@
-/** The methods of planning that the service has, in its order. */
+/** The methods of planning, and the engines, that the service has, in its order. */
 
 import { get } from "./api.js";
 import { learnMethods } from "./words.js";
 
-/** The method that chooses among others' plans. */
-export const BEST = "best";
+/** Lists by path. @type {Map<string, Promise<{name: string, about: string}[]>>} */
+const coming = new Map();
 
-/** @type {Promise<string[]> | null} */
-let coming = null;
-
-/**
- * Return the names of all methods, asked for once; a refusal is not kept, so that the next call asks again.
- * @returns {Promise<string[]>}
- */
-export function methods() {
-  coming ??= asked();
-  return coming;
+/** Return a list of names, asked for once; a refusal is not kept, so that the next call asks again. */
+function listed(path) {
+  if (!coming.has(path)) coming.set(path, fetched(path));
+  return coming.get(path);
 }
 
-async function asked() {
+async function fetched(path) {
   try {
-    const { entries } = await get("v1/strategies");
-    learnMethods(entries);
-    return entries.map(({ name }) => name);
+    return (await get(path)).entries;
   } catch (error) {
-    coming = null;
+    coming.delete(path);
     throw error;
   }
 }
 
+/** @returns {Promise<string[]>} the names of all methods */
+export async function methods() {
+  const entries = await listed("v1/strategies");
+  learnMethods(entries);
+  return entries.map(({ name }) => name);
+}
+
+/** @returns {Promise<string[]>} the names of all engines, our own first */
+export const engines = async () => (await listed("v1/engines")).map(({ name }) => name);
+
 /**
- * Fill a select with all methods once they are known; until then, and where none come, it has the one that is chosen.
+ * Fill a select with all methods, or other names, once they are known; until then, and where none come, it has the one
+ * that is chosen.
  * @param {HTMLSelectElement} select @param {(name: string) => HTMLOptionElement} option
+ * @param {() => Promise<string[]>} [all]
  */
-export async function offerMethods(select, option) {
+export async function offerMethods(select, option, all = methods) {
   try {
-    const names = await methods();
+    const names = await all();
     const { value } = select;
     select.replaceChildren(...names.map(option));
     chooseMethod(select, value, option);

@@ -2,7 +2,7 @@
 
 /**
  * @typedef {{name: string} | {document: any}} ModelChoice
- * @typedef {{name: string} | {parts: {cpu: string, ram: number, gpu?: string, link?: string}} | {document: any}} MachineChoice
+ * @typedef {{name: string} | {parts: {cpu: string, ram: number, gpu?: string, link?: string, memory?: string}} | {document: any}} MachineChoice
  * @typedef {object} Question
  * @property {ModelChoice} model
  * @property {MachineChoice} machine
@@ -13,12 +13,17 @@
  * @property {number | string} answer  tokens
  * @property {number | string} context  tokens that caches have room for
  * @property {number | string} batch  requests at a time
+ * @property {string} engine  whose speed is predicted
  * @property {string} goal  what the plan is to be best at
  * @property {string} method  by which it is made once nothing moves any more
  */
 
 /** The quick method that answers while something moves. */
 export const QUICK = "layer-split";
+/** The method that chooses among others' plans, and that of an engine is its own. */
+export const BEST = "best";
+/** Helm's own executor, as an engine. */
+export const OURS = "ours";
 
 /** @type {Question} what a visitor without a link sees: a usual model on a usual laptop */
 export const FIRST = {
@@ -31,8 +36,9 @@ export const FIRST = {
   answer: 256,
   context: 4096,
   batch: 1,
+  engine: OURS,
   goal: "request",
-  method: "best",
+  method: BEST,
 };
 
 /** What sliders and links change of a machine, in the order in which it is done: the same changes are the same question. */
@@ -73,7 +79,13 @@ export function plainMachine({ machine }) {
   return "name" in machine ? machine.name : "parts" in machine ? machine.parts : machine.document;
 }
 
-/** @param {Question} question @returns {any} a helm.planner-question/1 */
+/** @param {Question} question @returns {boolean} whether the speed of an engine is asked for */
+export const ofEngine = ({ engine }) => engine !== OURS;
+
+/**
+ * Write a question as the service reads it; where the speed of an engine is asked for, its own plan is.
+ * @param {Question} question @returns {any} a helm.planner-question/1
+ */
 export function asked(question, strategy = question.method) {
   const base = plainMachine(question);
   const changes = Object.entries(question.changes).map(([what, value]) => `${what}=${value}`);
@@ -88,9 +100,12 @@ export function asked(question, strategy = question.method) {
     format: question.format,
     kv_format: question.kv,
     objective: question.goal,
-    strategy,
+    ...(ofEngine(question) ? { engine: question.engine, strategy: BEST } : { strategy }),
   };
 }
+
+/** @param {Question} question @returns {Question} the same one for our own executor: methods are compared for it */
+export const forOurs = (question) => ({ ...question, engine: OURS });
 
 /** @param {Question} question @returns {string} the model's name */
 export function modelLabel({ model }) {

@@ -5,7 +5,7 @@ import { byId, h } from "./dom.js";
 import { chooseMethod, offerMethods } from "./methods.js";
 import { counted } from "./numbers.js";
 import { machineLabel, modelLabel, readCount } from "./question.js";
-import { FORMATS, formatName, methodName } from "./words.js";
+import { FORMATS, engineName, formatName, methodName } from "./words.js";
 
 /** Changes that are offered, in words; others may be written as helm-whatif takes them. */
 const CHANGES = {
@@ -47,6 +47,7 @@ export function studyForm(question, given, start) {
       lists.machines.element,
       lists.changes.element,
       lists.formats.element,
+      lists.engines.element,
       text("study-prompts", "Prompts", first.prompt_tokens.join(", "), "tokens: 512, or 512..4096"),
       text("study-batches", "Requests at a time", first.batches.join(", "), "1, or 1..8"),
       text("study-answers", "Answers", first.output_tokens.join(", "), "tokens"),
@@ -73,6 +74,7 @@ function firstStudy(question) {
     machines: "name" in question.machine ? [machineLabel(question)] : ["rtx4060-laptop"],
     changes: ["as it is", "vram=12GiB", "dram_bw=x1.5"],
     formats: [question.format],
+    engines: [question.engine],
     prompt_tokens: [question.prompt],
     output_tokens: [question.answer],
     batches: [1],
@@ -99,6 +101,13 @@ function listsOf(first) {
       suggestions: Object.keys(FORMATS),
       name: formatName,
     }),
+    engines: chosenList({
+      id: "study-engines",
+      words: "Run by",
+      values: first.engines ?? ["ours"],
+      suggestions: ["ours", "llama.cpp", "vllm", "accelerate"],
+      name: engineName,
+    }),
   };
 }
 
@@ -110,7 +119,7 @@ function method(now) {
   const select = h("select", { id: "study-method" });
   chooseMethod(select, now, option);
   void offerMethods(select, option);
-  return h("div", { class: "field" }, h("label", { for: "study-method" }, "Method"), select);
+  return h("div", { class: "field" }, h("label", { for: "study-method" }, "Method", h("small", {}, " of Helm; engines have their own")), select);
 }
 
 function studyOf(lists) {

@@ -4,7 +4,8 @@ import { h } from "./dom.js";
 import { intervalBar } from "./figure.js";
 import { bytes, counted, number, percent, seconds, secondsRange } from "./numbers.js";
 import { scrolling } from "./sources.js";
-import { change, figureKind, formatName, layout } from "./words.js";
+import { OURS } from "./question.js";
+import { change, engineName, figureKind, formatName, layout } from "./words.js";
 
 const MOST_ROWS = 200;
 /** A part of an answer that counts as no change. */
@@ -79,7 +80,7 @@ function best({ best: settings, rows: all }) {
         "tr",
         {},
         named,
-        h("td", {}, formatName(row.format ?? "f16")),
+        h("td", {}, formatName(row.format ?? "f16"), by(row)),
         cell(seconds(row.request_s)),
         h("td", { class: "wide" }, intervalBar(times, most), h("span", { class: "ends" }, secondsRange(times))),
         cell(number(row.decode_rate)),
@@ -88,6 +89,9 @@ function best({ best: settings, rows: all }) {
     }),
   );
 }
+
+/** The engine that runs it, where one was asked for. */
+const by = ({ engine }) => engine && engine !== OURS && h("span", { class: "sub" }, `by ${engineName(engine)}`);
 
 const changed = (text) => text !== "as it is" && h("span", { class: "sub" }, change(text));
 

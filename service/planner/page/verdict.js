@@ -5,7 +5,8 @@ import { intervalBar, phaseSources, shareBar, sourcesInWords } from "./figure.js
 import { announce } from "./live.js";
 import { echo, headlineOf, problemParts } from "./misfit.js";
 import { counted, number, percent, seconds, secondsParts, tokens } from "./numbers.js";
-import { methodAbout, methodName } from "./words.js";
+import { ofEngine } from "./question.js";
+import { engineName, methodAbout, methodName } from "./words.js";
 
 /** A distance from the ideal that is none: prices have no more digits. */
 const NOTHING = 5e-5;
@@ -115,16 +116,20 @@ function answerParts(shown) {
   ];
 }
 
+const QUICK_ABOUT =
+  "One quick method: the first layers on the CPU, the others on the GPU. The best of several methods follows when nothing moves.";
+
+/** @returns {[string, string]} by whom the answer is, and what that means */
+function author({ question, quick }) {
+  if (ofEngine(question)) return [`as ${engineName(question.engine)} runs it`, "its own plan, at its own speed"];
+  if (quick) return ["quick answer: split by layers", QUICK_ABOUT];
+  const name = question.method === "best" ? "best of several methods" : `method: ${methodName(question.method)}`;
+  return [name, methodAbout(question.method)];
+}
+
 function badge(shown) {
-  const { question, quick } = shown;
-  const name = quick
-    ? "quick answer: split by layers"
-    : question.method === "best"
-      ? "best of several methods"
-      : `method: ${methodName(question.method)}`;
-  const about = quick
-    ? "One quick method: the first layers on the CPU, the others on the GPU. The best of several methods follows when nothing moves."
-    : methodAbout(question.method);
+  const { quick } = shown;
+  const [name, about] = author(shown);
   return h(
     "p",
     { class: "badges" },

@@ -22,6 +22,12 @@ const METHODS = {
   "llama-cpp": ["llama.cpp", "the last layers on the GPU, the others on the CPU"],
 };
 
+/** Engines: what people call them. */
+const ENGINES = { ours: "Helm, or whichever is best", "zero-inference": "DeepSpeed ZeRO-Inference", freetoken: "FreeToken" };
+
+/** @param {string} name @returns {string} */
+export const engineName = (name) => ENGINES[name] ?? METHODS[name]?.[0] ?? name;
+
 /** What the service says of methods. @type {Map<string, string>} */
 const toldOfMethods = new Map();
 

@@ -47,7 +47,7 @@ def machine_of(choice: Machine, catalogue: Catalogue) -> Hardware:
     if isinstance(choice, str):
         return catalogue.machine(choice)
     if isinstance(choice, ComposedMachine):
-        return compose(choice.gpu, choice.cpu, choice.ram, choice.link, choice.peer)
+        return compose(choice.gpu, choice.cpu, choice.ram, choice.link, choice.peer, choice.memory)
     if isinstance(choice, ChangedMachine):
         return edited(machine_of(choice.base, catalogue), ",".join(choice.changes))
     return choice

@@ -80,6 +80,12 @@ async def strategies(request: Request, q: Text = "") -> Response:
     return document_response(request, await asyncio.to_thread(service_of(request).catalogue.listing, "strategies", q))
 
 
+@operation(router, HttpOperation("GET", "/v1/engines", "List engines", Listing))
+async def engines(request: Request, q: Text = "") -> Response:
+    """List the engines whose speed can be predicted, by the names that questions take: our own first."""
+    return document_response(request, await asyncio.to_thread(service_of(request).catalogue.listing, "engines", q))
+
+
 async def _read(request: Request, kind: str) -> Response:
     service = service_of(request)
     async with body_of(request) as body:

@@ -9,6 +9,7 @@ _CHANGED: dict[str, Any] = {"base": "rtx4060-laptop", "changes": ["vram=12GB", "
 PLAN: dict[str, Any] = {
     "named": _SMALL,
     "best": {"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "format": "q4_k", "context": 4096},
+    "engine": {**_SMALL, "strategy": "best", "engine": "llama.cpp", "options": {"build_era": "2025", "threads": 8}},
     "parts": {"model": "Qwen3-14B", "hardware": _PARTS, "format": "q4_k", "strategy": "layer-split"},
     "changed": {**_SMALL, "hardware": _CHANGED, "prompt_tokens": 512},
 }

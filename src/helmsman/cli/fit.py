@@ -3,12 +3,14 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from helmsman.cli.app import run_command
 from helmsman.cli.machine import add_machine_arguments, machine, warn_of_disturbed
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.questions import local_engine, question_bar
+from helmsman.cli.strategies import add_engine_argument
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.formats import KV_FORMATS, format_named
 from helmsman.studies.fitting.purposes import PURPOSES
@@ -32,8 +34,11 @@ def build_parser() -> Parser:
     group.add_argument("--formats", type=_formats, default=(), metavar="NAME,..", help=formats)
     kept = "how KV is stored (default f16)"
     group.add_argument("--kv-format", type=format_named, choices=KV_FORMATS, default="f16", help=kept)
-    how = "how to plan (default: llama-cpp, with experts where its --fit puts them)"
-    group.add_argument("--strategy", default="llama-cpp", metavar="NAME", help=how)
+    add_engine_argument(group)
+    how = "how to plan (default: the engine's, else llama-cpp, with experts where its --fit puts them)"
+    group.add_argument("--strategy", metavar="NAME", help=how)
+    option = "of the strategy, as 'build_era=2025' (repeatable)"
+    group.add_argument("--option", action="append", default=[], metavar="NAME=V", help=option)
     group.add_argument("--all", action="store_true", help="ask and show every format of every model")
     rows = "write all rows: CSV where FILE ends so, else Parquet"
     parser.add_argument("--rows", type=Path, metavar="FILE", help=rows)
@@ -60,13 +65,14 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.hwdb.load_model import catalogue_names
     from helmsman.schemas.fit_table import write_fit_rows
     from helmsman.schemas.write import whole_file
-    from helmsman.studies.fitting.fit import FitQuestion, fitted, lengths_at, options_of
+    from helmsman.studies.fitting.fit import FitQuestion, fitted, lengths_at, options_of, planning_strategy
     from helmsman.studies.fitting.purposes import purpose_named
     from helmsman.studies.fitting.words import fit_text
 
     hardware = machine(args)
     warn_of_disturbed(args, hardware)
     purpose = purpose_named(args.purpose)
+    strategy = planning_strategy(args.engine, args.strategy)
     question = FitQuestion(
         hardware,
         args.models or tuple(catalogue_names()),
@@ -75,9 +81,10 @@ def execute(args: argparse.Namespace) -> int:
         lengths_at(args.contexts, purpose),
         args.formats,
         args.kv_format,
-        args.strategy,
-        options_of(args.strategy),
+        strategy,
+        options_of(strategy, dict(map(_option, args.option))),
         whole=args.all or bool(args.formats),
+        engine=args.engine,
     )
     report = fitted(question, local_engine(args.jobs), question_bar(args))
     if args.rows is not None:
@@ -88,6 +95,15 @@ def execute(args: argparse.Namespace) -> int:
         least = report.rows[report.best[0]]
         raise InfeasibleError(f"nothing fits; nearest is {least.model} in {least.format}", remedy=least.missing)
     return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    from helmsman.studies.questions.flags import option_value
+
+    name, _, value = text.partition("=")
+    if not name or not value:
+        raise UsageError("not an option with a value", field="--option", value=text, remedy="write NAME=VALUE")
+    return name, option_value(value)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def build_parser() -> Parser:
 
     parser = command_parser(
         "helm-list",
-        "List models, machines, GPUs, CPUs, strategies, policies or formats by the names that commands take.",
+        "List models, machines, GPUs, CPUs, engines, strategies, policies or formats by the names that commands take.",
         "helm-list gpus",
     )
     parser.add_argument("kind", choices=get_args(Kind), metavar="KIND", help=", ".join(get_args(Kind)))

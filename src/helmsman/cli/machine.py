@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 def add_machine_arguments(parser: Parser) -> None:
-    """--hw, or --gpu --cpu --ram --link; and the overrides."""
+    """--hw, or --gpu --cpu --ram --memory --link; and the overrides."""
     group = parser.add_argument_group("machine")
     group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one")
     group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
     group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
+    memory = (
+        "compose a machine: its memory and filled channels, e.g. '2x DDR5-6000' (default: the CPU's, a wide interval)"
+    )
+    group.add_argument("--memory", metavar="KIND", help=memory)
     group.add_argument("--link", metavar="NAME", help="compose a machine: each GPU's link, e.g. pcie4x16")
     peer = "compose a machine: between every two GPUs, a direction, e.g. 56GB/s (default: through host memory)"
     group.add_argument("--peer", metavar="RATE", help=peer)
@@ -58,7 +62,7 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.schemas.units import parse_bytes
     from helmsman.this_machine import this_machine
 
-    parts = [name for name in ("gpu", "cpu", "ram", "link", "peer") if getattr(args, name) is not None]
+    parts = [name for name in ("gpu", "cpu", "ram", "memory", "link", "peer") if getattr(args, name) is not None]
     if args.hw is not None and parts:
         raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
     if args.hw is not None:
@@ -67,7 +71,8 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
         return load_hardware(args.hw, None)
     if args.cpu is None or args.ram is None:
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
-    return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link, _peer(args.peer))
+    ram = parse_bytes(args.ram, "--ram")
+    return compose(args.gpu, args.cpu, ram, args.link, _peer(args.peer), args.memory)
 
 
 def _peer(text: str | None) -> float | None:

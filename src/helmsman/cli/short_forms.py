@@ -11,7 +11,7 @@ from helmsman.cli.output import emit, say
 from helmsman.cli.parser import Parser
 from helmsman.cli.questions import local_engine, question_bar
 from helmsman.cli.strategies import ALL, with_flags
-from helmsman.planner.registry import method
+from helmsman.planner.registry import method, strategy_of
 from helmsman.schemas.errors import InfeasibleError, TargetMissedError, UsageError
 from helmsman.studies.fitting.purposes import PURPOSES, purpose_named
 
@@ -96,11 +96,12 @@ def best_format(args: argparse.Namespace, hardware: "Hardware") -> "FitReport":
         args.floor,
         (FitLengths(args.prompt_tokens, args.output_tokens, args.context),),
         kv_format=args.kv_format,
-        strategy=args.strategy,
+        strategy=strategy_of(args.engine, args.strategy),
         options=dict(_options(args)),
         objective=args.objective,
         batch=args.batch,
         whole=True,
+        engine=args.engine,
     )
     return fitted(question, local_engine(args.jobs), question_bar(args))
 
@@ -130,9 +131,11 @@ def show_study(args: argparse.Namespace, hardware: "Hardware | None", fmt: str |
     from helmsman.studies.report.text import text
     from helmsman.studies.short_forms import ShortForm, buy_first, short_report
 
-    options = {args.strategy: dict(_options(args))} if dict(_options(args)) else {}
+    given = dict(_options(args))
+    options = {strategy_of(args.engine, args.strategy): given} if given else {}
     content = {
         "name": args.model, "models": [args.model], "strategies": [args.strategy], "options": options,
+        "engines": [] if args.engine is None else [args.engine],
         "formats": [] if fmt is None else [fmt], "kv_formats": [args.kv_format], "objectives": [args.objective],
         "prompt_tokens": [args.prompt_tokens], "output_tokens": [args.output_tokens], "batches": [args.batch],
         "contexts": [] if args.context is None else [args.context],
@@ -146,9 +149,9 @@ def show_study(args: argparse.Namespace, hardware: "Hardware | None", fmt: str |
 
 
 def _options(args: argparse.Namespace) -> "Iterator[tuple[str, Value]]":
-    """Yield the options of the strategy that are not its defaults, as a study has them. Raises UsageError for one that
-    it cannot have."""
-    for option, _ in with_flags(method(args.strategy)):
+    """Yield the options of the strategy that plans, but its defaults, as a study has them. Raises UsageError for one
+    that it cannot have."""
+    for option, _ in with_flags(method(strategy_of(args.engine, args.strategy))):
         value = getattr(args, option.name)
         if value == option.default:
             continue

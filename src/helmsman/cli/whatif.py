@@ -41,7 +41,8 @@ def build_parser() -> Parser:
     store = "keep answers in DIR, and ask no question twice (default: beside STUDY, with the ending .answers)"
     parser.add_argument("--store", type=Path, metavar="DIR", help=store)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that answer (default: one for each CPU)")
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="who answers (default: local)")
+    who = "who answers: processes of this machine, or a Ray cluster (default: local)"
+    parser.add_argument("--workers", choices=("local", "ray"), default="local", help=who)
     parser.add_argument("--yes", action="store_true", help=f"ask more than {_MOST_UNCONFIRMED} questions unconfirmed")
     return parser
 
@@ -92,7 +93,7 @@ def _study(args: argparse.Namespace) -> "Study":
 
 def _engine(args: argparse.Namespace) -> "Engine":
     local = local_engine(args.jobs)
-    if args.engine == "ray":
+    if args.workers == "ray":
         from helmsman.studies.answering.on_ray import RayEngine
 
         return RayEngine()

@@ -28,6 +28,7 @@ def test_every_path_is_described(described: Any) -> None:
     operations = {f"{method} {path}" for path, of in described["paths"].items() for method in of}
     assert operations == {
         *("get /v1/models", "post /v1/models", "get /v1/models/{name}"),
+        "get /v1/engines",
         "get /v1/strategies",
         *("get /v1/hardware", "post /v1/hardware", "get /v1/hardware/{name}"),
         *("post /v1/plans", "post /v1/comparisons", "post /v1/simulations", "post /v1/studies"),

@@ -8,9 +8,10 @@ import pytest
 from web_service import QUESTION, WebSite
 
 from helmsman import library
-from helmsman.planner.registry import RECOMMENDED, method, names
+from helmsman.planner.registry import ENGINES, RECOMMENDED, method, names
 from helmsman.planner.words.explain import explain
 from helmsman.planner.words.plan_words import in_words
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan_answer import PlanAnswer
 from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
@@ -208,6 +209,19 @@ def test_llama_cpps_flags_are_given(site: WebSite) -> None:
     answer = site.post("/v1/plans", {**QUESTION, "model": "Qwen3-8B", "strategy": "llama-cpp"}).document
     layers = answer["plan"]["label"].rpartition(" ")[2]
     assert answer["settings"][0]["engine"] == "llama.cpp" and f"-ngl {layers} " in answer["settings"][0]["command"]
+
+
+def test_an_engine_is_asked_about(site: WebSite) -> None:
+    question = {**QUESTION, "strategy": "best", "engine": "llama.cpp", "options": {"build_era": "2024", "threads": 2}}
+    answer = site.post("/v1/plans", question).document
+    assert answer["plan"]["strategy"]["options"]["build_era"] == "2024" and "-t 2" in answer["settings"][0]["command"]
+    assert answer["speed"]["request"]["mid"] == library.plan(question).seconds
+    listed = [entry["name"] for entry in site.get("/v1/engines").document["entries"]]
+    assert listed == list(ENGINES)
+    refused = site.post("/v1/comparisons", {"question": {**QUESTION, "strategy": "best", "engine": "vllm"}})
+    assert refused.document["field"] == "engine" and refused.document["remedy"]
+    with pytest.raises(UsageError, match="several strategies are compared"):
+        library.compare({**QUESTION, "strategy": "best", "engine": "vllm"})
 
 
 def test_names_are_listed_and_searched(site: WebSite) -> None:
