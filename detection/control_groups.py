@@ -6,9 +6,13 @@ from pathlib import Path
 
 UNLIMITED = 2**60
 """Limits of more bytes than this are none: version 1 writes the largest number of pages."""
-_FILES = {"memory.max": ("inactive_file", "active_file"),
+_FILES = {"memory.max": ("inactive_file", "active_file"), "memory.high": ("inactive_file", "active_file"),
           "memory.limit_in_bytes": ("total_inactive_file", "total_active_file")}  # fmt: skip
-_USE = {"memory.max": "memory.current", "memory.limit_in_bytes": "memory.usage_in_bytes"}
+_USE = {
+    "memory.max": "memory.current",
+    "memory.high": "memory.current",
+    "memory.limit_in_bytes": "memory.usage_in_bytes",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +57,18 @@ def _folders(proc: Path, groups: Path, controller: str) -> Iterator[Path]:
 
 
 def _read(folder: Path) -> ControlGroup | None:
+    """Return the smaller limit of a group: beyond `memory.high` its processes hardly get on."""
+    return min(_limits(folder), key=lambda group: group.limit, default=None)
+
+
+def _limits(folder: Path) -> Iterator[ControlGroup]:
     for name, use in _USE.items():
         limit = file_text(folder / name).strip()
         if limit.isdecimal() and int(limit) < UNLIMITED:
             stated = dict(line.split(None, 1) for line in file_text(folder / "memory.stat").splitlines() if " " in line)
             files = sum(int(stated.get(key, 0)) for key in _FILES[name])
             used = int(file_text(folder / use).strip() or 0)
-            return ControlGroup(int(limit), max(0, used - files))
-    return None
+            yield ControlGroup(int(limit), max(0, used - files))
 
 
 def _quota(folder: Path) -> float | None:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from helmsman.detection.cuda_driver import with_driver
 from helmsman.detection.nvidia import nvidia_gpus
 from helmsman.detection.pcie import PciDevice, find_link, graphics_devices
 from helmsman.detection.system import ObservedSystem
@@ -24,6 +25,8 @@ def find_gpus(system: ObservedSystem) -> tuple[list[DetectedGpu], list[DetectedP
     if system.name == "Darwin":
         return _of_mac(system), []
     gpus, problems = nvidia_gpus(system)
+    if gpus:
+        gpus, problems = with_driver(system, gpus)
     named = _names_of_amd(system)
     for device in graphics_devices(system):
         vendor = device.number.partition(":")[0]

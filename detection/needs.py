@@ -71,7 +71,7 @@ def _web(things: MachineInventory) -> Lack | None:
 def _gpu(things: MachineInventory) -> Lack | None:
     """Plans with a GPU are run by PyTorch, on NVIDIA's."""
     machine = things.machine
-    if not machine.gpus and machine.problems:
+    if machine.problems:
         problem = machine.problems[0]
         return f"{problem.what}: {problem.problem}", problem.remedy
     if not machine.gpus:

@@ -35,17 +35,17 @@ def graphics_devices(system: ObservedSystem) -> Iterator[PciDevice]:
 def find_link(system: ObservedSystem, device: PciDevice) -> DetectedLink | None:
     """Return the link of a device: the most that both its ends can do, and what it does now."""
     ends = [device.folder, device.folder.resolve().parent]
-    generations = [_generation(system.text(folder / "max_link_speed")) for folder in ends]
+    generations = [generation_of(system.text(folder / "max_link_speed")) for folder in ends]
     widths = [system.text(folder / "max_link_width").strip() for folder in ends]
     lanes = [int(width) for width in widths if width.isdecimal() and 0 < int(width) <= 32]
     known = [generation for generation in generations if generation is not None]
     if not known or not lanes:
         return None
-    now = _generation(system.text(device.folder / "current_link_speed"))
+    now = generation_of(system.text(device.folder / "current_link_speed"))
     return DetectedLink(generation=min(known), lanes=min(lanes), now=now)
 
 
-def _generation(text: str) -> int | None:
+def generation_of(text: str) -> int | None:
     """Return the generation of `16.0 GT/s PCIe`, None of what is no speed."""
     stated = re.match(r"([\d.]+) GT/s", text.strip())
     return _GENERATIONS.get(stated[1]) if stated else None

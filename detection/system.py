@@ -4,16 +4,20 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from textwrap import shorten
 from types import ModuleType
 
 from helmsman.schemas.errors import UsageError
 
+_MOST_LINE = 120
+"""Letters of a program's line that are told."""
 _MOST_TEXT = 4 << 20
 """Bytes of a program's output, or of a system's file, that are read."""
 
@@ -27,9 +31,10 @@ class ProgramOutput:
 
     @property
     def first_line(self) -> str:
-        """The first line with something in it, shortened."""
+        """The first line with something in it, without its last words where it is long."""
         lines = (line.strip() for line in self.text.splitlines())
-        return "".join(letter for letter in next(filter(None, lines), "nothing")[:120] if letter.isprintable())
+        plain = "".join(letter for letter in next(filter(None, lines), "nothing") if letter.isprintable())
+        return shorten(plain, _MOST_LINE, placeholder=" ...") if " " in plain else plain[:_MOST_LINE]
 
 
 def _environment() -> dict[str, str]:
@@ -47,7 +52,8 @@ def _package(name: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class ObservedSystem:
     """A system to look at. `root`: of its files; `affinity`: processors that this process may use, None for all;
-    `package`: the version of a Python package by its name; `module`: imports one; `patience_s`: for a program."""
+    `package`: the version of a Python package by its name; `module`: imports one; `patience_s`: for a program;
+    `python`: an interpreter."""
 
     root: Path = Path("/")
     environment: Mapping[str, str] = field(default_factory=_environment)
@@ -56,6 +62,7 @@ class ObservedSystem:
     package: Callable[[str], str | None] = _package
     module: Callable[[str], ModuleType] = import_module
     patience_s: float = 10.0
+    python: str = sys.executable
 
     @classmethod
     def here(cls) -> "ObservedSystem":

@@ -1,8 +1,9 @@
 """A CUDA device, where there is one: bandwidth, products, attention and pinned copies, by the probes of runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from helmsman.executor.profile.contended import measure_contended
 from helmsman.executor.profile.copies import SIZES
 from helmsman.executor.profile.processor import (
     CONTEXTS,
@@ -42,14 +43,14 @@ LARGE_COPY = 64 << 20
 """Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
 
 
-def measure_cuda() -> CudaSamples:
-    """Measure the first GPU.
+def measure_cuda(read: Callable[[], float]) -> CudaSamples:
+    """Measure the first GPU, and its link while the host's processors `read` their memory, which says bytes/s.
 
     Only that one: a plan splits between the host and one accelerator, so that further GPUs would be
     devices that nothing uses. `CUDA_VISIBLE_DEVICES` selects another."""
     import torch
 
-    from helmsman.executor.devices.torch.probe import copy_times
+    from helmsman.executor.devices.torch.probe import copy_rate, copy_times
 
     device = torch.device("cuda", 0)
     free, capacity = torch.cuda.mem_get_info(0)
@@ -58,6 +59,7 @@ def measure_cuda() -> CudaSamples:
     cuda_samples.links = dict(_links(device))
     for name, ends in _ways(device).items():
         cuda_samples.pageable[name] = [LARGE_COPY / t for t in copy_times(*ends, LARGE_COPY, PAIRS, page_locked=False)]
+        cuda_samples.contended[name] = measure_contended(read, copy_rate(*ends, LARGE_COPY))
     return cuda_samples
 
 

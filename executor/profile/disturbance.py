@@ -65,9 +65,8 @@ def _processor(device: Device, samples: ProcessorSamples, stage: StageSamples) -
         if curve.op == "lookup":
             return stage.disturbed
         if curve.format != "*":
-            kind = (
-                curve.op if curve.bound == "memory" else f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
-            )
+            products = f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
+            kind = curve.op if curve.bound == "memory" else "expert products" if curve.op == "experts" else products
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [value for (kind, _, _), value in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else stage.disturbed
@@ -129,10 +128,10 @@ def _link(link: Link, profile: Profile) -> Link:
     if profile.cuda is not None:
         shares |= {cuda_lane(name, profile): profile.cuda.disturbed for name in profile.cuda.links}
     share = shares.get(link.name, 0.0)
-    slows = None
-    if link.slows is not None and profile.busy is not None:
+    slows = link.slows
+    if link.slows is not None and profile.busy is not None and link.name in profile.links:
         beside = _mean(profile.busy.host.disturbed.values())
-        slows = {name: _wider(figure, beside, SLOWINGS) for name, figure in link.slows.items()}
+        slows = {name: disturbed_beyond(figure, beside, SLOWINGS) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
     handed = _handed(profile)
     gpu = {} if profile.cuda is None else {cuda_lane(name, profile) for name in profile.cuda.links}
@@ -198,7 +197,7 @@ def left_readings(left: UnsettledPoints, device: str, given: Conditions, source:
 def _points(device: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
     for (kind, fmt, at), share in samples.disturbed.items():
         if share > DISTURBED:
-            size = "tokens" if kind.startswith("gemm") else "bytes"
+            size = "tokens" if kind.startswith(("gemm", "expert products")) else "bytes"
             conditions: Conditions = {**given, "of": kind, "format": fmt, size: at}
             yield _reading(device, conditions, share)
 

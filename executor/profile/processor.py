@@ -1,21 +1,20 @@
-"""One processor: plain reads, matrix products by format and size, decode attention by context.
+"""One processor: plain reads, matrix products by format and size, those with experts, decode attention by context.
 
-Every product is measured between two plain reads of the same pool, and kept as its share of them: the ratio
-survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)."""
+Every product is measured between two plain reads of the same pool, and kept as its share of them (`shares.py`)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean
 from typing import Any
 
 from helmsman.executor._kernels import Pool, packed_size, time_attention, time_read
 from helmsman.executor.profile.bench import MeasurementBuffers, Run, linear_run, next_of
 from helmsman.executor.profile.buffers import rotation
+from helmsman.executor.profile.expert_products import expert_points
 from helmsman.executor.profile.prompts import Step, prompt_step
 from helmsman.executor.profile.quality import MeasuredPoint
 from helmsman.executor.profile.samples import ProcessorSamples
-from helmsman.hwdb.fit import spread
+from helmsman.executor.profile.shares import ReadShares, read_shares
 from helmsman.schemas.formats import FORMATS, Format, Precision, StoredFormat, size_of
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
@@ -31,6 +30,8 @@ FEW_TOKENS = (2, 8, 32, 128)
 F32_TOKENS = (1, *FEW_TOKENS)
 """Token counts of products of quantised weights with f32 activations, which arithmetic bounds even with one token:
 weights are dequantised first."""
+EXPERTS: tuple[StoredFormat, ...] = ("bf16", *QUANTISED)
+"""Formats of experts that are measured."""
 OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
     "bf16": ("bf16",),
     "q8_0": ("int8", "f32"),
@@ -45,15 +46,14 @@ KV_HEADS = 8
 HEAD_DIM = 128
 WIDE_GROUP = 8
 PAIRS = 9
-SLICE_S = 4e-3
-"""Each side of a pair runs about this long."""
 FOOTPRINTS = (1 << 20, 8 << 20, 64 << 20)
 
 
 def steps() -> int:
     """How many steps `measure` has."""
     plain, quantised = len(SHAPES) + 2, len(FEW_SHAPES) + 1
-    return 1 + plain * len(FORMATS) + quantised * len(QUANTISED) + sum(map(len, OTHER_ROUNDINGS.values()))
+    rounded = sum(map(len, OTHER_ROUNDINGS.values()))
+    return 1 + plain * len(FORMATS) + quantised * len(QUANTISED) + rounded + len(EXPERTS)
 
 
 def measure(
@@ -62,9 +62,10 @@ def measure(
     samples: ProcessorSamples,
     pairs: int,
     formats: Sequence[StoredFormat] = (*FORMATS, *QUANTISED),
+    experts: Sequence[StoredFormat] = EXPERTS,
 ) -> Iterator[Step]:
     """The steps of measuring a processor into `samples`, `pairs` times each; those of formats that are not among
-    `formats` have no points."""
+    `formats`, or of experts among `experts`, have no points."""
     yield "read", [read_point(pool, bench, samples, pairs)]
     for fmt in FORMATS:
         measured = list(_product_steps(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS)))
@@ -79,6 +80,8 @@ def measure(
             for other in roundings
         )
         yield from _of_format(others, weights in formats)
+    for kept in EXPERTS:
+        yield f"{kept} experts", expert_points(pool, bench, kept, samples, pairs) if kept in experts else []
 
 
 def _of_format(measured: Iterable[Step], wanted: bool) -> Iterator[Step]:
@@ -112,19 +115,6 @@ def read_point(pool: Pool, bench: MeasurementBuffers, samples: ProcessorSamples,
     return MeasuredPoint("read", run, keep)
 
 
-@dataclass(frozen=True)
-class _Shares:
-    """bytes/s of an operation over those of plain reads, and the bytes/s of these reads."""
-
-    shares: list[float]
-    reads: list[float]
-
-    @property
-    def spread(self) -> float:
-        """How far the shares lie apart."""
-        return spread(self.shares)
-
-
 _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 """The (rows, columns) of products with one token, and the tokens of products with several."""
 
@@ -147,34 +137,20 @@ def _product_point(
     samples: ProcessorSamples,
     pairs: int,
     shape: tuple[int, int],
-) -> MeasuredPoint[_Shares]:
+) -> MeasuredPoint[ReadShares]:
     size = packed_size(fmt, *shape)
 
-    def run() -> _Shares:
-        return _shares(
+    def run() -> ReadShares:
+        return read_shares(
             pool, bench, size, linear_run(pool, (fmt, DEFAULT_ROUNDING.of(fmt)), bench.matrices(size), *shape, 1), pairs
         )
 
-    def keep(shares: _Shares, share: float) -> None:
+    def keep(shares: ReadShares, share: float) -> None:
         samples.linear[fmt, size] = shares.shares
         samples.disturbed["linear", fmt, size] = share
         samples.add_reads(shares.reads, share)
 
     return MeasuredPoint(group, run, keep, attrgetter("spread"))
-
-
-def _shares(pool: Pool, bench: MeasurementBuffers, size: int, run: Run, pairs: int) -> _Shares:
-    """`run`, which reads `size` bytes, against plain reads, pair by pair; the mean of many runs, as a step has many."""
-    read = bench.read(pool)
-    repeats = max(3, round(SLICE_S * read / size))
-    shares = _Shares([], [])
-    for _ in range(pairs):
-        rate = size / fmean(run(repeats))
-        after = bench.read(pool)
-        shares.shares.append(rate / ((read + after) / 2))
-        shares.reads.append(after)
-        read = after
-    return shares
 
 
 def _attention_points(
@@ -207,13 +183,13 @@ def _attention_point(
     pairs: int,
     context: int,
     capacity: int,
-) -> MeasuredPoint[_Shares]:
+) -> MeasuredPoint[ReadShares]:
     size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
 
-    def run() -> _Shares:
-        return _shares(pool, bench, size, _attention(pool, bench, fmt, HEADS, context, capacity), pairs)
+    def run() -> ReadShares:
+        return read_shares(pool, bench, size, _attention(pool, bench, fmt, HEADS, context, capacity), pairs)
 
-    def keep(shares: _Shares, share: float) -> None:
+    def keep(shares: ReadShares, share: float) -> None:
         samples.attention[fmt, size] = shares.shares
         samples.disturbed["attention", fmt, size] = share
         samples.add_reads(shares.reads, share)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from helmsman.executor.devices.probe import PRODUCT_TOKENS
 from helmsman.executor.profile.samples import (
     BusySamples,
+    ContendedSamples,
     HandoverSamples,
     JointSamples,
     LinkSamples,
@@ -13,8 +14,14 @@ from helmsman.executor.profile.samples import (
 )
 from helmsman.hwdb.fit import figure
 from helmsman.schemas.hardware import OTHERS, Reading
+from helmsman.schemas.storage import BLOCK
 
 MEASURED = "measured"
+CONTENDED = "contended"
+"""Of a reading: the host's reads, or a link's copies, while the `other` of both is idle or busy."""
+RANDOM_READ = "random read"
+_MOST_LETTERS = 200
+"""Of a folder's path that a reading has, from its end."""
 
 Conditions = dict[str, int | float | str]
 
@@ -40,8 +47,24 @@ def readings(profile: Profile) -> Iterator[Reading]:
         yield from _processor("cuda", profile.cuda.samples, {})
         for name, link in profile.cuda.links.items():
             yield from _copies(cuda_lane(name, profile), link)
+        for name, contended in profile.cuda.contended.items():
+            yield from _contended(profile.processors[0].name, cuda_lane(name, profile), contended)
+    for disk in profile.disks:
+        for readers, rates in disk.rates.items():
+            given: Conditions = {"bytes": BLOCK, "readers": readers}
+            yield _reading(RANDOM_READ, disk.folder[-_MOST_LETTERS:], "bytes/s", rates, given)
     if profile.others is not None:
         yield _reading(OTHERS, profile.widest.name, "share", [profile.others], {})
+
+
+def _contended(host: str, link: str, samples: ContendedSamples) -> Iterator[Reading]:
+    """The contended pair: each alone, and beside the other."""
+    for beside, read, moved in (
+        ("idle", samples.read, samples.link),
+        ("busy", samples.read_beside, samples.link_beside),
+    ):
+        yield _reading(CONTENDED, host, "bytes/s", read, {"link": link, "other": beside})
+        yield _reading(CONTENDED, link, "bytes/s", moved, {"host": host, "other": beside})
 
 
 def cuda_lane(name: str, profile: Profile) -> str:
@@ -54,6 +77,10 @@ def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Itera
     for what, shares in (("linear", samples.linear), ("attention", samples.attention)):
         for (fmt, size), values in shares.items():
             yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
+    for (fmt, size), values in samples.experts.items():
+        yield _reading("experts", name, "share of read", values, {**given, "format": fmt, "bytes": size})
+    for (fmt, tokens), values in samples.expert_products.items():
+        yield _reading("expert products", name, "FLOP/s", values, {**given, "format": fmt, "tokens": tokens})
     for what, unit, of_tokens in (("gemm", "FLOP/s", samples.gemm), ("inputs", "bytes/s", samples.inputs)):
         for (fmt, rounding, tokens), values in of_tokens.items():
             yield _reading(what, name, unit, values, {**given, "format": fmt, "rounding": rounding, "tokens": tokens})

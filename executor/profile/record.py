@@ -15,14 +15,15 @@ from helmsman.executor.profile.fits import (
     joint_rate,
 )
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
-from helmsman.executor.profile.samples import ProcessorProfile, ProcessorSamples, Profile, StageSamples
+from helmsman.executor.profile.samples import DiskSamples, ProcessorProfile, ProcessorSamples, Profile, StageSamples
 from helmsman.executor.profile.synthetic_stage import attention_flops, lookup_bytes
 from helmsman.hwdb.fit import curve, exact, figure, quantile, settled
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import Precision, StoredFormat
-from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
+from helmsman.schemas.hardware import Compute, Device, DiskReads, Efficiency, Hardware, Link, Memory
 from helmsman.schemas.rounding import FloatPrecision
+from helmsman.schemas.storage import BLOCK
 
 CUDA_MEMORY = "cuda-vram"
 USABLE = 0.9
@@ -41,8 +42,15 @@ def record(profile: Profile) -> Hardware:
         sources={MEASURED: source, "configured": Source(kind="user", where="the profiler's arguments")},
         host=profile.host,
         between_passes=between(passes.seconds) if passes is not None and passes.seconds else None,
+        disks=tuple(map(_disk, profile.disks)),
         readings=tuple(readings(profile)),
     )
+
+
+def _disk(disk: DiskSamples) -> DiskReads:
+    rates = tuple(figure(rates, MEASURED) for rates in disk.rates.values())
+    latency = figure(disk.latency, MEASURED)
+    return DiskReads(folder=disk.folder, bytes=BLOCK, readers=tuple(disk.rates), rates=rates, latency=latency)
 
 
 def _memories(profile: Profile) -> Iterator[Memory]:
@@ -55,7 +63,7 @@ def _memories(profile: Profile) -> Iterator[Memory]:
         capacity=profile.host.ram,
         available=available,
         bandwidth=bandwidth,
-        joint=joint_rate(profile.joint) if profile.joint is not None else None,
+        joint=joint_rate(profile.joint) if profile.joint is not None else _with_link(profile),
         joint_products=joint_products(profile.joint) if profile.joint is not None else (),
         joint_compute=joint_compute(profile.joint) if profile.joint is not None else None,
         source=MEASURED,
@@ -82,6 +90,14 @@ def _memories(profile: Profile) -> Iterator[Memory]:
             bandwidth=figure(profile.cuda.samples.read, MEASURED),
             source=MEASURED,
         )
+
+
+def _with_link(profile: Profile) -> Figure | None:
+    """Bytes/s that reads and copies to a GPU take from the host's memory at once; None where that was not measured."""
+    pair = profile.cuda.contended.get("h2d") if profile.cuda is not None else None
+    if pair is None:
+        return None
+    return figure([read + moved for read, moved in zip(pair.read_beside, pair.link_beside, strict=True)], MEASURED)
 
 
 def _cuda_device(profile: Profile) -> Iterator[Device]:
@@ -125,8 +141,18 @@ def _cuda_links(profile: Profile) -> Iterator[Link]:
             bandwidth=figure(samples.rate, MEASURED),
             latency=figure(samples.latency, MEASURED),
             pageable=_pageable(cuda.pageable[name], samples.rate) if cuda else None,
+            slows=_slowed_reads(profile, name),
             **_crossing(cuda_lane(name, profile), profile),
         )
+
+
+def _slowed_reads(profile: Profile, name: str) -> dict[str, Figure] | None:
+    """How much longer the host's reads take while a GPU's link copies, as a part of them."""
+    pair = profile.cuda.contended.get(name) if profile.cuda is not None else None
+    if pair is None:
+        return None
+    slower = [max(0.0, alone / beside - 1.0) for alone, beside in zip(pair.read, pair.read_beside, strict=True)]
+    return {profile.processors[0].name: figure(slower, MEASURED)}
 
 
 def _pageable(rates: Sequence[float], locked: Sequence[float]) -> Figure:
@@ -217,7 +243,8 @@ def _efficiencies(
 def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, overhead: float) -> Iterator[Efficiency]:
     """Shares of the read bandwidth by bytes, and of the peak by tokens."""
     read = quantile(samples.read, 0.5)
-    for op, by_size in (("linear", samples.linear), ("attention", samples.attention)):
+    kinds = (("linear", samples.linear), ("attention", samples.attention), ("experts", samples.experts))
+    for op, by_size in kinds:
         shares = {
             float(size): [_net(share, size / read, overhead) for share in values]
             for (of, size), values in by_size.items()
@@ -229,6 +256,9 @@ def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, o
         rates = {float(n): flops for (of, by, n), flops in samples.gemm.items() if (of, by) == (fmt, rounding)}
         gemm = {n: [f / peak for f in flops] for n, flops in rates.items()}
         yield _rounded(curve("compute", "linear", fmt, gemm, MEASURED), samples, rounding)
+    experts = {float(n): [f / peak for f in flops] for (of, n), flops in samples.expert_products.items() if of == fmt}
+    if experts:
+        yield curve("compute", "experts", fmt, experts, MEASURED)
 
 
 def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: float) -> Iterator[Efficiency]:

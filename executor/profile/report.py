@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from helmsman.executor.profile.disturbance import DISTURBANCE
+from helmsman.executor.profile.readings import CONTENDED
 from helmsman.executor.profile.table_record import LAYER, OPERATION, PART, RESHAPE, SHARE, TOOK
-from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, Reading
+from helmsman.schemas.figures import DISTURBED, Rate
+from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, DiskReads, Hardware, Reading
 from helmsman.schemas.operation_table import COLUMNS, OperationRow, OperationTable
 from helmsman.schemas.units import format_bytes, format_rate, format_seconds
 
@@ -140,7 +141,73 @@ def summary(hardware: Hardware) -> str:
         f"  {link.name:<9} {format_rate(link.bandwidth.value)}, {format_seconds(link.latency.value)}"
         for link in hardware.links
     ]
-    return "\n".join([*lines, *_machine_disturbed(hardware)])
+    return "\n".join([*lines, *_pairs(hardware), *_experts(hardware), *_disks(hardware), *_machine_disturbed(hardware)])
+
+
+def _pairs(hardware: Hardware) -> Iterator[str]:
+    """Yield a line for each link beside which the host's reads were measured, and that beside them."""
+    host = hardware.devices[0].name
+    rates = {
+        (
+            reading.device,
+            reading.conditions["other"],
+            reading.conditions.get("link", reading.device),
+        ): reading.figure.value
+        for reading in hardware.readings
+        if reading.what == CONTENDED
+    } | dict(_beside_loopback(hardware, host))
+    for link in dict.fromkeys(link for _, _, link in rates):
+        texts = [
+            f"{name} {format_rate(rates[name, 'busy', link])} (alone {format_rate(rates[name, 'idle', link])})"
+            for name in (host, str(link))
+            if (name, "idle", link) in rates and (name, "busy", link) in rates
+        ]
+        if texts:
+            yield f"  at once   {', '.join(texts)}"
+
+
+def _beside_loopback(hardware: Hardware, host: str) -> Iterator[tuple[tuple[str, str, str], float]]:
+    """Yield rates of the host and of the link to a loopback accelerator: each while the other rests, and works."""
+    for reading in hardware.readings:
+        given = reading.conditions
+        if reading.what == "copy" and given.get("cpu") == "busy":
+            yield (reading.device, "busy", reading.device), reading.figure.value
+            alone = next(link for link in hardware.links if link.name == reading.device)
+            yield (alone.name, "idle", alone.name), alone.bandwidth.value
+            yield (host, "idle", alone.name), hardware.device(host).read.value
+        plain = reading.what == "read" and given.get("pattern") == "scattered"
+        if plain and reading.device == host and given.get("link") == "busy":
+            yield (host, "busy", "h2d"), reading.figure.value
+
+
+def _experts(hardware: Hardware) -> Iterator[str]:
+    """Yield a line for each format of experts that the host was measured with: the share of reads that they reach with
+    one token, and FLOP/s by the tokens of each."""
+    host = hardware.devices[0].name
+    own = [reading for reading in hardware.readings if reading.device == host]
+    for fmt in dict.fromkeys(r.conditions["format"] for r in own if r.what == "experts"):
+        shares = [r.figure.value for r in own if r.what == "experts" and r.conditions["format"] == fmt]
+        several = {
+            r.conditions["tokens"]: r.figure.value
+            for r in own
+            if r.what == "expert products" and r.conditions["format"] == fmt
+        }
+        rates = ", ".join(f"{rate / 1e9:.1f}" for rate in several.values())
+        of = ", ".join(map(str, several))
+        alone = f"{max(shares):.2f} of plain reads with a token"
+        yield f"  experts   {fmt}: {alone}; {rates} GFLOP/s with {of} tokens of each"
+
+
+def _disks(hardware: Hardware) -> Iterator[str]:
+    for disk in hardware.disks:
+        few, many = (f"{format_rate(rate.value)} by {count}" for count, rate in _ends(disk))
+        pages = f"reads of {format_bytes(disk.bytes)} anywhere"
+        yield f"  disk      {disk.folder}: {pages} take {format_seconds(disk.latency.value)}; {few}, {many} at once"
+
+
+def _ends(disk: DiskReads) -> list[tuple[int, Rate]]:
+    pairs = list(zip(disk.readers, disk.rates, strict=True))
+    return [pairs[0], pairs[-1]]
 
 
 def _machine_disturbed(hardware: Hardware) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """The whole profile: every processor, the link, and what it joins while it is busy."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import cycle
 from operator import attrgetter
+from pathlib import Path
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.measuring.host_facts import host_facts
@@ -19,12 +20,14 @@ from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import measure, read_point
 from helmsman.executor.profile.prompts import Step
 from helmsman.executor.profile.quality import BUDGET_S, MeasuredPoint, SamplesT, Session, Watch
+from helmsman.executor.profile.random_reads import measure_random_reads
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
     BusySamples,
     CudaSamples,
+    DiskSamples,
     HandoverSamples,
     JointSamples,
     LinkSamples,
@@ -78,9 +81,15 @@ class _Subject:
 
 
 def profile(
-    machine: Machine, loopback: Loopback | None, date: str, tell: Tell = lambda _: None, watch: Watch | None = None
+    machine: Machine,
+    loopback: Loopback | None,
+    date: str,
+    tell: Tell = lambda _: None,
+    watch: Watch | None = None,
+    folders: Sequence[Path] = (),
 ) -> Hardware:
-    """Measure this machine; `date` goes into the record, `tell` hears of every step, `watch` sees what others do.
+    """Measure this machine; `date` goes into the record, `tell` hears of every step, `watch` sees what others do;
+    `folders`: whose disks are read at random places.
 
     Every point is measured in a quiet spell if there is one, and again while it was disturbed and 90 s last; figures
     that stayed disturbed have a wider spread and say so.
@@ -114,7 +123,11 @@ def profile(
         tell(f"link {name}")
     cuda: list[CudaSamples] = []
     if machine.accelerators:
-        session.take([_cuda_point(cuda)])
+        session.take([_cuda_point(subjects[0], bench, cuda)])
+    disks: list[DiskSamples] = []
+    for folder in folders:
+        session.take([_disk_point(folder, disks)])
+        tell("random reads of a disk")
     left = session.finish()
     tell("disturbed points again")
     measured = Profile(
@@ -130,6 +143,7 @@ def profile(
         joint=_throughout(joint[0], *together) if joint else None,
         handovers=handovers[0] if handovers else None,
         cuda=cuda[0] if cuda else None,
+        disks=tuple(disks),
         others=others_share(before, cpu_times()),
     )
     passes: list[BetweenPassesSamples] = []
@@ -141,10 +155,11 @@ def profile(
     return marked(record(measured), measured)
 
 
-def steps(loopback: Loopback | None) -> int:
-    """How often `tell` will be called."""
+def steps(loopback: Loopback | None, folders: int = 0) -> int:
+    """How often `tell` will be called, with so many folders whose disks are read."""
     processor_steps = processor.steps()
-    return 2 + 3 * (processor_steps + 1) + processor_steps + 2 + 2 + 1 if loopback else 2 + processor_steps + 1 + 1
+    with_loopback = 2 + 3 * (processor_steps + 1) + processor_steps + 2 + 2 + 1
+    return folders + (with_loopback if loopback else 2 + processor_steps + 1 + 1)
 
 
 def _reads(machine: Machine, bench: MeasurementBuffers, session: Session) -> dict[int, ProcessorSamples]:
@@ -180,7 +195,7 @@ def _measure_processors(
     if loopback is not None:
         busy, traffic = BusySamples(), Traffic(engines["h2d"], loopback.link)
         busy.link = traffic.rates
-        again = measure(subjects[0].pool, bench, busy.host, BUSY_PAIRS, BUSY_FORMATS)
+        again = measure(subjects[0].pool, bench, busy.host, BUSY_PAIRS, BUSY_FORMATS, ())
         running.append(_named(f"{subjects[0].name} while the link is busy", _beside(traffic, again)))
     for steps_at_once in zip(*running, strict=True):
         for name, points in steps_at_once:
@@ -363,5 +378,20 @@ def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) ->
     return MeasuredPoint(f"link {name}", lambda: measure_link(engine), keep, attrgetter("spread"))
 
 
-def _cuda_point(kept: list[CudaSamples]) -> MeasuredPoint[CudaSamples]:
-    return MeasuredPoint("cuda", measure_cuda, lambda samples, share: kept.append(replace(samples, disturbed=share)))
+def _cuda_point(host: _Subject, bench: MeasurementBuffers, kept: list[CudaSamples]) -> MeasuredPoint[CudaSamples]:
+    """The GPU, and its link while the host reads."""
+
+    def keep(samples: CudaSamples, share: float) -> None:
+        kept.append(replace(samples, disturbed=share))
+
+    return MeasuredPoint("cuda", lambda: measure_cuda(lambda: bench.read(host.pool)), keep)
+
+
+def _disk_point(folder: Path, kept: list[DiskSamples]) -> MeasuredPoint[DiskSamples | None]:
+    """Reads of the disk of a folder; of one that has no direct reads, or no room, nothing is kept."""
+
+    def keep(samples: DiskSamples | None, share: float) -> None:
+        if samples is not None:
+            kept.append(replace(samples, disturbed=share))
+
+    return MeasuredPoint("disk", lambda: measure_random_reads(folder), keep)

@@ -39,11 +39,15 @@ class ProcessorSamples:
     inputs: dict[tuple[StoredFormat, Precision, int], list[float]] = field(default_factory=dict)
     """bytes/s at which f32 inputs of these are brought into the products' form; empty where that was not measured."""
     attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
+    experts: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    """As `linear`, of the experts that one token chooses, by the bytes of their matrices of one kind."""
+    expert_products: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    """FLOP/s of experts by the number of tokens of each."""
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
     disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
     """Share of the time that others took (`executor.system.interference.disturbance`) while `linear`, `gemm ROUNDING`,
-    `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
+    `experts`, `expert products`, `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
     reads_disturbed: list[float] = field(default_factory=list)
     """Share of the time that others took from every one of `read`."""
 
@@ -176,6 +180,28 @@ class JointSamples:
 
 
 @dataclass
+class ContendedSamples:
+    """bytes/s of plain reads by the host's processors and of copies over a link, each alone and both at once; as many
+    of each."""
+
+    read: list[float] = field(default_factory=list)
+    link: list[float] = field(default_factory=list)
+    read_beside: list[float] = field(default_factory=list)
+    link_beside: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DiskSamples:
+    """Reads of pages at random places of a disk, past the page cache: bytes/s by the number of readers at once, and
+    seconds of reads by one."""
+
+    folder: str
+    rates: dict[int, list[float]]
+    latency: list[float]
+    disturbed: float = 0.0
+
+
+@dataclass
 class CudaSamples:
     """The samples of one GPU and its link; bytes of its memory, and of those free."""
 
@@ -186,6 +212,8 @@ class CudaSamples:
     links: dict[str, LinkSamples] = field(default_factory=dict)
     pageable: dict[str, list[float]] = field(default_factory=dict)
     """By direction: bytes/s of large copies of memory that is not page-locked."""
+    contended: dict[str, ContendedSamples] = field(default_factory=dict)
+    """By direction: large copies while the host reads its memory; empty where that was not measured."""
     disturbed: float = 0.0
     """Share of the host's time that others took."""
 
@@ -222,6 +250,7 @@ class Profile:
     joint: JointSamples | None = None
     between_passes: BetweenPassesSamples | None = None
     cuda: CudaSamples | None = None
+    disks: tuple[DiskSamples, ...] = ()
     others: float | None = None
     left: UnsettledPoints = UnsettledPoints()
 

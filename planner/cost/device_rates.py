@@ -67,7 +67,9 @@ def efficiency_curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -
     """The most specific efficiency curve: operation first, then format; else that of the nearest format. Of attention's
     that of the device's precision where there is one; scores and weighted sums of values alone are f32."""
     op = "attention" if kind in ("scores", "wv") else kind
-    if op in NEAREST_KIND and not any(c.bound == bound and c.op == op for c in device.efficiency):
+    if op in NEAREST_KIND and not any(
+        c.bound == bound and c.op == op and (c.format in (fmt, "*") or not is_plain(fmt)) for c in device.efficiency
+    ):
         op = NEAREST_KIND[op]
     about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
     if op == "attention":

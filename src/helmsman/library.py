@@ -277,9 +277,10 @@ def find_replicas(plan: Plan | Decision, question: AskedServing, seeds: int | No
     return fewest_replicas(study_of(_plan(plan), _serving(question)), _seeds(seeds))
 
 
-def profile(loopback: str | None = None) -> Hardware:
+def profile(loopback: str | None = None, storage: Sequence[str | Path] = ()) -> Hardware:
     """Measure this machine for a minute or two and return its record; `loopback`: settings of an accelerator made of
-    some of its cores, as `cores=1,vram=512MiB,link=2GB/s,latency=20us`, some of them or "".
+    some of its cores, as `cores=1,vram=512MiB,link=2GB/s,latency=20us`, some of them or ""; `storage`: folders whose
+    disks are read at random places.
 
     >>> [device.name for device in profile().devices]
     ['cpu']
@@ -291,7 +292,8 @@ def profile(loopback: str | None = None) -> Hardware:
     from helmsman.executor.system.machine import Machine
 
     settings = None if loopback is None else Loopback.parse(loopback) if loopback else Loopback()
-    return measured(Machine.this(), settings, f"{datetime.now(UTC):%Y-%m-%d}")
+    folders = [Path(folder) for folder in storage]
+    return measured(Machine.this(), settings, f"{datetime.now(UTC):%Y-%m-%d}", folders=folders)
 
 
 def run(

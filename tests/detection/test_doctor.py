@@ -15,14 +15,16 @@ from looked_at import GIB, PLAIN, cpuinfo, looked_at
 
 from helmsman import library
 from helmsman.cli.doctor import lines, main
+from helmsman.detection import cuda_driver
 from helmsman.detection.system import ObservedSystem
 from helmsman.diagnosis import diagnose
+from helmsman.hwdb.detected_hardware import hardware_of
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.schemas.doctor_report import DoctorReport
 from helmsman.schemas.read import parse_document
 
 KERNELS = ("avx2", "portable")
-SCREEN = (40, 240)
+SCREEN = (40, 100)
 """Lines, and letters of the longest."""
 
 
@@ -52,6 +54,9 @@ def test_a_container_with_a_limit_of_memory(tmp_path: Path) -> None:
     report = report_of(looked_at(tmp_path, {**PLAIN, **group}), tmp_path / "cache")
     assert missing(report)["plan"] is None and missing(report)["run"] == "536.87 MB of memory are free"
     assert any(" by the control group" in line for line in lines(report))
+    throttled = {**group, "sys/fs/cgroup/memory.max": "max", "sys/fs/cgroup/memory.high": str(2 * GIB)}
+    report = report_of(looked_at(tmp_path / "high", {**PLAIN, **throttled}), tmp_path / "cache")
+    assert report.machine.memory.allowed == 2 * GIB
     group["sys/fs/cgroup/memory.max"] = str(GIB // 2)
     report = report_of(looked_at(tmp_path, {**PLAIN, **group}), tmp_path / "cache")
     assert missing(report)["plan"] == "536.87 MB of memory"
@@ -70,6 +75,37 @@ def test_a_broken_driver(tmp_path: Path, programs: dict[str, str], packages: dic
     assert [problem.what for problem in report.problems] == ["NVIDIA driver"]
     assert str(missing(report)["gpu"]).startswith("NVIDIA driver: ") and missing(report)["run"] is None
     assert all(line.isprintable() for line in lines(report))
+
+
+@pytest.mark.parametrize(
+    ("driver", "told"),
+    [
+        ("echo 'libcuda.so.1: file too short'; exit 1", "libcuda.so.1 cannot be used: libcuda.so.1: file too short"),
+        ("kill -SEGV $$", "by signal 11"),
+    ],
+)
+def test_a_library_that_programs_cannot_use(tmp_path: Path, driver: str, told: str) -> None:
+    smi = {"nvidia-smi": "echo 'NVIDIA GeForce RTX 4090, 24564, 23000, 00000000:01:00.0, 4, 1, 16'"}
+    report = report_of(looked_at(tmp_path, PLAIN, smi, {"torch": "2"}, driver=driver), tmp_path / "cache")
+    assert len(report.machine.gpus) == 1, "nvidia-smi lists the card all the same"
+    assert told in str(missing(report)["gpu"]) and "libcuda" in report.problems[0].remedy
+    assert any(line.endswith("does not work: see the problem above") for line in lines(report))
+
+
+def test_the_child_that_opens_the_library_says_why_it_cannot(tmp_path: Path) -> None:
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    command = [sys.executable, "-I", "-S", str(Path(cuda_driver.__file__).with_name("cuda_child.py")), "load"]
+    ended = subprocess.run(command, capture_output=True, text=True, env={"LD_LIBRARY_PATH": str(tmp_path)}, check=False)
+    assert ended.returncode == 1 and "libcuda.so.1" in ended.stdout and not ended.stderr
+
+
+def test_a_link_is_told_as_it_is_under_load(tmp_path: Path) -> None:
+    smi = {"nvidia-smi": "echo 'NVIDIA GeForce RTX 4090, 24564, 23000, 00000000:01:00.0, 4, 1, 16'"}
+    loaded = r"printf '0000:01:00.0\t8.0 GT/s PCIe\t8\n'"
+    report = report_of(looked_at(tmp_path, PLAIN, smi, driver=loaded), tmp_path / "cache")
+    assert "PCIe 3 x8 under load, of 4 that both ends can do" in " ".join(" ".join(lines(report)).split())
+    link = hardware_of(report.machine).hardware.link("dram", "vram")
+    assert link is not None and link.kind == "pcie3x8" and not any("idle" in line for line in report.assumed)
 
 
 def test_a_processor_without_avx2(tmp_path: Path) -> None:

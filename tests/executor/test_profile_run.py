@@ -10,17 +10,21 @@ from helmsman.executor.profile import (
     bench,
     between_passes,
     copies,
+    expert_products,
     handovers,
     processor,
     prompts,
     quality,
+    random_reads,
     requests,
     run,
+    shares,
     synthetic_stage,
 )
 from helmsman.executor.profile import joint as side_by_side
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.quality import Watch
+from helmsman.executor.profile.report import summary
 from helmsman.executor.profile.run import profile, steps
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.system import machine as this_machine
@@ -49,7 +53,12 @@ def small(monkeypatch):
     monkeypatch.setattr(copies, "PAIRS", 3)
     monkeypatch.setattr(run, "BUSY_PAIRS", 2)
     monkeypatch.setattr(processor, "FOOTPRINTS", (1 << 20,))
-    monkeypatch.setattr(processor, "SLICE_S", 5e-4)
+    monkeypatch.setattr(shares, "SLICE_S", 5e-4)
+    monkeypatch.setattr(expert_products, "SLICE_S", 5e-4)
+    monkeypatch.setattr(expert_products, "SHAPE", (64, 256))
+    monkeypatch.setattr(expert_products, "TOKENS", {2: 8, 8: 2})
+    monkeypatch.setattr(random_reads, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(random_reads, "READS", 4)
     monkeypatch.setattr(bench, "JOINT_PRODUCTS", 1)
     monkeypatch.setattr(probe, "JOINT_PRODUCT", (64, 512))
     monkeypatch.setattr(side_by_side, "WALKED", 4 << 20)
@@ -70,7 +79,7 @@ def small(monkeypatch):
     few_blocks(monkeypatch)
 
 
-def test_a_real_profile_has_every_part(monkeypatch):
+def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
     """The whole profiler at a small size: shares near or below 1, distributions ordered, lanes near their setting."""
     small(monkeypatch)
     machine = Machine.this()
@@ -79,9 +88,9 @@ def test_a_real_profile_has_every_part(monkeypatch):
     heard = []
     loopback = Loopback(vram=64 << 20)
     hardware = profile(
-        Machine(machine.cpus[:2], machine.memory, 4 << 20), loopback, "2026-01-01", heard.append, UNWATCHED
+        Machine(machine.cpus[:2], machine.memory, 4 << 20), loopback, "2026-01-01", heard.append, UNWATCHED, [tmp_path]
     )
-    assert len(heard) == steps(loopback)
+    assert len(heard) == steps(loopback, 1)
     assert [device.name for device in hardware.devices][:3] == ["cpu", "cpu-all", "loopback"]
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
@@ -97,9 +106,13 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
     busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
     assert busy == {"read", "linear", "gemm", "inputs", "attention", "joint", "joint read"}
-    shares = hardware.memory("dram").joint_products
-    assert [each.format for each in shares] == ["bf16", "q8_0", "q4_0"]
-    assert all(each.share.n >= quality.VISITS for each in shares)
+    products = hardware.memory("dram").joint_products
+    assert [product.format for product in products] == ["bf16", "q8_0", "q4_0"]
+    assert all(product.share.n >= quality.VISITS for product in products)
+    experts = [(c.bound, c.format) for c in hardware.devices[0].efficiency if c.op == "experts"]
+    assert sorted(experts) == sorted((b, f) for b in ("memory", "compute") for f in processor.EXPERTS)
+    lines = summary(hardware)
+    assert "at once   cpu " in lines and "experts   mxfp4" in lines and len(hardware.disks) in (0, 1)
     assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
         reading.what for reading in hardware.readings
     }

@@ -40,9 +40,11 @@ def looked_at(
     packages: Mapping[str, str] | None = None,
     pynvml: ModuleType | None = None,
     name: str = "Linux",
+    driver: str = "exit 0",
     **environment: str,
 ) -> ObservedSystem:
-    """Return a system whose files and programs are these; `programs`: scripts of a shell by name."""
+    """Return a system whose files and programs are these; `programs`: scripts of a shell by name; `driver`: that which
+    answers for NVIDIA's library."""
     for file, content in files.items():
         path = place / "root" / file
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,6 +54,8 @@ def looked_at(
     for program, script in (programs or {}).items():
         (binaries / program).write_text(f"#!/bin/sh\n{script}\n")
         (binaries / program).chmod(0o755)
+    (binaries / "python").write_text(f"#!/bin/sh\n{driver}\n")
+    (binaries / "python").chmod(0o755)
     (place / "home").mkdir(exist_ok=True)
     known = dict(packages or {})
 
@@ -66,6 +70,7 @@ def looked_at(
         name=name,
         package=known.get,
         module=module,
+        python=str(binaries / "python"),
     )
 
 

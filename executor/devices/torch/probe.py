@@ -76,13 +76,28 @@ def product_times(
 
 def copy_times(source: torch.device, target: torch.device, size: int, repeats: int, page_locked: bool = True) -> Times:
     """Of copies of `size` bytes; `page_locked`: whether the host's side is, beside a GPU."""
+    device, copy = _copying(source, target, size, page_locked)
+    return times(device, copy, repeats)
+
+
+def copy_rate(source: torch.device, target: torch.device, size: int) -> Callable[[], float]:
+    """Return a function that copies `size` bytes, page-locked beside a GPU, and returns bytes/s."""
+    device, copy = _copying(source, target, size, True)
+    times(device, copy, 1)
+    return lambda: size / _seconds(device, copy)
+
+
+def _copying(
+    source: torch.device, target: torch.device, size: int, page_locked: bool
+) -> tuple[torch.device, Callable[[], object]]:
+    """Return the device that copies are awaited on, and the function that submits one."""
     locked = page_locked and "cuda" in (source.type, target.type)
     ends = [
         torch.empty(size, dtype=torch.uint8, device=side, pin_memory=locked and side.type == "cpu")
         for side in (source, target)
     ]
     device = source if source.type != "cpu" else target
-    return times(device, lambda: ends[1].copy_(ends[0], non_blocking=True), repeats)
+    return device, lambda: ends[1].copy_(ends[0], non_blocking=True)
 
 
 def times(device: torch.device, action: Callable[[], object], repeats: int, captured: bool = False) -> Times:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, get_args
 
 from helmsman.cli.app import run_command
@@ -10,12 +11,16 @@ from helmsman.cli.parser import Parser, command_parser
 from helmsman.schemas.errors import HardwareUnavailableError
 
 if TYPE_CHECKING:
-    from helmsman.schemas.detected import DetectedGpu, DetectedMachine
+    from helmsman.schemas.detected import DetectedGpu, DetectedLink, DetectedMachine
     from helmsman.schemas.doctor_report import DoctorReport
 
+_ABOVE = "see the problem above"
 _MOST = 4
 """Entries of a list that are printed, so that all fits on a screen."""
-_WIDTH = 12
+_INDENT, _WIDTH = 12, 100
+"""Columns before what a line says, and of what is printed."""
+_NAMES = 22
+"""Columns of the names of commands."""
 
 
 def build_parser() -> Parser:
@@ -59,11 +64,14 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def lines(report: "DoctorReport") -> Iterator[str]:
-    """Yield the report, a line for each thing, in fewer than 40 lines."""
-    yield from (_line(name, text) for name, text in _facts(report))
+    """Yield the report in fewer than 40 lines of a hundred columns."""
+    for name, text in _facts(report):
+        yield from _lines(name, text)
     yield ""
+    told = {f"{problem.what}: {problem.problem}" for problem in report.problems[:_MOST]}
     for need in report.needs:
-        yield _line(need.command, "works" if need.ready else f"{need.missing}; {need.remedy}", 20)
+        reason = f"does not work: {_ABOVE}" if need.missing in told else f"{need.missing}; {need.remedy}"
+        yield from _lines(need.command, "works" if need.ready else reason, _NAMES)
 
 
 def _facts(report: "DoctorReport") -> Iterator[tuple[str, str]]:
@@ -117,10 +125,18 @@ def _gpu(gpu: "DetectedGpu") -> str:
 
     size = "" if gpu.capacity is None else f", {format_bytes(gpu.capacity)}"
     free = "" if gpu.free is None else f" ({format_bytes(gpu.free)} free)"
-    link = "" if gpu.link is None else f", PCIe {gpu.link.generation} x{gpu.link.lanes}"
-    idle = f" (now {gpu.link.now})" if gpu.link and gpu.link.now and gpu.link.now < gpu.link.generation else ""
+    link = "" if gpu.link is None else f", {_link(gpu.link)}"
     known = " or ".join(gpu.devices) or "not in the catalogue"
-    return f"{gpu.name}{size}{free}{link}{idle}; {known}"
+    return f"{gpu.name}{size}{free}{link}; {known}"
+
+
+def _link(link: "DetectedLink") -> str:
+    """Return what a link does under load; where nobody tried, what it can do, and does while idle."""
+    if link.loaded is not None:
+        more = f", of {link.generation} that both ends can do" if link.loaded < link.generation else ""
+        return f"PCIe {link.loaded} x{link.lanes} under load{more}"
+    idle = f" (now {link.now})" if link.now is not None and link.now < link.generation else ""
+    return f"PCIe {link.generation} x{link.lanes}{idle}"
 
 
 def _profile(report: "DoctorReport") -> str:
@@ -136,5 +152,7 @@ def _listed(names: Sequence[str], most: int = _MOST) -> str:
     return (", ".join(names[:most]) + rest) or "none"
 
 
-def _line(name: str, text: str, width: int = _WIDTH) -> str:
-    return f"{name:<{width}}{text}"
+def _lines(name: str, text: str, indent: int = _INDENT) -> list[str]:
+    """Return a line that begins with a name, or several where it is long."""
+    wide = " " * indent
+    return wrap(text, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=wide, break_on_hyphens=False)

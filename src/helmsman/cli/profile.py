@@ -56,7 +56,8 @@ def execute(args: argparse.Namespace) -> int:
         return _execute_table(args, layer_question, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
     from helmsman.executor.profile.report import summary
 
-    hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)
+    folders = args.storage or [kept.parent]
+    hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet, folders)
     _keep(args, hardware, kept, summary(hardware))
     return 0
 
@@ -78,7 +79,7 @@ def _execute_table(
     check_room(machine, layer_question)
     record = None if args.loopback is not None else newest()
     if record is None:
-        record = _measure(loopback, date, args.quiet)
+        record = _measure(loopback, date, args.quiet, args.storage or [kept.parent])
         told.append(summary(record))
     table_place = TablePlace.of(record, machine)
     known = table_place.known(layer_question)
@@ -124,12 +125,12 @@ def _kept(name: str) -> Path:
     return directory / name
 
 
-def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
+def _measure(loopback: "Loopback | None", date: str, quiet: bool, folders: Sequence[Path]) -> "Hardware":
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.progress import progress
     from helmsman.executor.profile.run import profile, steps
     from helmsman.executor.system.machine import Machine
 
     select_from_environment()
-    with progress(steps(loopback), quiet) as tell:
-        return profile(Machine.this(), loopback, date, tell)
+    with progress(steps(loopback, len(folders)), quiet) as tell:
+        return profile(Machine.this(), loopback, date, tell, folders=folders)

@@ -31,8 +31,10 @@ def add_table_arguments(parser: Parser) -> None:
     )
     group.add_argument("--kv-format", type=format_named, choices=FORMATS, default="f16", help="how KV is stored")
     group.add_argument(
-        "--storage", metavar="DIR", action="append", type=Path, help="a folder that weights may come from; once each"
-    )
+        "--storage", metavar="DIR", action="append", type=Path,
+        help="a folder that weights may come from, whose disk is read at random places; once each (default without"
+        " --model: that of the records)",
+    )  # fmt: skip
     group.add_argument("--again", action="store_true", help="measure also what has been measured")
 
 
@@ -40,7 +42,7 @@ def question(args: argparse.Namespace) -> "LayerQuestion | None":
     """Return the question that the arguments ask, None without --model. Raises UsageError, and what a bad model
     raises."""
     if args.model is None:
-        given = [name for name, default in _DEFAULTS.items() if getattr(args, name) != default]
+        given = [name for name, default in _DEFAULTS.items() if name != "storage" and getattr(args, name) != default]
         if given:
             remedy = "name a model with --model, or leave it out"
             raise UsageError("is about the layer of a model", field=f"--{given[0].replace('_', '-')}", remedy=remedy)
