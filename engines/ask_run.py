@@ -16,13 +16,14 @@ from helmsman.executor.measuring.host_facts import facts_here
 from helmsman.executor.system.interference import disturbance, moment, others_share
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.gguf_paths import is_gguf
+from helmsman.schemas.engine_names import EngineName
 from helmsman.schemas.engine_settings import EngineSettings
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.run_report import EngineUse, RunReport, RunTimes
 from helmsman.schemas.trace import Probe, Trace
 
-RUN_BY = "llama.cpp"
+RUN_BY: EngineName = "llama.cpp"
 """The engine through which plans are run."""
 
 Tell = Callable[[int], None]

@@ -18,7 +18,15 @@ from typing import Literal
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor.devices import parts
-from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch, WeightMove
+from helmsman.executor.devices.iterations import (
+    ExpertLookup,
+    Joining,
+    Lanes,
+    LayerCopies,
+    Seconds,
+    SubBatch,
+    WeightMove,
+)
 from helmsman.executor.devices.move_calls import Move
 from helmsman.executor.devices.parts import KvSpan, Region
 from helmsman.executor.devices.specs import StageSpec
@@ -749,7 +757,7 @@ class ServingPass:
     of prompts whose caches pass through; `joining`: cohorts by layer, each with its rows behind those of sub-batch 0,
     as its stage has them, which of the rows under way they are (none for a new token), whether the accelerator may
     wait for them, and whether they join sub-batch 1 instead and stay: then the first rows are behind those of cohorts
-    before, and the second ones all of them that the host has."""
+    before, and the second ones all of them that the host has. `lookups`: of experts in slots, by block of the stage."""
 
     def __init__(
         self,
@@ -762,6 +770,7 @@ class ServingPass:
         store: LayerCopies | None = None,
         joining: Sequence[Joining] = (),
         weights: StreamedWeights | None = None,
+        lookups: Sequence[ExpertLookup] = (),
     ) -> None: ...
     def wait(self) -> None: ...
     def chosen(self) -> list[int]: ...

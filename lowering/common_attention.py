@@ -17,6 +17,13 @@ def latent_attention(model: Model) -> LatentAttention | None:
     return first if isinstance(first, LatentAttention) and alike else None
 
 
+def latent_of(model: Model, layer: int | None) -> LatentAttention | None:
+    """Return the attention to latent vectors that a layer has; None where it has another mixer, or for no layer."""
+    if layer is None:
+        return None
+    return next((body.op for body in model.blocks[layer].bodies if isinstance(body.op, LatentAttention)), None)
+
+
 def attends_to_latents(model: Model) -> bool:
     """Return whether every layer attends to latent vectors, and to nothing else."""
     return latent_attention(model) is not None

@@ -266,6 +266,11 @@ def activation_lane(link: str) -> str:
     return f"{link}:activations"
 
 
+def expert_lane(link: str) -> str:
+    """Return the lane of a link on which experts come to slots while caches and activations are under way."""
+    return f"{link}:experts"
+
+
 def lane_owner(lane: str) -> str:
     """Return the link or device that a lane belongs to."""
     return lane.partition(":")[0]

@@ -109,6 +109,7 @@ using Rows = std::shared_ptr<Ragged>;
 using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;  // stage, rows, ids, host stage, its rows
 using Side = std::tuple<const Buffer*, long long, long long>;              // buffer, stride, layers
 using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;          // source, target, pieces
+using Lookups = std::vector<std::pair<long long, py::function>>;           // block, who looks up its experts
 using JoiningArgs = std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool, bool>;
 using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::object, py::object>;
 
@@ -117,8 +118,10 @@ class BoundPass {
  public:
   BoundPass(const Lanes& lanes, long long layers, const std::vector<Batch>& batches, const Copies& swap_out,
             const Copies& swap_in, const Copies& fetch, const Copies& store, const std::vector<JoiningArgs>& joining,
-            const std::shared_ptr<StreamedWeights>& weights) {
+            const std::shared_ptr<StreamedWeights>& weights, const Lookups& lookups)
+      : lookups_(lookups) {
     ServingIteration it;
+    for (const auto& [block, ask] : lookups_) it.lookups.push_back({count_of("block", block, 0), asking(ask)});
     it.weights = weights;
     it.layers = count_of("layers", layers);
     if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");
@@ -159,6 +162,18 @@ class BoundPass {
   }
 
  private:
+  // Calls a function that this keeps, in turns of a queue whose thread has no GIL.
+  static std::function<bool(size_t, size_t)> asking(const py::function& function) {
+    return [called = function.ptr()](size_t batch, size_t rows) {
+      const py::gil_scoped_acquire acquire;
+      try {
+        return py::handle(called)(batch, rows).cast<bool>();
+      } catch (const py::error_already_set& error) {
+        throw std::runtime_error(error.what());
+      }
+    };
+  }
+
   Seat seat(const py::object& stage) {
     stages_.push_back(stage_of(stage));
     return {*stages_.back(), workspace_of(stage)};
@@ -236,6 +251,7 @@ class BoundPass {
     return kept.back().get();
   }
 
+  Lookups lookups_;
   std::vector<std::shared_ptr<Stage>> stages_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::vector<std::shared_ptr<CopyEngine>> engines_;
@@ -272,10 +288,11 @@ void register_serving(py::module_& module) {
       .def("reset", [](const BoundCohort& each) { each.cohort()->reset(); });
   py::class_<BoundPass>(module, "ServingPass")
       .def(py::init<const Lanes&, long long, const std::vector<Batch>&, const Copies&, const Copies&, const Copies&,
-                    const Copies&, const std::vector<JoiningArgs>&, const std::shared_ptr<StreamedWeights>&>(),
+                    const Copies&, const std::vector<JoiningArgs>&, const std::shared_ptr<StreamedWeights>&,
+                    const Lookups&>(),
            py::arg("lanes"), py::arg("layers"), py::arg("batches"), py::arg("swap_out") = py::none(),
            py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
-           py::arg("joining") = py::list(), py::arg("weights") = py::none())
+           py::arg("joining") = py::list(), py::arg("weights") = py::none(), py::arg("lookups") = py::list())
       .def("wait", &BoundPass::wait)
       .def("chosen", &BoundPass::chosen)
       .def("seconds", &BoundPass::seconds)

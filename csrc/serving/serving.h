@@ -6,6 +6,7 @@
 // host works for one while the accelerator works for the other (NEO); the head sees both together, once. Cohorts go
 // on by a layer in an iteration, and the accelerator does not wait for them (APEX): see cohort.h.
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -62,6 +63,14 @@ struct LayerCopies {
   std::vector<Piece> pieces;
 };
 
+// Who looks up, behind the router of a block, which experts rows of a sub-batch have chosen: lets the stage compute some
+// of them, and says whether others remain. Then those are computed, and it is asked again. Called by the accelerator's
+// queue.
+struct ExpertLookup {
+  size_t block;
+  std::function<bool(size_t batch, size_t rows)> ask;
+};
+
 struct ServingIteration {
   size_t layers;
   std::vector<SubBatch> batches;  // one or two; the second one's stage needs no head
@@ -69,6 +78,7 @@ struct ServingIteration {
   LayerCopies swap_out, swap_in;  // before anything else of a layer
   LayerCopies fetch, store;       // before and after attention: of prompts whose caches only pass through
   std::shared_ptr<const StreamedWeights> weights;  // those that come over the link; or null
+  std::vector<ExpertLookup> lookups;  // by block
   // Rows of cohorts behind those of a sub-batch, by layer; of those that leave again only one at a layer.
   std::vector<std::shared_ptr<Joining>> joining;
 };

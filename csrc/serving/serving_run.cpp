@@ -72,6 +72,18 @@ void ServingRun::check_weights() const {
       throw std::invalid_argument("weights come for an operation that there is not");
 }
 
+void ServingRun::place_lookups(size_t b) {
+  const Stage& s = *it.batches[b].seat.stage;
+  for (const ExpertLookup& each : it.lookups) {
+    const RoutedExperts found{s.find("router", each.block), s.find("experts_down", each.block), &each};
+    if (found.router >= found.last || found.last >= s.ops().size())
+      throw std::invalid_argument("block " + std::to_string(each.block) + " has no experts to look up");
+    if (!routed[b].empty() && routed[b].back().router >= found.router)
+      throw std::invalid_argument("experts are looked up block by block");
+    routed[b].push_back(found);
+  }
+}
+
 bool ServingRun::yields() const {
   const auto some = [](const SubBatch& batch) { return !batch.rows->outputs.empty(); };
   return !it.joining.empty() || std::any_of(it.batches.begin(), it.batches.end(), some);
@@ -92,7 +104,7 @@ std::vector<size_t> ServingRun::order() const {
 }
 
 void ServingRun::prepare() {
-  for (size_t b = 0; b < it.batches.size(); ++b) check(b);
+  for (size_t b = 0; b < it.batches.size(); ++b) check(b), place_lookups(b);
   check_weights();
   if (it.batches.size() == 1) return;
   const Ragged &first = *it.batches[0].rows, &second = last_rows(1);
@@ -127,14 +139,28 @@ void ServingRun::perform(const ServingRange& range) {
   const Ragged& rows = whose == Whose::ends ? *ends : joint ? *joining->joint : *batch.rows;
   const size_t norm = s.find("final_norm"), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
   if (rows.rows() == 0 || range.first >= last) return;
-  std::vector<double> stamps(last - range.first + 1);
   double waiting = waited(range);
   chosen.resize(rows.outputs.size());
-  s.run_ragged(rows, rows.rows(), it.ids[range.batch].data(), chosen.data(), range.first, last, stamps.data());
-  for (size_t op = range.first; op < last; ++op) {
+  size_t first = range.first;
+  for (const RoutedExperts& each : routed[range.batch]) {
+    if (each.router < first) continue;
+    if (each.router >= last) break;
+    compute(range.batch, rows, first, each.router + 1, std::exchange(waiting, 0));
+    while (each.lookup->ask(range.batch, rows.rows())) compute(range.batch, rows, each.router + 1, each.last + 1, 0);
+    first = each.router + 1;
+  }
+  if (first < last) compute(range.batch, rows, first, last, waiting);
+}
+
+void ServingRun::compute(size_t b, const Ragged& rows, size_t first, size_t last, double waiting) {
+  Stage& s = *it.batches[b].seat.stage;
+  const size_t norm = s.find("final_norm");
+  std::vector<double> stamps(last - first + 1);
+  s.run_ragged(rows, rows.rows(), it.ids[b].data(), chosen.data(), first, last, stamps.data());
+  for (size_t op = first; op < last; ++op) {
     const bool end = s.outside(op) || op >= norm;
-    double& part = end ? seconds.ends : s.is(op, "attention") ? seconds.gpu_attention : seconds.linear[range.batch];
-    part += stamps[op - range.first + 1] - stamps[op - range.first] + std::exchange(waiting, 0);
+    double& part = end ? seconds.ends : s.is(op, "attention") ? seconds.gpu_attention : seconds.linear[b];
+    part += stamps[op - first + 1] - stamps[op - first] + std::exchange(waiting, 0);
   }
   ended = stamps.back();
 }

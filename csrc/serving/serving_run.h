@@ -30,6 +30,12 @@ struct ServingRange {
   Events wait, come;
 };
 
+// Operations of a sub-batch's stage: a router, and the last product of its experts.
+struct RoutedExperts {
+  size_t router, last;
+  const ExpertLookup* lookup;
+};
+
 // Each field is written by one thread, and read when all is done.
 struct ServingRun {
   ServingIteration it;
@@ -39,6 +45,7 @@ struct ServingRun {
   std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
   Events last;
   double ended = now();  // when the accelerator was done with what it had
+  std::vector<RoutedExperts> routed[2];  // by sub-batch, in order: where experts are looked up
 
   // Who joins sub-batch `b` after the attention of `layer`, kNone: with the embedding.
   std::vector<std::shared_ptr<Joining>> entering(size_t b, size_t layer) const;
@@ -69,6 +76,9 @@ struct ServingRun {
  private:
   void check(size_t b) const;
   void check_weights() const;
+  void place_lookups(size_t b);
+  // Operations [first, last) of a sub-batch for some rows; `waiting`: seconds that are the first one's too.
+  void compute(size_t b, const Ragged& rows, size_t first, size_t last, double waiting);
   // Seconds for which nothing but weights kept the accelerator from a range.
   double waited(const ServingRange& range) const;
 };

@@ -6,7 +6,7 @@ from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_f
 from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES, HYBRID_TEXT, hybrid_fields
 from helmsman.executor.checkpoint.latent_config import latent_fields
 from helmsman.executor.checkpoint.window_config import TEXT_FAMILIES, WINDOW_FAMILIES, window_fields
-from helmsman.lowering.common_attention import common_attention, latent_attention
+from helmsman.lowering.common_attention import common_attention, latent_attention, latent_of
 from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
 from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.errors import UsageError
@@ -21,6 +21,7 @@ _CLASSES = {
     "gemma3_text": "Gemma3ForCausalLM",
     "gemma4_text": "Gemma4ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
+    "kimi_linear": "KimiLinearForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
     "lfm2_moe": "Lfm2MoeForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -55,20 +56,20 @@ def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
     if model.family not in _CLASSES:
         remedy = f"choose a model of the families {', '.join(_CLASSES)}"
         raise UsageError("no class to write it for", field="model.family", value=model.family, remedy=remedy)
-    latent = latent_attention(model)
     common = {
         "architectures": [_CLASSES[model.family]],
         "model_type": model.family,
         "vocab_size": model.vocab,
         "hidden_size": model.hidden,
         "num_hidden_layers": model.layers,
-        "num_attention_heads": _heads(model) if latent is None else latent.heads,
+        "num_attention_heads": _heads(model),
         "max_position_embeddings": model.max_context,
         "tie_word_embeddings": model.head.tied,
         "torch_dtype": _DTYPES[fmt],
         "use_cache": True,
         **token_ids(model),
     }
+    latent = latent_attention(model)
     if latent is not None:
         return {**common, **latent_fields(model, latent)}
     if model.family in EXPERT_FAMILIES:
@@ -83,6 +84,10 @@ def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
 
 def _heads(model: Model) -> int:
     """Return query heads of a layer, as many as every other that attends has."""
+    latents = (latent_of(model, layer) for layer in range(model.layers))
+    latent = next((op for op in latents if op is not None), None)
+    if latent is not None:
+        return latent.heads
     if model.family not in (*WINDOW_FAMILIES, *HYBRID_FAMILIES):
         return common_attention(model).heads
     return next(layout.attention.heads for layout in model.layouts if layout.attention is not None)

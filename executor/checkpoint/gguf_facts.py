@@ -4,7 +4,7 @@ from typing import Any
 
 from helmsman.executor.checkpoint.gguf_expert_facts import expert_facts
 from helmsman.executor.checkpoint.gguf_hybrid_facts import HYBRIDS, hybrid_facts
-from helmsman.executor.checkpoint.gguf_latent_facts import latent_facts
+from helmsman.executor.checkpoint.gguf_latent_facts import kimi_facts, latent_facts
 from helmsman.executor.checkpoint.gguf_window_facts import INTERVALS, window_facts
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
 from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
@@ -23,6 +23,7 @@ ARCHITECTURES: dict[str, str] = {
     "glm4_moe_lite": "deepseek2",
     "gpt_oss": "gpt-oss",
     "granitemoehybrid": "granitehybrid",
+    "kimi_linear": "kimi-linear",
     "lfm2": "lfm2",
     "lfm2_moe": "lfm2moe",
     "llama": "llama",
@@ -38,6 +39,8 @@ ARCHITECTURES: dict[str, str] = {
     "qwen3_moe": "qwen3moe",
     "qwen3_next": "qwen3next",
 }
+_UNTURNED = ("kimi_linear",)
+"""Families of latent attention in some layers, whose heads do not turn."""
 _FILE_TYPE_OF_MIX = 15
 """llama.cpp's number of files that mix q4_k and q6_k."""
 _NORMAL = 1
@@ -68,6 +71,8 @@ def _own_facts(model: Model) -> dict[str, Any]:
     latent = latent_attention(model)
     if latent is not None:
         return latent_facts(model, latent)
+    if model.family in _UNTURNED:
+        return kimi_facts(model)
     if model.family in INTERVALS:
         return window_facts(model)
     if model.family in HYBRIDS:
@@ -77,7 +82,7 @@ def _own_facts(model: Model) -> dict[str, Any]:
 
 def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
     """The factors per frequency that files keep as f32 tensors, by name."""
-    if model.family in (*INTERVALS, *HYBRIDS):
+    if model.family in (*INTERVALS, *HYBRIDS, *_UNTURNED):
         return {}
     rope = (latent_attention(model) or common_attention(model)).rope
     assert rope is not None, "families with rotary positions"

@@ -1,11 +1,16 @@
-"""The metadata of a GGUF file that models of latent attention have, beside the tokenizer's."""
+"""The metadata of a GGUF file that models of latent attention have, beside the tokenizer's; Kimi-Linear, of which some
+layers have it, among them."""
 
 from math import log, sqrt
 from typing import Any
 
+from helmsman.executor.checkpoint.hybrid_config import first_body
+from helmsman.lowering.common_attention import latent_of
 from helmsman.schemas.blocks.attention import LatentAttention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward, Router
 from helmsman.schemas.blocks.positions import YarnScaling
+from helmsman.schemas.blocks.recurrent import DeltaRule
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
 _GATING = {"softmax": 1, "sigmoid": 2}
@@ -40,6 +45,25 @@ def latent_facts(model: Model, attention: LatentAttention) -> dict[str, Any]:
     return {**result, "feed_forward_length": widths[0], **({} if experts is None else _experts(experts))}
 
 
+def kimi_facts(model: Model) -> dict[str, Any]:
+    """Return the keys of Kimi-Linear, whose layers without key heads have delta rules.
+
+    Raises BadInputError for delta rules of other heads than attention's, which such files cannot state."""
+    layers = [latent_of(model, layer) for layer in range(model.layers)]
+    latent, delta = next(op for op in layers if op is not None), first_body(model, DeltaRule)
+    assert delta is not None, "a family with delta rules"
+    if (delta.key_heads, delta.value_heads, delta.value_dim) != (latent.heads, latent.heads, delta.key_dim):
+        message = "not in GGUF files of its architecture: delta rules of other heads than attention's"
+        remedy = "choose another model, or write a Hugging Face directory: leave out `gguf`"
+        raise BadInputError(message, field="linear_attn_config.num_heads", value=delta.value_heads, remedy=remedy)
+    return {
+        **latent_facts(model, latent),
+        "attention.head_count_kv": [int(op is not None) for op in layers],
+        "ssm.conv_kernel": delta.taps,
+        "kda.head_dim": delta.key_dim,
+    }
+
+
 def _experts(experts: Experts) -> dict[str, Any]:
     shared = 0 if experts.shared is None else experts.shared.width // experts.width
     return {
@@ -64,7 +88,8 @@ def _routing(router: Router) -> dict[str, Any]:
 
 def _rotation(attention: LatentAttention) -> dict[str, Any]:
     rope = attention.rope
-    assert rope is not None, "families whose heads turn"
+    if rope is None:
+        return {"rope.dimension_count": attention.rope_dim}
     result: dict[str, Any] = {"rope.freq_base": rope.theta, "rope.dimension_count": rope.rotary_dim}
     scaling = rope.scaling
     if isinstance(scaling, YarnScaling):

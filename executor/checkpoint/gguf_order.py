@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from helmsman.executor.checkpoint.write import piece_of
 from helmsman.executor.weights.file_rows import delta_rule_of, file_rows
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED, RATES, TILED
 from helmsman.executor.weights.stored_rows import halves
@@ -31,7 +32,7 @@ def in_file_order(model: Model, architecture: str, item: StoredTensor, drawn: "D
         yield _by_heads(model, item, drawn)
         return
     for part in item.parts:
-        yield from _ordered(model, architecture, part, drawn(part))
+        yield from piece_of(item, _ordered(model, architecture, part, drawn(part)))
 
 
 def _ordered(model: Model, architecture: str, part: Tensor, chunks: "Iterator[Rows]") -> "Iterator[Rows]":

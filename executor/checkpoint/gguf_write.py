@@ -20,7 +20,7 @@ from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.weights.computed_values import around_one
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
-from helmsman.lowering.common_attention import latent_attention
+from helmsman.lowering.common_attention import latent_of
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.blocks.recurrent import StateSpace
@@ -111,15 +111,17 @@ def _header(
 
 def _shape(model: Model, item: StoredTensor) -> tuple[int, ...]:
     """Return the shape in the file, which counts the heads of what every head of latent attention has, and the heads
-    or groups of a state space's vectors."""
+    or groups of a state space's vectors; Kimi's taps and rates have dimensions of one."""
     part = item.parts[0]
+    if model.family == "kimi_linear" and part.name in ("delta_conv.weight", "delta_rate.weight"):
+        return (1, 1, *item.shape, 1) if len(item.shape) == 1 else (1, item.shape[0], 1, item.shape[1])
     if part.name in ("scan_rate.weight", "scan_pass.weight"):
         return *item.shape, 1
     if part.name == "scan_norm.weight":
         space = first_body(model, StateSpace)
         assert space is not None, "a model with its norm"
         return space.groups, space.inner // space.groups
-    latent = latent_attention(model)
+    latent = latent_of(model, part.layer)
     if latent is None or part.op not in ("k_b", "v_b"):
         return item.shape
     rows, columns = item.shape

@@ -1,14 +1,15 @@
-"""The fields of `config.json` that models with states have: Qwen3-Next and 3.5, LFM2, Nemotron-H."""
+"""The fields of `config.json` that models with states have: Qwen3-Next and 3.5, Kimi-Linear, LFM2, Nemotron-H."""
 
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+from helmsman.executor.checkpoint.kimi_config import kimi_fields
 from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
 from helmsman.schemas.blocks.recurrent import DeltaRule, ShortConvolution, StateSpace
 from helmsman.schemas.model import Model
 
-HYBRID_FAMILIES = ("lfm2", "lfm2_moe", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
+HYBRID_FAMILIES = ("kimi_linear", "lfm2", "lfm2_moe", "nemotron_h", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next")
 """Families whose checkpoints are written with these fields."""
 HYBRID_TEXT = {"qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text"}
 """By the family of a model of text beside others, that of the text model alone."""
@@ -21,6 +22,8 @@ OpT = TypeVar("OpT")
 
 def hybrid_fields(model: Model) -> dict[str, Any]:
     """Return mixers by layer, heads, norms, rotation and networks."""
+    if model.family == "kimi_linear":
+        return kimi_fields(model)
     attention = first_body(model, Attention)
     assert attention is not None and model.final is not None, "families with attention and a final norm"
     fields: dict[str, Any] = {

@@ -16,7 +16,7 @@ from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.weights.computed_values import norm_of
 from helmsman.lowering.bodies.per_layer_input import LAYER_GATE, LAYER_OUT, LAYER_PROJECTION, LAYER_TABLE
-from helmsman.lowering.common_attention import latent_attention
+from helmsman.lowering.common_attention import latent_of
 from helmsman.lowering.draft_head import FUSE
 from helmsman.lowering.tensor import CONVOLUTIONS, Tensor
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
@@ -42,10 +42,11 @@ GATED = {"delta_out": 0.6, "scan_out": 1.0, "conv_out": 1.0}
 CHOICE = 2.0  # standard deviation of a router's logits: choices are spread over experts, and decided
 CHOSEN = 0.6  # the weighted sum of the chosen experts, over one of them
 ENTRANCES = (
-    *("v", "delta_in", "delta_gate", "delta_decay", "delta_beta", "scan_in", "conv_in"),
+    *("v", "delta_in", "delta_gate_a", "delta_gate", "delta_decay_a", "delta_decay", "delta_beta"),
+    *("scan_in", "conv_in"),
     *("gate", "up", "experts_gate", "experts_up", "shared_gate", "shared_up", "shared_scale", LAYER_GATE),
 )
-"""Matrices that read norms, beside queries, keys and routers."""
+"""Matrices that read norms, beside queries, keys and routers, or what such a matrix made of fewer values."""
 LATENT_NORMS = ("q_norm", "kv_norm")
 """Norms of latent attention, which are of no hidden states."""
 CORRECTION = 0.1
@@ -106,7 +107,7 @@ def _table(model: Model, op: str) -> Recipe:
 
 
 def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
-    latent = latent_attention(model)
+    latent = latent_of(model, tensor.layer)
     if latent is not None and op in latent_inputs(model.hidden, latent):
         scored = 1.0 if op in ("q_a", "v_b") else SCORE
         return Recipe(sqrt(scored / latent_inputs(model.hidden, latent)[op]))
@@ -119,7 +120,7 @@ def _linear(model: Model, tensor: Tensor, op: str) -> Recipe:
     if op == "router":
         return Recipe(CHOICE / sqrt(model.hidden))
     if op in ENTRANCES:
-        return Recipe(1.0 / sqrt(model.hidden))
+        return Recipe(1.0 / sqrt(tensor.shape[-1]))
     if op == LAYER_OUT:
         return Recipe(tensor.shape[-1] ** -0.5)
     source, gated = MIXED, True
@@ -173,7 +174,7 @@ def _bias(model: Model, op: str) -> Recipe:
 def _norm(model: Model, tensor: Tensor, op: str, part: str) -> Recipe:
     """Gains around one with outliers. The final gain's random signs keep a tied head from repeating its input; norms
     after bodies make what these add."""
-    if op in LATENT_NORMS and latent_attention(model) is not None:
+    if op in LATENT_NORMS and latent_of(model, tensor.layer) is not None:
         return Recipe(0.2, mean=1.0)
     if op in ("q_norm", "k_norm"):
         attention = _attention(model, tensor)

@@ -1,7 +1,7 @@
 """Writing a random-weight checkpoint: streamed tensor by tensor, complete or not at all."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -102,9 +102,23 @@ def _write_tensor(
         return
     for part in stored.parts:
         rows, columns = _drawn(part, stored.expert)
-        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, stored.expert)):
+        chunks = value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part, stored.expert))
+        for chunk in piece_of(stored, chunks):
             stream.write(chunk.data)
             progress(chunk.nbytes)
+
+
+def piece_of(stored: StoredTensor, chunks: "Iterable[np.ndarray[Any, Any]]") -> "Iterator[np.ndarray[Any, Any]]":
+    """Yield the rows of a tensor of ours that are in one of the file's, of chunks of all its rows."""
+    if stored.pieces == 1:
+        yield from chunks
+        return
+    first, begin = 0, stored.piece * stored.shape[0]
+    for chunk in chunks:
+        own = chunk[max(0, begin - first) : max(0, begin + stored.shape[0] - first)]
+        if len(own):
+            yield own
+        first += len(chunk)
 
 
 def _drawn(part: Tensor, expert: int | None) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import StreamedWeights
-from helmsman.executor.devices.iterations import Driver
+from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
@@ -112,8 +112,9 @@ class ExecutorDevice(Protocol):
     def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
 
-    def driver(self, weights: StreamedWeights | None) -> Driver:
-        """Return the driver of its iterations when it serves, to which `weights` come in every pass."""
+    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+        """Return the driver of its iterations when it serves, to which `weights` come in every pass; `lookups`: of
+        experts in slots, by block."""
 
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from helmsman.executor._kernels import Buffer, Cohort, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
-from helmsman.executor.devices.iterations import Driver
+from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.devices.probe import product_rate, read_rate
@@ -45,9 +45,9 @@ class CpuDevice:
         """A stage over `workspace`."""
         return Stage(self.pool, spec, workspace, first_layer)
 
-    def driver(self, weights: StreamedWeights | None) -> Driver:
+    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """The native submitter."""
-        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=weights))
+        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=weights, lookups=lookups))
 
     def time_operations(self, timed: bool) -> None:
         """They always have times of their own."""

@@ -21,6 +21,11 @@ LayerSide = tuple[Buffer, int, int]
 LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
 """Source, target, and int64 (n, 3): target offset, source offset, bytes, the same for every layer."""
 
+ExpertLookup = tuple[int, Callable[[int, int], bool]]
+"""A block with experts in slots, and the function that is called behind its router with a sub-batch and how many rows
+that has: it lets the stage compute some of the experts that they have chosen, and says whether others remain, for which
+it is called again."""
+
 WeightMove = tuple[Buffer, int, Buffer, int, int]
 """Target and offset, source and offset, bytes."""
 

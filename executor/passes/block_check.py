@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, carries_cache, page_links
 from helmsman.executor.passes.shared_check import check_shared
 from helmsman.lowering.bodies.experts_apart import ROUTER
-from helmsman.lowering.common_attention import latent_attention
+from helmsman.lowering.common_attention import latent_of
 from helmsman.lowering.layer_cache import STATE_OPS, state_of
 from helmsman.lowering.ops import block_index, op_extent
 from helmsman.lowering.tensor import CONVOLUTIONS
@@ -92,17 +92,20 @@ def _check_experts(plan: Plan, layer: int, places: dict[str, str]) -> None:
 
 def _check_latent(one_pass: PhasePass) -> None:
     plan = one_pass.plan
-    latent = latent_attention(plan.model)
-    if latent is None:
+    bodies = {layer: latent_of(plan.model, layer) for layer in range(plan.model.layers)}
+    widths = {layer: body.cached_width for layer, body in bodies.items() if body is not None}
+    if not widths:
         return
-    if any(map(carries_cache, one_pass.tasks)) or page_links(plan) or any(True for _ in _apart(one_pass)):
+    divided = any(use.layer in widths for use in _apart(one_pass))
+    if divided or any(map(carries_cache, one_pass.tasks)) or page_links(plan):
         raise UsageError(
             "latent attention that several devices share, or whose cache moves, is planned and simulated, not executed",
             field="compute",
             value=plan.strategy.name,
             remedy="let one device compute the attention of a block and hold its cache: layer-split",
         )
-    _check_rows(plan, latent.cached_width)
+    for width in set(widths.values()):
+        _check_rows(plan, width)
 
 
 def _apart(one_pass: PhasePass) -> Iterator[DeviceUse]:

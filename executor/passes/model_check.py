@@ -15,6 +15,7 @@ NATIVE = (
     "glm4_moe",
     "gpt_oss",
     "granitemoehybrid",
+    "kimi_linear",
     "lfm2",
     "lfm2_moe",
     "llama",

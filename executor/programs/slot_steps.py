@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,40 +12,17 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import Event
 from helmsman.executor._kernels import Queue as NativeQueue
 from helmsman.executor._kernels import Stage as NativeStage
-from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.move_calls import Submit
 from helmsman.executor.devices.parts import of_kind
-from helmsman.executor.devices.value_sizes import INDEX_BYTES
 from helmsman.executor.passes.halves import TokenChunk
 from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
 from helmsman.executor.routing.slots import LayerSlots
+from helmsman.executor.routing.value_rows import ValueRows
 from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
 from helmsman.executor.stages.seats import Seat
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.graph import Task
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of a value in a workspace, `width` numbers each, from number `first` on."""
-
-    values: NDArray[np.int32]
-    first: int
-    width: int
-
-    @classmethod
-    def of(cls, seat: Seat, name: str) -> Self | None:
-        """Return those of a seat's stage; None where it has no such value."""
-        region, size = seat.stage.regions().get(name), INDEX_BYTES
-        if region is None:
-            return None
-        values = view(of_kind(seat.workspace, HostBuffer), np.int32)
-        return cls(values, region["offset"] // size, region["stride"] // size)
-
-    def head(self, rows: int) -> NDArray[np.int32]:
-        """(rows, width): the first of them."""
-        return self.values[self.first : self.first + rows * self.width].reshape(rows, self.width)
 
 
 @dataclass(frozen=True)
@@ -61,18 +37,8 @@ class SlotStep:
     sequences: int
     chunk: TokenChunk
     chunked: bool
-    choice: _Rows
-    message: _Rows | None
-
-    @classmethod
-    def of(
-        cls, slots: LayerSlots, seat: Seat, ops: range, mode: SlotMode, sequences: int, chunk: TokenChunk, chunked: bool
-    ) -> Self:
-        """Return the look-up of a seat's router."""
-        choice = _Rows.of(seat, CHOICE)
-        assert choice is not None, "a stage with a router"
-        message = None if mode == "fetched" else _Rows.of(seat, MESSAGE)
-        return cls(slots, seat, ops, mode, sequences, chunk, chunked, choice, message)
+    choice: ValueRows
+    message: ValueRows | None
 
     def submit(self, queue: NativeQueue, done: Event | None) -> Submit:
         """Return the call that a pass makes in its place."""
@@ -107,7 +73,11 @@ def look_up(
     first = seat.ops(router.layer, ROUTER)[1]
     last = seat.ops(router.layer, EXPERT_PRODUCTS[-1])[1]
     mode, sequences = phase_pass.slotted[router.layer], phase_pass.plan.workload.batch
-    return SlotStep.of(slots[router.layer], seat, range(first, last), mode, sequences, chunk, chunked)
+    choice = ValueRows.of(seat.stage, seat.workspace, CHOICE, router.layer)
+    assert choice is not None, "a stage with a router"
+    message = None if mode == "fetched" else ValueRows.of(seat.stage, seat.workspace, MESSAGE, router.layer)
+    ops, own = range(first, last), slots[router.layer]
+    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, choice, message)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,10 @@ class SlotTable:
         """Return the bytes of an operation's matrices that came in the pass."""
         return sum(size for number, size, _ in self._copies if number == operation)
 
+    def seconds(self) -> float:
+        """Return for how long matrices were on their way in the pass, copies one after the other."""
+        return float(sum(times[1] - times[0] for *_, times in self._copies))
+
     def spans(self) -> NDArray[np.float64]:
         """f64 (operations, 2): seconds in which the matrices of each operation came, as if those of an operation had
         come together, up to the end of the last; zeros where none came."""

@@ -32,10 +32,18 @@ _FEW = 256
 class PassCounts(NamedTuple):
     """Counts what slots of a layer did in a pass; see `schemas.expert_cache`."""
 
-    hits: int
-    misses: int
-    fetched: int
-    evictions: int
+    hits: int = 0
+    misses: int = 0
+    fetched: int = 0
+    evictions: int = 0
+
+    def plus(self, other: "PassCounts") -> "PassCounts":
+        """Return the counts of both."""
+        return PassCounts(*map(sum, zip(self, other, strict=True)))
+
+
+NO_EXPERTS = PassCounts()
+"""The counts of slots that there are not."""
 
 
 @dataclass
@@ -121,9 +129,13 @@ class LayerSlots:
             if done < len(wanted):
                 yield
         if last:
-            result = self.cache.use(self._chosen)
-            self._waiting = tuple(expert for expert in self.cache.experts if expert not in self.table.slot_of)
-            self._count(result)
+            self.end_rounds()
+
+    def end_rounds(self) -> None:
+        """End a pass whose experts came in rounds."""
+        result = self.cache.use(self._chosen)
+        self._waiting = tuple(expert for expert in self.cache.experts if expert not in self.table.slot_of)
+        self._count(result)
 
     def _look_up(self, ids: Ids, first: bool) -> set[int]:
         """Return the experts of some rows; with the first ones of a pass, see what slots hold."""

@@ -13,24 +13,29 @@ from helmsman.executor.cache.depth import fill
 from helmsman.executor.devices.iterations import Lanes, LayerCopies, ServingPass, SubBatch
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.homes.storage import open_storage
+from helmsman.executor.passes.expert_check import check_slots_run
 from helmsman.executor.passes.model_check import check_native
 from helmsman.executor.passes.phase_pass import passes_of
-from helmsman.executor.passes.plan_check import check_executed, check_no_slots, check_passes
+from helmsman.executor.passes.plan_check import check_executed, check_passes
 from helmsman.executor.programs.loading import open_store
+from helmsman.executor.routing.slots import NO_EXPERTS
 from helmsman.executor.serving.active_request import ActiveRequest
 from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.host_cohorts import HostCohorts
-from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
+from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of, slot_engines
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating, seat
+from helmsman.executor.serving.served_slots import check_fetched
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_request
+from helmsman.planner.serving.served_rules import served_plan
 from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.expert_cache import ExpertCacheCounts
 from helmsman.schemas.plan import Plan
 
 
@@ -55,23 +60,31 @@ class ServingEngine:
 
         Raises HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint),
         UsageError (a plan that does not serve)."""
+        plan = served_plan(plan)
         check_native(plan.model)
         check_executed(plan)
-        check_no_slots(plan)
+        check_slots_run(plan)
         check_context(plan)
         passes = passes_of(plan)
+        check_fetched(passes[1])
         check_passes(passes)
         places = places_of(plan, passes)
         devices = open_places(plan, places, machine)
         store = open_store(plan, devices, open_storage(plan, ()), checkpoint, lambda _: None)
         host = None if places.host is None else devices.by_name[places.host]
-        seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits, order)
+        engines = slot_engines(devices, places)
+        seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits, order, engines)
         return cls(plan, devices, open_serving_lanes(devices, places), seating, limits)
 
     @property
     def occupancy(self) -> dict[str, tuple[int, int]]:
         """By home, blocks in use and blocks there are."""
         return self._homes.occupancy
+
+    @property
+    def expert_cache(self) -> tuple[ExpertCacheCounts, ...]:
+        """By layer with slots for experts, what these did in the latest passes."""
+        return () if self._seating.slots is None else self._seating.slots.counts
 
     def check_options(self, options: RequestOptions) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
@@ -116,6 +129,8 @@ class ServingEngine:
         self._homes.begin()
         batches = Batches(self._homes, self._running, self._deferred)
         batches.fill(decision)
+        if self._seating.slots is not None:
+            self._seating.slots.begin()
         done = self._seating.driver.begin(
             self._lanes,
             self.plan.model.layers,
@@ -137,6 +152,8 @@ class ServingEngine:
                     queue.synchronize()
         if self._deferred is not None:
             self._deferred.clear()
+        if self._seating.slots is not None:
+            self._seating.slots.reset()
         for request in list(self._running):
             self.release(request)
         self._homes.prefixes.clear()
@@ -185,7 +202,12 @@ class ServingEngine:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
-        return StepResult(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **done.seconds()))
+        slots, seconds = self._seating.slots, done.seconds()
+        counts = NO_EXPERTS
+        if slots is not None:
+            counts = slots.end()
+            seconds["weights"] += slots.seconds()
+        return StepResult(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **seconds), counts)
 
     def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import count
 from threading import Condition, Thread
 
+from helmsman.executor.routing.slots import NO_EXPERTS, PassCounts
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.request import Handle, OnEnd, OnToken, Reason, RequestOptions
 from helmsman.executor.serving.runner import PassSums, Runner, Schedules, StepResult
@@ -25,7 +26,8 @@ Hashes = Callable[[Sequence[int]], Sequence[int]]
 class State:
     """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far;
     tokens of the prompts that have begun and were looked for in the cache, and of those the ones that were there;
-    seconds of all passes as they are priced, and as they took, in the order of `PARTS`."""
+    seconds of all passes as they are priced, and as they took, in the order of `PARTS`; what slots for experts did so
+    far."""
 
     healthy: bool
     running: int
@@ -36,6 +38,7 @@ class State:
     reused: int
     priced: PassSums
     took: PassSums
+    experts: PassCounts
 
 
 class ServingLoop:
@@ -65,7 +68,7 @@ class ServingLoop:
         self._fault: str | None = None
         self._closing = False
         self._iterations = self._preemptions = self._looked_up = self._reused = 0
-        self._pass_sums = scheduler.pass_sums
+        self._pass_sums, self._experts = scheduler.pass_sums, NO_EXPERTS
         self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
         self._thread.start()
 
@@ -96,7 +99,7 @@ class ServingLoop:
         running = sum(handle.started_s is not None for handle in handles)
         waiting = len(handles) - running
         counts = self._iterations, self._preemptions, self._looked_up, self._reused
-        return State(self._fault is None, running, waiting, *counts, *self._pass_sums)
+        return State(self._fault is None, running, waiting, *counts, *self._pass_sums, self._experts)
 
     def close(self) -> None:
         """Cancel everything and end the thread after the pass under way."""
@@ -170,6 +173,7 @@ class ServingLoop:
             self._scheduler.observe(seconds.accelerator, seconds.cpu_attention, seconds.link)
             self._scheduler.commit(self._clock() - start, list(ended), list(stepped.tokens))
             self._pass_sums = self._scheduler.pass_sums
+            self._experts = self._experts.plus(stepped.experts)
         except Exception as error:
             self._fail(_words(error))
             return True

@@ -1,6 +1,6 @@
 """The moves that passes of a served plan may have: weights and rows of tables, from the host to what computes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes.phase_pass import MOVES, PhasePass
@@ -17,11 +17,17 @@ def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host:
     """Raise UsageError for the first of anything else; without a `host` nothing comes."""
     record = plan.hardware.device(accelerator)
     way = None if host is None else (plan.hardware.device(host).memory, record.memory)
-    for task in (task for one_pass in passes for task in one_pass.tasks if task.kind in MOVES):
-        _check(task, way)
+    for one_pass, index, task in _moves(passes):
+        if not one_pass.tells_choice(index):  # served requests' choices are looked up where they are
+            _check(task, way)
         if record.kind in OPENERS:
             message = "weights do not come to a PyTorch device while it serves"
             raise UsageError(message, field="residence", value=task.memories[0], remedy=HERE)
+
+
+def _moves(passes: Sequence[PhasePass]) -> Iterator[tuple[PhasePass, int, Task]]:
+    for one_pass in passes:
+        yield from ((one_pass, index, task) for index, task in enumerate(one_pass.tasks) if task.kind in MOVES)
 
 
 def _check(task: Task, way: tuple[str, str] | None) -> None:

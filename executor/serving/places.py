@@ -1,35 +1,39 @@
 """Where a plan's serving happens: the device that computes all operations, the host beside it, and the link between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.devices.iterations import Lanes
 from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.devices.parts import CopyEngine
 from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.serving.move_check import check_moves
 from helmsman.executor.system.machine import Machine
 from helmsman.planner.serving.native_room import host_beside
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, activation_lane
+from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, activation_lane, expert_lane
 from helmsman.schemas.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
     """Names of a plan's hardware. `accelerator` computes every operation; `host` attends where it has room for caches,
-    over the links `to_host` and `to_device`. No host: there is one device, which plays the accelerator."""
+    over the links `to_host` and `to_device`. No host: there is one device, which plays the accelerator. `slots`:
+    whether experts come to it when they are chosen."""
 
     accelerator: str
     host: str | None
     to_host: str | None
     to_device: str | None
+    slots: bool = False
 
     @property
     def resources(self) -> tuple[str, ...]:
         """Devices and lanes to open."""
         links = [link for link in (self.to_host, self.to_device) if link is not None]
         devices = [device for device in (self.accelerator, self.host) if device is not None]
-        return (*devices, *links, *(activation_lane(link) for link in links))
+        coming = [] if self.to_device is None else [expert_lane(self.to_device)]
+        return (*devices, *links, *(activation_lane(link) for link in links), *(coming if self.slots else ()))
 
 
 def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
@@ -46,7 +50,7 @@ def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
     if kind not in serving:
         remedy = f"serve from one of {', '.join(serving)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
-    places = _beside(plan.hardware, accelerator)
+    places = replace(_beside(plan.hardware, accelerator), slots=bool(plan.expert_slots))
     check_moves(plan, passes, accelerator, places.host)
     return places
 
@@ -76,3 +80,10 @@ def open_serving_lanes(devices: Devices, places: Places) -> Lanes:
     activations = (lanes[activation_lane(link)].engine for link in (places.to_host, places.to_device))
     queries, outputs = activations
     return queue, host, *caches, queries, outputs
+
+
+def slot_engines(devices: Devices, places: Places) -> dict[str, CopyEngine]:
+    """By link, what brings experts to slots: a lane of its own, as what they wait for may be behind them on others."""
+    if not places.slots or places.to_device is None:
+        return {}
+    return {places.to_device: devices.lanes[expert_lane(places.to_device)].engine}

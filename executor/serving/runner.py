@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
+from helmsman.executor.routing.slots import NO_EXPERTS, PassCounts
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.scheduler.decision import SchedulingDecision
 
@@ -39,11 +40,13 @@ class IterationSeconds:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """By request, the token that an iteration made for it; `on_cpu`: those whose attention ran on the host."""
+    """By request, the token that an iteration made for it; `on_cpu`: those whose attention ran on the host; `experts`:
+    what slots for experts did in it."""
 
     tokens: Mapping[int, int]
     on_cpu: Set[int]
     seconds: IterationSeconds
+    experts: PassCounts = NO_EXPERTS
 
 
 class Runner(Protocol):

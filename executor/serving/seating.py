@@ -1,18 +1,22 @@
 """The stages of serving: two on the accelerator, so that sub-batches take turns, and on the host one for each of them
 and one for each cohort."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
-from helmsman.executor.devices.parts import Buffer, Stage
+from helmsman.executor.devices.parts import Buffer, CopyEngine, Stage
 from helmsman.executor.devices.specs import RaggedSpec
 from helmsman.executor.devices.tensors import Linear
 from helmsman.executor.homes.staging import Staging, stage_weights
 from helmsman.executor.homes.store import WeightLoader
 from helmsman.executor.passes.phase_pass import PhasePass
+from helmsman.executor.routing.slot_room import SlotRooms
+from helmsman.executor.routing.slots import layer_slots
 from helmsman.executor.serving.cache import BlockCache, allocate
+from helmsman.executor.serving.served_slots import ServedSlots
 from helmsman.executor.serving.streams import TokenTable, streamed_weights, table_of
 from helmsman.executor.stages.attention_block import attending_block
 from helmsman.executor.stages.common_operations import embedding
@@ -37,8 +41,8 @@ RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
 class Seating:
     """`driver`: of passes; `stages`: of the sub-batches, on the accelerator, of which the first has the head for both;
     `hosts`: of their rows on the host; `passing`: caches of prompts that go to its memory; `shared`: of the host,
-    what bytes go to and come from; `states`: requests of which mixers keep states, 0 where they keep none. Without a
-    host all but the first three and `states` are missing, and all stages but one."""
+    what bytes go to and come from; `states`: requests of which mixers keep states, 0 where they keep none; `slots`: for
+    experts. Without a host all but the first three, `states` and `slots` are missing, and all stages but one."""
 
     driver: Driver
     stages: tuple[Stage, ...]
@@ -49,6 +53,7 @@ class Seating:
     cohorts: tuple[Cohort, ...] = ()
     shared: tuple[Buffer, ...] = ()
     states: int = 0
+    slots: ServedSlots | None = None
 
 
 def seat(
@@ -59,8 +64,10 @@ def seat(
     store: WeightLoader,
     limits: Limits,
     order: HostOrder,
+    engines: Mapping[str, CopyEngine],
 ) -> Seating:
-    """Weights, caches and workspaces in their places; the host attends to cohorts in that order.
+    """Weights, caches and workspaces in their places; the host attends to cohorts in that order. `engines`: by link,
+    what brings experts to slots.
 
     Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
     caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
@@ -85,13 +92,17 @@ def seat(
     memories = {accelerator.memory.name: accelerator.memory}
     (staging,) = stage_weights(plan, [phase_pass], memories, store, 1, tables=False)
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
-    spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing)
-    first = _stage(accelerator, spec, "activations")
-    driver = accelerator.driver(streamed_weights(plan, phase_pass, staging, store, first, table))
+    rooms = SlotRooms(plan, store, memories, phase_pass.slotted)
+    spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing, rooms)
+    stages = [_stage(accelerator, spec, "activations")]
+    if host is not None:
+        headless = _headless(spec, None if table is None else table.linear(1))
+        stages.append(_stage(accelerator, headless, "activations"))
+    slots = ServedSlots(layer_slots(plan, rooms, engines), stages) if phase_pass.slotted else None
+    streamed = streamed_weights(plan, phase_pass, staging, store, stages[0], table)
+    driver = accelerator.driver(streamed, () if slots is None else slots.lookups)
     if host is None:
-        return Seating(driver, (first,), gpu, states=states)
-    headless = _headless(spec, None if table is None else table.linear(1))
-    stages = first, _stage(accelerator, headless, "activations")
+        return Seating(driver, tuple(stages), gpu, states=states, slots=slots)
     cpu = allocate(host.memory, caches, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
     one, other, *more = (_stage(host, aside, "activations of attention") for _ in range(2 + limits.cohorts))
@@ -99,7 +110,7 @@ def seat(
     kept = [accelerator.memory.alloc(size, "activations of a cohort") for _ in more]
     cohorts = [driver.cohort(stages[0], *parts, rows, RISES[order]) for parts in zip(more, kept, strict=True)]
     shared = (cpu.buffer, *(stage.workspace for stage in (one, other, *more)))
-    return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
+    return Seating(driver, tuple(stages), gpu, (one, other), cpu, passing, tuple(cohorts), shared, slots=slots)
 
 
 def _headless(spec: RaggedSpec, table: Linear | None) -> RaggedSpec:
@@ -125,12 +136,15 @@ def _spec(
     limits: Limits,
     gpu: BlockCache,
     passing: BlockCache | None,
+    rooms: SlotRooms,
 ) -> RaggedSpec:
     """All operations, for rows of several requests."""
     lookup = None if table is None else table.linear(0)
     most = rows_of_a_pass(limits, host=passing is not None)
     caches, inputs = _caches(plan, device, gpu), LayerInputRows.of(plan.model, most)
-    builder = StageBuilder(plan, store, caches, False, lookup, sequences=limits.sequences, layer_inputs=inputs)
+    builder = StageBuilder(
+        plan, store, caches, False, lookup, slots=rooms, sequences=limits.sequences, layer_inputs=inputs
+    )
     uniform = builder.spec(phase_pass, staging, device, 0, most)
     if passing is not None:
         for op in uniform["operations"]:

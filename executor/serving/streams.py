@@ -67,10 +67,11 @@ def streamed_weights(
 
 
 def _by_use(phase_pass: PhasePass) -> dict[DeviceUse, list[int]]:
-    """The tasks that bring weights, by what computes with them."""
+    """The tasks that bring weights in every pass, by what computes with them."""
     uses: dict[DeviceUse, list[int]] = {}
     for index, task in enumerate(phase_pass.tasks):
-        if task.kind == "transfer" and task.payload == "weights" and task.operation != "embedding":
+        comes = task.kind == "transfer" and task.payload == "weights" and task.operation != "embedding"
+        if comes and not phase_pass.comes_to_slots(index):
             uses.setdefault(phase_pass.uses[phase_pass.user[index]], []).append(index)
     return uses
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -107,13 +108,13 @@ class Checkpoint:
         """Format and rows of `tensor`, of its shape; bf16 is given as uint16, MXFP4 as uint8 (rows, bytes per row). A
         tied head is the embedding. Of experts all rows of one follow those of another.
 
-        Raises BadInputError where experts are stored in several formats."""
+        Raises BadInputError where parts of it are stored in several formats."""
         stored, file, name = self._find(tensor)
-        if stored.expert is not None:
-            return self._of_experts(tensor)
+        if stored.expert is not None or stored.pieces > 1:
+            return self._of_parts(tensor)
         if name.endswith(MICRO_BLOCKS):
             return "mxfp4", self._micro(stored, tensor, name)
-        fmt, rows = stored_rows(file, name, stored.shape)
+        fmt, rows = stored_rows(file, name, stored.shape, vector=stored.form == "per-head")
         if stored.layout == "latent":
             return fmt, latent_rows(stored.parts, tensor, rows)
         turned = turned_rows(stored, tensor, rows)
@@ -126,7 +127,8 @@ class Checkpoint:
         first = stored.first_row(self._untied(tensor))
         return fmt, rows.part(first, first + tensor.shape[0])
 
-    def _of_experts(self, tensor: Tensor) -> tuple[Format, JoinedRows]:
+    def _of_parts(self, tensor: Tensor) -> tuple[Format, JoinedRows]:
+        """Return rows that are in several tensors of the files: those of experts, or of pieces."""
         parts, formats = list[StoredRows](), list[Format]()
         for stored in self._stored[tensor]:
             file, name = self._places[stored.name]
@@ -134,7 +136,7 @@ class Checkpoint:
             parts.append(rows)
             formats.append(fmt)
             if fmt != formats[0]:
-                message = f"experts of one layer in {formats[0]} and in {fmt}"
+                message = f"parts of one matrix in {formats[0]} and in {fmt}"
                 raise BadInputError(message, file=str(file.path), field=name, remedy="convert them to one type")
         return formats[0], JoinedRows(parts)
 
@@ -216,13 +218,16 @@ def _sharded(directory: Path) -> dict[str, SafetensorsFile]:
     return {name: files[shard] for name, shard in shard_of.items()}
 
 
-def stored_rows(file: SafetensorsFile, name: str, expected: tuple[int, ...]) -> tuple[Format, StoredRows]:
-    """Format and rows of a file's tensor; bf16 is given as uint16.
+def stored_rows(
+    file: SafetensorsFile, name: str, expected: tuple[int, ...], vector: bool = False
+) -> tuple[Format, StoredRows]:
+    """Format and rows of a file's tensor; bf16 is given as uint16. `vector`: each of its values is a row.
 
     Raises BadInputError when the stored type is not supported or the shape is not `expected`."""
     entry = file.checked(name, expected)
     fmt = DTYPES[entry.dtype]
-    return fmt, StoredRows(file.bytes, name, entry.start, NUMPY_DTYPES[fmt], entry.shape)
+    shape = (prod(entry.shape),) if vector else entry.shape
+    return fmt, StoredRows(file.bytes, name, entry.start, NUMPY_DTYPES[fmt], shape)
 
 
 def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], model: Model) -> None:

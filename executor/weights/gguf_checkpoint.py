@@ -11,10 +11,10 @@ from helmsman.executor.weights.computed_values import by_token
 from helmsman.executor.weights.file_rows import file_rows
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.group_rows import GroupRows, expert_rows, latent_rows
+from helmsman.executor.weights.plain_rows import PlainRows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.hwdb.gguf_files import model_of
 from helmsman.hwdb.gguf_paths import gguf_files
-from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
@@ -30,9 +30,6 @@ TILED = ("qwen35", "qwen35moe")
 RATES = ("delta_rate.weight", "scan_rate.weight")
 """Tensors that checkpoints have as logarithms, and files as -exp of these."""
 
-_WITH_STATES = (*TILED, "falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen3next")
-"""Architectures with states whose files are read."""
-
 
 class GgufCheckpoint:
     """The weights of `model`, read one tensor at a time."""
@@ -44,7 +41,10 @@ class GgufCheckpoint:
         self._interleaved, self.tiled = architecture in INTERLEAVED, architecture in TILED
         by_name = {name: file for file in files for name in file.header.tensors}
         placed = stored_tensors(model, gguf_name, frozenset(by_name))
-        self._stored = {part: stored for stored in placed for part in stored.parts}
+        self._stored: dict[Tensor, list[StoredTensor]] = {}
+        for stored in placed:
+            for part in stored.parts:
+                self._stored.setdefault(part, []).append(stored)
         self._files = {stored.name: _file(stored, by_name, files) for stored in placed}
         embedding = placed[0].parts[0]
         self._tied = {} if not model.head.tied else {embedding.name: embedding}
@@ -56,12 +56,6 @@ class GgufCheckpoint:
         Raises BadInputError naming file and field: damaged files, another model's, types and models that are not
         covered."""
         files = [GgufTensors(part) for part in gguf_files(path)]
-        architecture = files[0].header.metadata.get("general.architecture")
-        if keeps_states(model) and architecture not in _WITH_STATES:
-            message = "a GGUF file of a model that keeps states, whose rates and heads lie otherwise there"
-            remedy = "run the model's checkpoint directory; files of this kind are planned and simulated"
-            field = "general.architecture"
-            raise BadInputError(message, file=str(path), field=field, value=architecture, remedy=remedy)
         check_agreement(model_of(files), model, str(path))
         return cls(model, files)
 
@@ -71,6 +65,8 @@ class GgufCheckpoint:
 
         Raises BadInputError where blocks of rows would have to become those of columns."""
         stored, file = self._find(tensor)
+        if stored.pieces > 1:
+            return self._of_pieces(tensor)
         fmt = file.checked(stored.name, stored.shape).type.name
         rows = file.rows(stored.name, stored.shape, self._head_dim(tensor))
         if stored.layout == "latent":
@@ -84,6 +80,18 @@ class GgufCheckpoint:
             return fmt, JoinedRows([rows.part(run.start, run.stop) for run in runs])
         first = stored.first_row(self._untied(tensor))
         return fmt, rows.part(first, first + tensor.shape[0])
+
+    def _of_pieces(self, tensor: Tensor) -> tuple[str, JoinedRows]:
+        """Return rows that are in several tensors of the file; as f32 where these have several formats."""
+        formats, parts = list[str](), list[StoredRows]()
+        for stored in self._stored[tensor]:
+            file = self._files[stored.name]
+            formats.append(file.checked(stored.name, stored.shape).type.name)
+            parts.append(file.rows(stored.name, stored.shape))
+        if len(set(formats)) == 1:
+            return formats[0], JoinedRows(parts)
+        read = zip(parts, formats, strict=True)
+        return "f32", JoinedRows([PlainRows(rows, fmt, tensor.shape[-1]) for rows, fmt in read])
 
     def _head_dim(self, tensor: Tensor) -> int:
         """Return the rows of a head, where the two halves of these lie in turns; else 0."""
@@ -108,7 +116,7 @@ class GgufCheckpoint:
         return str(file.path), stored.name
 
     def _find(self, tensor: Tensor) -> tuple[StoredTensor, GgufTensors]:
-        stored = self._stored[self._untied(tensor)]
+        stored = self._stored[self._untied(tensor)][0]
         return stored, self._files[stored.name]
 
     def _untied(self, tensor: Tensor) -> Tensor:

@@ -4,12 +4,23 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.hwdb.file_bytes import FileBytes
+
+
+class RowReader(Protocol):
+    """Rows that are read by slices, each a new array."""
+
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]: ...
 
 
 class StoredRows:
@@ -62,11 +73,12 @@ class StoredRows:
 
 
 class JoinedRows:
-    """The rows of several parts, one after the other: those of all experts, or runs of a tensor in another order.
+    """The rows of several parts, one after the other: those of all experts, of several tensors, or runs of a tensor in
+    another order.
 
     It is read as `StoredRows` are."""
 
-    def __init__(self, parts: Sequence[StoredRows], first: int = 0, stop: int | None = None) -> None:
+    def __init__(self, parts: Sequence[RowReader], first: int = 0, stop: int | None = None) -> None:
         self._parts, self._starts = parts, [0, *accumulate(map(len, parts))]
         self._first, self._stop = first, self._starts[-1] if stop is None else stop
         self.shape = (self._stop - self._first, *parts[0].shape[1:])

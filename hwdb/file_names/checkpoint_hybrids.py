@@ -79,6 +79,8 @@ KIMI = (
     shaped("delta_rate.weight", "self_attn.forget_gate.A_log", "per-head"),
     shaped("delta_conv.weight", "self_attn.conv1d.weight", "taps"),
     *V3_EXPERTS,
+    # transformers 5 writes the dense network of the first layer under the name of experts.
+    *renamed(NETWORK, "mlp.", "block_sparse_moe."),
 )
 NEMOTRON = (
     *renamed(ATTENTION, "self_attn.", "mixer."),

@@ -6,6 +6,7 @@ from helmsman.lowering.placement import Placed, Placement
 from helmsman.planner.machine import Roles, roles
 from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.serving.pipeline_parallel import FIELD, stage_layers
+from helmsman.planner.serving.served_rules import served_placement
 from helmsman.planner.serving.tensor_parallel import divided, equal_accelerators
 from helmsman.scheduler.limits import BLOCK
 from helmsman.schemas.errors import UsageError
@@ -91,6 +92,7 @@ class Replica:
 
 def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     """The replica that serves `placed`. Raises UsageError where machine or model do not divide as asked."""
+    placed = served_placement(placed)
     machine, parts = roles(placed.hardware), options.tensor_parallel
     layers = stage_layers(placed.model, options.pipeline_parallel)
     whole = parts == len(layers) == 1

@@ -72,7 +72,8 @@ class EngineCapacity:
 class Load:
     """An engine now: requests that run and that wait, the share of keys and values in use, preemptions so far; tokens
     of prompts that were looked for in the cache so far, and those of them that were there. `passes`: by part of a pass,
-    seconds of all passes so far as they are priced, and as they took."""
+    seconds of all passes so far as they are priced, and as they took. `experts`: what slots for experts did so far:
+    hits, misses, bytes fetched, evictions; nothing where there are none."""
 
     running: int
     waiting: int
@@ -81,6 +82,7 @@ class Load:
     looked_up: int
     reused: int
     passes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    experts: Mapping[str, int] = field(default_factory=dict)
 
 
 class Generator(Protocol):

@@ -42,7 +42,8 @@ class LoopGenerator:
         state = self.loop.state
         counts = state.preemptions, state.looked_up, state.reused
         passes = dict(zip(PASS_PARTS, zip(state.priced, state.took, strict=True), strict=True))
-        return Load(state.running, state.waiting, self.kv_share(), *counts, passes)
+        experts = state.experts._asdict() if state.experts.hits + state.experts.misses else {}
+        return Load(state.running, state.waiting, self.kv_share(), *counts, passes, experts)
 
     def check(self) -> None:
         """Let the canary fly. Raises HardwareUnavailableError where it does not return."""

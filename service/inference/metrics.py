@@ -22,6 +22,13 @@ _VLLM_SECONDS = (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0,
                  960.0, 1920.0, 7680.0)  # fmt: skip
 _TOKENS = tuple(scale * 10**power for power in range(6) for scale in (1, 2, 5))
 _PROVIDER = "helm"
+_OF_EXPERTS = {
+    "hits": ("expert_slot_hits", "Distinct experts of passes that were in slots, added up over layers."),
+    "misses": ("expert_slot_misses", "Distinct experts of passes that were in no slot."),
+    "fetched": ("expert_fetched_bytes", "Bytes of experts that came into slots."),
+    "evictions": ("expert_slot_evictions", "Experts that left slots for others."),
+}
+"""Names of counters and what they count, by what slots for experts do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,11 @@ class _LoadCollector(Collector):
             for source, value in zip(("priced", "measured"), sums, strict=True):
                 seconds.add_metric([*values, part, source], value)
         yield seconds
+        for key, count in load.experts.items():
+            name, what = _OF_EXPERTS[key]
+            metric = CounterMetricFamily(f"helm:{name}", what, labels=labels)
+            metric.add_metric(values, count)
+            yield metric
 
 
 class _Processors(Collector):

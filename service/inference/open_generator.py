@@ -11,6 +11,7 @@ from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.system.machine import Machine
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.planner.serving.native_room import fitted, native_device
+from helmsman.planner.serving.served_rules import served_plan
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
 from helmsman.scheduler.policies import policy_maker, policy_options
@@ -27,6 +28,7 @@ def open_generator(plan: Plan, checkpoint: Path, setting: ServingSetting, *, pre
 
     Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
+    plan = served_plan(plan)
     setup = setup_of(plan, setting)
     setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
     if native_device(plan) is None:

@@ -62,6 +62,18 @@ _DELTA = {
     "in_proj_b.weight": "ssm_beta.weight",
     "in_proj_ba.weight": "ssm_ba.weight",
 }
+_KIMI = {
+    "b_proj.weight": "ssm_beta.weight",
+    "g_a_proj.weight": "ssm_g_a.weight",
+    "g_b_proj.weight": "ssm_g_b.weight",
+    "f_a_proj.weight": "ssm_f_a.weight",
+    "f_b_proj.weight": "ssm_f_b.weight",
+    "dt_bias": "ssm_dt.bias",
+    "A_log": "ssm_a",
+    "o_norm.weight": "ssm_norm.weight",
+    "kv_a_proj_with_mqa.weight": "attn_kv_a_mqa.weight",
+    "kv_a_layernorm.weight": "attn_kv_a_norm.weight",
+}
 _STATES = {
     "in_proj.weight": "ssm_in.weight",
     "conv1d.weight": "ssm_conv1d.weight",
@@ -80,7 +92,8 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
         "ffn_norm.weight": "ffn_norm.weight",
         "pre_ff_layernorm.weight": "ffn_norm",
     },
-    "self_attn.": _ATTENTION,
+    "self_attn.": {**_ATTENTION, **_KIMI},
+    "self_attn.forget_gate.": _KIMI,
     "linear_attn.": {**_DELTA, **_STATES},
     "conv.": {
         "in_proj.weight": "shortconv.in_proj.weight",
@@ -90,6 +103,8 @@ _PARTS: Mapping[str, Mapping[str, str]] = {
     "mamba.": _STATES,
     "shared_mlp.": {"output_linear.weight": "ffn_down_shexp.weight"},
     "mlp.shared_expert.": _SHARED,
+    "mlp.shared_experts.": _SHARED,
+    "block_sparse_moe.shared_experts.": _SHARED,
     "mixer.shared_experts.": _SHARED,
     "mlp.": {**_NETWORKS, "shared_expert_gate.weight": "ffn_gate_inp_shexp.weight"},
     "feed_forward.": _NETWORKS,
@@ -159,6 +174,16 @@ def _of_block(name: str, values: Floats, config: Config) -> Iterator[tuple[str, 
         half = values.shape[1] // 2
         yield "ffn_gate_exps.weight", values[:, :half]
         yield "ffn_up_exps.weight", values[:, half:]
+    elif name == "self_attn.conv1d.weight":
+        for kind, taps in zip("qkv", np.split(values, 3), strict=True):
+            yield f"ssm_conv1d_{kind}.weight", taps.reshape(1, len(taps), 1, -1)
+    elif name.startswith("self_attn.") and name.endswith("_conv1d.weight"):
+        yield f"ssm_conv1d_{name.split('.')[1][0]}.weight", values.reshape(1, len(values), 1, -1)
+    elif name == "self_attn.kv_b_proj.weight":
+        by_head = values.reshape(config["num_attention_heads"], -1, values.shape[1])
+        keys, sums = np.split(by_head, [config["qk_nope_head_dim"]], 1)
+        yield "attn_k_b.weight", keys.swapaxes(1, 2)
+        yield "attn_v_b.weight", sums
     elif name == "linear_attn.in_proj_qkvz.weight":
         qkv, gates = _by_kind(values, config)
         yield "attn_qkv.weight", qkv
@@ -179,7 +204,7 @@ def _mixer(name: str, values: Floats, config: Config) -> Floats:
     """Return rates as what decays are multiplied by, taps as a matrix, vectors of a state space by head or group."""
     delta = name.startswith("linear_attn.")
     if name.endswith("A_log"):
-        return -np.exp(values if delta else values[:, None])
+        return -np.exp(values if delta or values.ndim > 1 else values[:, None])
     if name.endswith(".D"):
         return values[:, None]
     if name.endswith(("mixer.norm.weight", "mamba.norm.weight")):

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.checkpoint.write import stream_name
+from helmsman.executor.checkpoint.write import latent_values, stream_name
 from helmsman.lowering.stored_names import StoredTensor, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.blocks.recurrent import DeltaRule
@@ -23,7 +23,10 @@ def drawn_state(model: Model, seed: int) -> dict[str, Floats]:
         name = re.sub(r"experts\.\d+\.(\w+)\.weight", r"experts.\1", stored.name)
         if name not in result:
             parts = [drawn(model, part, seed) for part in stored.parts]
-            result[name] = _joined(model, stored, parts) if stored.expert is None else parts[0]
+            if stored.layout == "latent":
+                result[name] = latent_values(model, stored, "f32", seed)
+            else:
+                result[name] = _joined(model, stored, parts) if stored.expert is None else parts[0]
     return result
 
 
@@ -39,6 +42,8 @@ def drawn(model: Model, tensor: Tensor, seed: int) -> Floats:
 
 
 def _joined(model: Model, stored: StoredTensor, parts: list[Floats]) -> Floats:
+    if stored.pieces > 1:
+        return parts[0].reshape(stored.pieces, *stored.shape)[stored.piece]
     if stored.layout != "heads":
         return np.concatenate(parts, int(stored.parts[0].stacked)).reshape(stored.shape)
     delta = next(body.op for body in model.blocks[0].bodies if isinstance(body.op, DeltaRule))

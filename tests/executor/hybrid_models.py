@@ -5,15 +5,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from expert_models import OnTorch, Told
+from expert_models import CAPACITY, OnTorch, Told
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.tensors import NormVectors
+from helmsman.executor.stages.block_part import StageCache
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.hwdb.load_model import load_model
-from helmsman.schemas.formats import StoredFormat
+from helmsman.lowering.layer_cache import cache_of
+from helmsman.schemas.formats import StoredFormat, rows_size
 from helmsman.schemas.model import Model
 
 COMMON: dict[str, Any] = {
@@ -46,6 +48,32 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "qwen3_next": {**_DELTA, **_EXPERTS, "norm_topk_prob": True},
     "qwen3_5_text": {**_DELTA, "intermediate_size": 96},
     "qwen3_5_moe_text": {**_DELTA, **_EXPERTS},
+    "kimi_linear": {
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 4,
+        "intermediate_size": 96,
+        "moe_intermediate_size": 32,
+        "num_experts": 8,
+        "num_experts_per_token": 3,
+        "num_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "num_expert_group": 1,
+        "topk_group": 1,
+        "moe_renormalize": True,
+        "routed_scaling_factor": 2.446,
+        "q_lora_rank": None,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8,
+        "v_head_dim": 16,
+        "linear_attn_config": {
+            "kda_layers": [1, 2, 4],
+            "full_attn_layers": [3],
+            "num_heads": 4,
+            "head_dim": 16,
+            "short_conv_kernel_size": 4,
+        },
+    },
     "lfm2": {
         "num_hidden_layers": 4,
         "intermediate_size": 96,
@@ -163,6 +191,10 @@ def written_hybrid(family: str, directory: Path, spread: float = 0.2, **changes:
 class HybridTold(Told):
     """A part of a plan with all operations of a model, which has states for one sequence."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rows: dict[int, Any] = {}
+
     def values(self, name: str, layer: int | None) -> NDArray[np.float32] | None:
         """f32 of the checkpoint, as operations read them."""
         values = super().values(name, layer)
@@ -174,6 +206,15 @@ class HybridTold(Told):
         weight = self.vector(op, op, layer)
         bias = self.values(f"{op}.bias", layer)
         return None if weight is None else {"weight": weight, "bias": None if bias is None else self.kept(bias)}
+
+    def cache(self, layer: int) -> StageCache:
+        """Return a cache of f32; of latent attention one row a token."""
+        cache = cache_of(self.model, layer)
+        if cache is None or cache.value_dim:
+            return super().cache(layer)
+        if layer not in self._rows:
+            self._rows[layer] = self.room(CAPACITY * rows_size(1, cache.key_dim, "f32"))
+        return StageCache(self._rows[layer], None, [], [])
 
     def tiled(self) -> bool:
         """Whether value heads are tiled, as those of some GGUF files are."""

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from benchmarks.oracle import oracle_logits
-from expert_plans import divided_plan
+from expert_layouts import divided_plan
 from two_cpus import TWO_CPUS
 from window_models import written
 

@@ -11,8 +11,9 @@ import pytest
 import torch
 from benchmarks.oracle import load_oracle, oracle_greedy, oracle_logits
 from daily import one_in
+from expert_layouts import divided_plan
 from expert_models import FAMILIES
-from expert_plans import divided_plan, written_checkpoint
+from expert_plans import written_checkpoint
 from layer_machines import two_cpus
 from on_torch import on_torch
 from plans import make_plan

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from expert_plans import divided_plan
+from expert_layouts import divided_plan
 from hybrid_models import written_hybrid
 from latent_models import COMMON, FAMILIES
 from numpy.typing import NDArray

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from expert_plans import divided_plan, written_checkpoint
+from expert_layouts import divided_plan
+from expert_plans import written_checkpoint
 from plans import make_plan
 from two_cpus import TWO_CPUS
 

@@ -8,10 +8,8 @@ import pytest
 import torch
 from converted_files import converted, write_converted
 from drawn_state import drawn_state
-from gguf_bytes import gguf, string
 from hybrid_models import COMMON, FAMILIES, HybridOnTorch, written_hybrid
 from plans import make_plan
-from small_configs import read_small
 from test_latent_models import difference, logits_of
 from two_cpus import TWO_CPUS
 
@@ -25,7 +23,9 @@ from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
 from helmsman.executor.weights.opening import open_weights
 from helmsman.hwdb.gguf_files import gguf_places
+from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
@@ -36,6 +36,7 @@ WRITTEN: dict[str, dict[str, Any]] = {
     "qwen3_5_moe_text": _DELTA,
     "qwen3_5_text": _DELTA,
     "qwen3_next": _DELTA,
+    "kimi_linear": {},
     "lfm2": {},
     "lfm2_moe": {},
     "falcon_h1": {},
@@ -46,13 +47,6 @@ WRITTEN: dict[str, dict[str, Any]] = {
 PROMPT, OUTPUT = 150, 8
 TOLERANCE = 1e-3
 """Of the largest logit."""
-
-
-def test_others_are_refused_by_name(tmp_path: Path) -> None:
-    path = tmp_path / "model.gguf"
-    path.write_bytes(gguf({"general.architecture": string("kimi-linear")}))
-    with pytest.raises(BadInputError, match="keeps states"):
-        open_weights(path, read_small("kimi_linear"))
 
 
 @TWO_CPUS
@@ -119,6 +113,24 @@ def test_a_written_file_describes_its_model(family: str, tmp_path: Path) -> None
     model, _ = configured(family, tmp_path)
     write_gguf(model, tmp_path / "model.gguf", 1, "f32")
     check_agreement(load_model(str(tmp_path / "model.gguf")), model, "f")
+
+
+def test_pieces_of_one_matrix_may_have_several_formats(tmp_path: Path) -> None:
+    """Queries, keys and values of Kimi are rows of one matrix; keys are said to be of another 16-bit format."""
+    (model, _), place = configured("kimi_linear", tmp_path), tmp_path / "model.gguf"
+    write_gguf(model, place, 1, "f16")
+    tensor = next(tensor for tensor in tensors(model) if tensor.name == "delta_in.weight")
+    whole = np.asarray(open_weights(place, model).tensor(tensor)[1])
+    content, name = place.read_bytes(), b"blk.0.attn_k.weight"
+    at = content.index(name) + len(name) + 4 + 2 * 8
+    number = next(number for number, kind in BLOCK_TYPES.items() if kind.name == "bf16")
+    place.write_bytes(content[:at] + number.to_bytes(4, "little") + content[at + 4 :])
+    fmt, rows = open_weights(place, model).tensor(tensor)
+    third, bits = len(whole) // 3, whole.view(np.uint16).astype(np.uint32) << 16
+    expected = whole.astype(np.float32)
+    expected[third : 2 * third] = bits.view(np.float32)[third : 2 * third]
+    across = slice(third - 3, third + 3)
+    assert fmt == "f32" and np.array_equal(rows, expected) and np.array_equal(rows[across], expected[across])
 
 
 def test_a_model_beside_images_is_written_as_that_of_text(tmp_path: Path) -> None:

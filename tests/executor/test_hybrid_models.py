@@ -16,7 +16,7 @@ from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
-from helmsman.schemas.blocks.recurrent import StateSpace
+from helmsman.schemas.blocks.recurrent import DeltaRule, StateSpace
 from helmsman.schemas.model import Model
 
 CPUS = sorted(os.sched_getaffinity(0))
@@ -99,6 +99,18 @@ class WithoutOffsets(HybridTold):
         return kept
 
 
+class ScalarDecay(HybridTold):
+    """Decays per dimension of keys are the mean of their head's."""
+
+    def values(self, name: str, layer: int | None) -> NDArray[np.float32] | None:
+        values = super().values(name, layer)
+        if values is None or not name.startswith(("delta_decay.", "delta_offset.")):
+            return values
+        rule = next(body.op for body in self.model.blocks[layer or 0].bodies if isinstance(body.op, DeltaRule))
+        heads = values.reshape(rule.key_heads, rule.key_dim, -1)
+        return np.broadcast_to(heads.mean(1, keepdims=True), heads.shape).reshape(values.shape)
+
+
 def flawed(spec: Any, **fields: Any) -> Any:
     """Change fields of all operations of mixers that have them."""
     for op in spec["operations"]:
@@ -132,7 +144,10 @@ def faults(directory: Path, model: Model) -> dict[str, HybridTold]:
         result["rotation"] = opened_hybrid(directory, kind=SwappedHalves)
     if "delta-rule" in kinds:
         result["keys that are not normed"] = with_fields(directory, normalised=False)
-        result["gate"] = with_fields(directory, gate="sigmoid")
+        rule = next(op for op in ops if isinstance(op, DeltaRule))
+        result["gate"] = with_fields(directory, gate="silu" if rule.gate == "sigmoid" else "sigmoid")
+        if rule.decay == "dimension":
+            result["decays of heads"] = opened_hybrid(directory, kind=ScalarDecay)
     if kinds & {"delta-rule", "state-space"}:
         result["offsets"] = opened_hybrid(directory, kind=WithoutOffsets)
         result["activation"] = with_fields(directory, silu=False)

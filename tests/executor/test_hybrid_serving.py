@@ -24,11 +24,11 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
-FAMILIES = ("qwen3_5_moe_text", "lfm2", "nemotron_h")
+FAMILIES = ("qwen3_5_moe_text", "kimi_linear", "lfm2", "nemotron_h")
 
 
 @pytest.fixture(
-    scope="module", params=[FAMILIES[0], *(pytest.param(f, marks=pytest.mark.nightly) for f in FAMILIES[1:])]
+    scope="module", params=[*FAMILIES[:2], *(pytest.param(f, marks=pytest.mark.nightly) for f in FAMILIES[2:])]
 )
 def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
     directory = tmp_path_factory.mktemp(request.param)

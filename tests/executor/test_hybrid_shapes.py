@@ -42,6 +42,27 @@ SHAPES: dict[str, dict[str, Any]] = {
         "linear_num_value_heads": 48,
         "intermediate_size": 17408,
     },
+    "kimi_linear": {
+        "hidden_size": 2304,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "num_hidden_layers": 2,
+        "intermediate_size": 9216,
+        "moe_intermediate_size": 1024,
+        "num_experts": 12,
+        "num_experts_per_token": 8,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "linear_attn_config": {
+            "kda_layers": [1],
+            "full_attn_layers": [2],
+            "num_heads": 32,
+            "head_dim": 128,
+            "short_conv_kernel_size": 4,
+        },
+    },
     "lfm2": {
         "hidden_size": 2048,
         "num_attention_heads": 32,
@@ -105,8 +126,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2,
     },
 }
-"""By family, sizes of Qwen3-Next-80B-A3B, Qwen3.5-35B-A3B and 27B, LFM2-1.2B, LFM2-8B-A1B, Nemotron-3-Nano-30B-A3B,
-granite-4.0-h-small and Falcon-H1-7B."""
+"""By family, sizes of Qwen3-Next-80B-A3B, Qwen3.5-35B-A3B and 27B, Kimi-Linear-48B-A3B, LFM2-1.2B, LFM2-8B-A1B,
+Nemotron-3-Nano-30B-A3B, granite-4.0-h-small and Falcon-H1-7B."""
 
 
 @pytest.mark.parametrize("family", SHAPES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from expert_layouts import divided_plan
 from expert_models import written
 from hybrid_models import written_hybrid
 from plans import make_hardware, make_plan
@@ -19,6 +20,7 @@ from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.workload import Workload
@@ -29,13 +31,14 @@ MODELS: dict[str, Callable[[Path], Any]] = {
     "qwen3_moe": lambda folder: written("qwen3_moe", folder, vocab_size=523, eos_token_id=None),
     "qwen3_5_moe_text": lambda folder: written_hybrid("qwen3_5_moe_text", folder, vocab_size=523),
 }
+SLOTTED = "qwen3_moe in slots"
+"""The same model, of whose experts three of eight have slots."""
 PROMPTS = [[(7 * place + number) % 523 for place in range(length)] for number, length in enumerate((5, 33, 17, 48, 1))]
 
 
-OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only")]
-SELDOM = [
-    (name, policy) for name in MODELS for policy in ("gpu-only", "neo", "adaptive") if (name, policy) not in OFTEN
-]
+OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only"), (SLOTTED, "neo")]
+POLICIES = ("gpu-only", "neo", "adaptive")
+SELDOM = [case for name in (*MODELS, SLOTTED) for policy in POLICIES if (case := (name, policy)) not in OFTEN]
 
 
 @pytest.mark.parametrize(
@@ -43,15 +46,18 @@ SELDOM = [
 )
 def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy: str) -> None:
     """A host attends for the model that attends in every layer; of the other it has no cache."""
-    MODELS[name](tmp_path)
+    MODELS[name.partition(" ")[0]](tmp_path)
     model = load_model(str(tmp_path / "config.json"))
     workload = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
     plan = make_plan(model, 0, workload=workload, hardware=make_hardware(latency=5e-6))
+    if name == SLOTTED:
+        slots = ExpertLayout(0, model.layers, rule=SlotRule("least-recent", "fetched"), slots=3)
+        plan = divided_plan(model, slots, workload, plan.hardware)
     options = ReplicaOptions(gpu_tokens=96, batch_tokens=CONTEXT, sequences=8, cpu_tokens=448)
     replica = replica_cost(plan, options)
     limits = replica.limits
-    assert limits.cpu_tokens == (448 if name == "qwen3_moe" else 0)
-    block = limits.block if name == "qwen3_moe" else 0
+    assert limits.cpu_tokens == (0 if name == "qwen3_5_moe_text" else 448)
+    block = 0 if name == "qwen3_5_moe_text" else limits.block
     scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), block)
     clients = [Client(prompt) for prompt in PROMPTS]
     with ServingEngine.load(plan, tmp_path, Machine.this(), limits) as engine:

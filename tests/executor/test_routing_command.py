@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from expert_plans import divided_plan, written_checkpoint
+from expert_layouts import divided_plan
+from expert_plans import written_checkpoint
 from plans import make_plan
 from shapes import small_model
 from two_cpus import TWO_CPUS

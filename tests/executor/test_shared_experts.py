@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from benchmarks.oracle import load_oracle, mean_kl, oracle_greedy, oracle_logits
+from expert_layouts import divided_plan
 from expert_models import FAMILIES, written
-from expert_plans import divided_plan
 from plans import make_plan
 from two_cpus import TWO_CPUS
 

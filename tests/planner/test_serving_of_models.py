@@ -5,21 +5,28 @@ from functools import cache
 
 import numpy as np
 import pytest
+from expert_layouts import divided_plan
 from plans import make_hardware, make_plan
 from small_configs import read_small
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.layer_cache import cache_of, state_of
 from helmsman.lowering.lower import lower
+from helmsman.lowering.routing import distinct_experts, experts_of
+from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
+from helmsman.planner.serving.kv_budget import limits_of
 from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, widest_body
-from helmsman.planner.serving.replica import ReplicaOptions
-from helmsman.planner.serving.stages import rows
+from helmsman.planner.serving.replica import ReplicaOptions, replica_of
+from helmsman.planner.serving.served_rules import served_placement
+from helmsman.planner.serving.stages import rows, stages_of
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -33,7 +40,7 @@ def plan_of(family: str) -> Plan:
 
 
 @cache
-def replica_of(family: str) -> ReplicaCost:
+def priced_replica(family: str) -> ReplicaCost:
     """Price a family's replica once for all tests."""
     return replica_cost(plan_of(family), ASKED)
 
@@ -42,7 +49,7 @@ def replica_of(family: str) -> ReplicaCost:
 def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
     """As near as lines between knots are to a union of experts."""
     plan = plan_of(family)
-    cost, model = replica_of(family).cost, plan.model
+    cost, model = priced_replica(family).cost, plan.model
     for tokens in (1, 8):
         linear, ends = (np.interp(tokens, line.x, line.y) for line in (cost.linear, cost.ends))
         made = model.layers * (linear + tokens * cost.gpu_request) + ends
@@ -53,13 +60,52 @@ def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
 def test_a_prompt_costs_what_its_prediction_says(family: str) -> None:
     """Its states are read and written once, and not for each token."""
     plan, tokens = plan_of(family), 48
-    cost = replica_of(family).cost
+    cost = priced_replica(family).cost
     pairs, read = tokens * (tokens + 1) // 2, np.interp(tokens, cost.prefill_read.x, cost.prefill_read.y)
     attention = max(np.interp(pairs, cost.prefill_compute.x, cost.prefill_compute.y), read)
     made = plan.model.layers * (np.interp(tokens, cost.linear.x, cost.linear.y) + attention)
     made += np.interp(1, cost.ends.x, cost.ends.y)
     prompt = lower(plan, Iteration(0, "prefill", 1, tokens, tokens))
     assert made == pytest.approx(pass_seconds(prompt, CostModel(plan.hardware)), rel=3e-2)
+
+
+def slotted_plan(slots: int) -> Plan:
+    model, rule = read_small("qwen3_moe"), SlotRule("least-recent", "fetched")
+    shape, machine = Workload(prompt_tokens=8, output_tokens=8, context=64), make_hardware(vram=40_000_000)
+    return divided_plan(model, ExpertLayout(0, model.layers, rule=rule, slots=slots), shape, machine)
+
+
+def expert_bytes(model: Model) -> list[int]:
+    """Return the bytes of an expert, in f32, of every layer that has some."""
+    layers = ([t for t in block_tensors(model, layer) if t.stacked] for layer in range(model.layers))
+    return [sum(4 * tensor.elements // tensor.shape[0] for tensor in stacked) for stacked in layers if stacked]
+
+
+def test_experts_that_are_fetched_are_the_union_of_a_batch_that_slots_lack() -> None:
+    """Prompts and tokens alike; the more slots, the less comes, down to nothing where every expert has one."""
+    replicas = {slots: replica_of(slotted_plan(slots), ASKED) for slots in (1, 2, 4)}
+    model, hardware = replicas[1].model, replicas[1].hardware
+    link, costs = hardware.link("dram", "vram"), CostModel(hardware)
+    experts = next(op for layer in range(model.layers) if (op := experts_of(model, layer)) is not None)
+    assert experts.experts == 4 and link is not None
+    for tokens in (1, 8, 48):
+        seconds = []
+        for slots, replica in replicas.items():
+            stages = stages_of(replica.plan, costs)
+            seconds.append(model.layers * stages.linear(tokens))
+            missed = distinct_experts(experts, tokens) * (1 - slots / experts.experts)
+            assert seconds[-1] >= 0.97 * missed * sum(expert_bytes(model)) / link.bandwidth.value
+            expected = pass_seconds(lower(served_placement(slotted_plan(slots)), rows(tokens)), costs)
+            assert seconds[-1] + stages.ends(tokens) == pytest.approx(expected, rel=2e-2)
+        assert seconds[0] > seconds[1] > seconds[2]
+
+
+def test_slots_leave_caches_less_room() -> None:
+    asked = replace(ASKED, gpu_tokens=10**9, cpu_tokens=0)
+    few, many = (limits_of(replica_of(slotted_plan(slots), asked), asked) for slots in (1, 4))
+    model = slotted_plan(1).model
+    taken = 3 * sum(expert_bytes(model)) / token_bytes(model, "f32")
+    assert few.gpu_tokens - many.gpu_tokens == pytest.approx(taken, abs=2 * few.block)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -79,7 +125,7 @@ def test_what_requests_keep_is_room_that_caches_have_not(family: str) -> None:
 
 
 def test_a_host_attends_only_where_all_layers_attend_plainly() -> None:
-    attending = {family: replica_of(family).limits.cpu_tokens > 0 for family in FAMILIES}
+    attending = {family: priced_replica(family).limits.cpu_tokens > 0 for family in FAMILIES}
     assert attending == {family: family in ("qwen3_moe", "mixtral") for family in FAMILIES}
 
 

@@ -151,7 +151,7 @@ def test_what_is_not_understood_is_refused_by_name(text: str, words: str) -> Non
 def test_flags_without_effect_are_told() -> None:
     result = read("llama-server -ngl 3 --port 8080 --jinja -t 3 -fa on --temp 0.7 --mlock -lm mmap")
     assert result.idle == ("--port 8080", "--jinja", "--temp 0.7")
-    assert result.unpriced == ("-t 3", "--mlock") and result.placed == ("-ngl 3",)
+    assert result.unpriced == ("--mlock",) and result.placed == ("-ngl 3", "-t 3")
 
 
 @pytest.mark.parametrize(

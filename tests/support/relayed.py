@@ -13,7 +13,7 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, LinkSample, PageLocked
-from helmsman.executor.devices.iterations import Driver
+from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.move_calls import (
     UNLIMITED,
@@ -223,8 +223,8 @@ class RelayedDevice:
         mine = parts.of_kind(workspace, RelayedBuffer)
         return RelayedStage(Stage(self._pool, relayed(spec), mine.far, first_layer), mine)
 
-    def driver(self, weights: StreamedWeights | None) -> Driver:
-        native = partial(ServingPass, weights=weights)
+    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+        native = partial(ServingPass, weights=weights, lookups=lookups)
 
         def begin(*arguments: Any) -> ServingPass:
             return native(*relayed(arguments))

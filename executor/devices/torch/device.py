@@ -8,7 +8,7 @@ import torch
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
-from helmsman.executor.devices.iterations import Driver
+from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, Queue, of_kind
 from helmsman.executor.devices.probe import PRODUCT, PRODUCT_TOKENS
@@ -78,8 +78,8 @@ class TorchDevice:
             return RaggedStage(spec, of_kind(workspace, TorchBuffer), first_layer)
         return TorchStage(spec, of_kind(workspace, TorchBuffer), first_layer)
 
-    def driver(self, weights: StreamedWeights | None) -> Driver:
-        """Streams of its own; no weights come."""
+    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+        """Streams of its own; no weights come, and no experts."""
         return DRIVER
 
     def read_rate(self, pieces: Sequence[HostBuffer]) -> float:

@@ -1,0 +1,117 @@
+"""Experts in slots while requests are served together: each gets what it gets alone, and slots do what a cache does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from expert_layouts import divided_plan
+from expert_plans import written_checkpoint
+from plans import make_hardware, make_plan
+from test_expert_slots import bytes_of_expert
+from test_latent_serving import LIMITS, OUTPUT, serve
+from two_cpus import TWO_CPUS
+
+from helmsman.executor.engine import Engine
+from helmsman.executor.serving.engine import ServingEngine
+from helmsman.executor.serving.request import RequestOptions
+from helmsman.executor.serving.served_slots import ServedSlots
+from helmsman.executor.system.machine import Machine
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
+from helmsman.scheduler.decision import Chunk, SchedulingDecision
+from helmsman.scheduler.expert_cache import ExpertCache
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
+
+pytestmark = TWO_CPUS
+SHAPE = Workload(prompt_tokens=8, output_tokens=8, context=64)
+FETCHED = SlotRule("least-recent", "fetched")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    return written_checkpoint("qwen3_moe", tmp_path_factory.mktemp("served"))
+
+
+def plan_of(model: Model, slots: int, rule: SlotRule = FETCHED, kind: str = "loopback") -> Plan:
+    layout = ExpertLayout(0, model.layers, rule=rule, slots=slots)
+    return divided_plan(model, layout, SHAPE, make_hardware(latency=5e-6, kind=kind))
+
+
+def alone(directory: Path, model: Model, prompts: list[list[int]]) -> list[list[int]]:
+    with Engine.load(make_plan(model, 0, workload=SHAPE), directory, Machine.this(), prompt_tokens=32) as engine:
+        made = (engine.generate(np.array([ids], np.int32), OUTPUT, ignore_eos=True) for ids in prompts)
+        return [list(generation.tokens[0]) for generation in made]
+
+
+@pytest.mark.parametrize("slots", [2, 5, 8])
+def test_requests_get_what_they_get_alone(
+    stored: tuple[Path, Model], slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 8 experts so many have slots; hits, misses and evictions are those of a cache that sees what passes chose."""
+    directory, model = stored
+    chosen: dict[int, list[set[int]]] = {layer: [] for layer in range(model.layers)}
+    ends = ServedSlots.end
+
+    def end(own: ServedSlots) -> object:
+        for layer in own._begun:
+            chosen[layer].append(set(own.layers[layer]._chosen))
+        return ends(own)
+
+    monkeypatch.setattr(ServedSlots, "end", end)
+    with ServingEngine.load(plan_of(model, slots), directory, Machine.this(), LIMITS) as engine:
+        prompts, made = serve(engine, 3)
+        counted = engine.expert_cache
+    assert [made[number][:OUTPUT] for number in range(len(prompts))] == alone(directory, model, prompts)
+    assert [counts.layer for counts in counted] == list(range(model.layers))
+    for counts in counted:
+        cache, size = ExpertCache(slots), bytes_of_expert(model)
+        for number, experts in enumerate(chosen[counts.layer]):
+            result = cache.use(experts)
+            assert (counts.hits[number], counts.misses[number]) == (len(result.hits), len(result.misses))
+            assert counts.evictions[number] == len(result.leaving)
+            assert counts.fetched[number] >= size * len(result.misses)
+        assert len(counts.hits) == len(chosen[counts.layer]) > 10 and counts.hit_rate > 0
+
+
+def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model]) -> None:
+    """What a failed pass left half looked up is forgotten, and the same request gets the same tokens."""
+    directory, model = stored
+    decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
+    with ServingEngine.load(plan_of(model, 3), directory, Machine.this(), LIMITS) as engine:
+        slots = engine._seating.slots
+        assert slots is not None
+
+        def first() -> tuple[int, int]:
+            engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+            stepped = engine.step(decision)
+            engine.reset()
+            return stepped.tokens[0], stepped.experts.hits
+
+        expected, own = first(), slots.layers[1].rounds
+
+        def broken(*_: object, **__: object) -> object:
+            raise RuntimeError("no experts")
+
+        slots.layers[1].rounds = broken  # type: ignore[assignment, method-assign]
+        engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+        with pytest.raises(RuntimeError, match="no experts"):
+            engine.step(decision)
+        engine.reset()
+        slots.layers[1].rounds = own  # type: ignore[method-assign]
+        assert first() == expected == (expected[0], 0)
+
+
+@pytest.mark.parametrize("rule", [SlotRule("least-recent", "host"), SlotRule("least-recent", "divided", 0.5)])
+def test_misses_on_the_host_are_refused_by_name(stored: tuple[Path, Model], rule: SlotRule) -> None:
+    directory, model = stored
+    with pytest.raises(UsageError, match="would be computed on the host while requests are served") as caught:
+        ServingEngine.load(plan_of(model, 3, rule), directory, Machine.this(), LIMITS)
+    assert (caught.value.field, caught.value.value) == ("expert_slots.misses", rule.misses)
+
+
+def test_slots_of_other_devices_are_refused_by_name(stored: tuple[Path, Model]) -> None:
+    directory, model = stored
+    with pytest.raises(UsageError, match="slots on this device are planned and simulated"):
+        ServingEngine.load(plan_of(model, 3, kind="cuda"), directory, Machine.this(), LIMITS)
