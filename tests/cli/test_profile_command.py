@@ -47,7 +47,7 @@ def asked(monkeypatch):
     """What the profiler was asked to measure."""
     calls = []
 
-    def measured(machine, loopback, date, tell):
+    def measured(machine, loopback, date, tell, folders):
         calls.append(loopback)
         for _ in range(profiler.steps(loopback)):
             tell("something")
@@ -89,13 +89,15 @@ def test_quiet_prints_nothing(cache, asked, capsys):
 
 
 def test_a_disturbed_profile_says_so(cache, monkeypatch, capsys):
-    monkeypatch.setattr(profiler, "profile", lambda *_: record(others=0.31))
+    monkeypatch.setattr(profiler, "profile", lambda *_, **__: record(others=0.31))
     assert main([]) == 0
     out = capsys.readouterr().out
     assert "other processes took 31% of the CPU time in all, and no point was left disturbed" in out
     left = record(others=0.31)
     point = left.readings[0].model_copy(update={"what": "disturbance", "conditions": {"of": "stage"}})
-    monkeypatch.setattr(profiler, "profile", lambda *_: left.model_copy(update={"readings": (*left.readings, point)}))
+    monkeypatch.setattr(
+        profiler, "profile", lambda *_, **__: left.model_copy(update={"readings": (*left.readings, point)})
+    )
     assert main([]) == 0
     assert "disturbed: 1 points stayed disturbed, up to 31%; their figures have wider" in capsys.readouterr().out
 
@@ -106,7 +108,9 @@ def test_a_profile_says_what_stayed_unsteady(cache, monkeypatch, capsys):
     for count in (0.0, 2.0):
         figure = share.figure.model_copy(update={"value": count, "p10": count, "p90": count})
         left = share.model_copy(update={"what": LEFT, "conditions": {"of": "unsteady"}, "figure": figure})
-        monkeypatch.setattr(profiler, "profile", lambda *_, left=left: calm.model_copy(update={"readings": (left,)}))
+        monkeypatch.setattr(
+            profiler, "profile", lambda *_, left=left, **__: calm.model_copy(update={"readings": (left,)})
+        )
         assert main([]) == 0
         assert ("unsteady: 2 points" in capsys.readouterr().out) == (count > 0)
 
@@ -152,7 +156,7 @@ def test_errors_are_json_under_json(cache, asked, capsys):
 
 
 def test_checking_places_leaves_nothing(cache, monkeypatch, tmp_path):
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(profiler, "profile", interrupted)
@@ -263,7 +267,7 @@ def test_a_new_profile_of_the_same_machine_keeps_its_tables(profiled, here, tabl
     assert main(QUICK) == 0
     before = load_hardware("this", profiled)
     slower = loopback_record(here, 1.00001e9).to_json().replace("8000000000.0", "4000000000.0")
-    monkeypatch.setattr(profiler, "profile", lambda *_: parse_document(Hardware, slower.encode(), "x"))
+    monkeypatch.setattr(profiler, "profile", lambda *_, **__: parse_document(Hardware, slower.encode(), "x"))
     assert main(["--loopback", "cores=1,link=1GB/s"]) == 0 and not load_hardware("this", profiled).tables
     (profiled / "profile-0.json").write_text("broken")
     os.utime(profiled / "profile-0.json", (0, 0))
@@ -287,7 +291,7 @@ def test_a_new_profile_of_the_same_machine_keeps_its_tables(profiled, here, tabl
 def test_without_a_record_both_are_made(cache, here, tabled, monkeypatch, capsys):
     loopbacks = []
 
-    def measured(machine, loopback, date, tell):
+    def measured(machine, loopback, date, tell, folders):
         loopbacks.append(loopback)
         return loopback_record(here, loopback.link)
 

@@ -329,7 +329,8 @@ def test_override_of_vram_needs_a_gpu() -> None:
 )
 def test_any_pair_composes_to_a_valid_sourced_machine(gpu: str, cpu: str, ram: int, link: str | None) -> None:
     try:
-        machine = compose(gpu, cpu, ram * GIB, link)
+        memory = None if find_gpu(gpu)[0].integrated else find_cpu(cpu)[0].memory
+        machine = compose(gpu, cpu, ram * GIB, link, memory=memory)
     except UsageError as error:
         card, processor = find_gpu(gpu)[0], find_cpu(cpu)[0]
         apart = gpu not in processor.graphics if card.integrated else processor.pcie is None

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from helmsman.planner.registry import OWN
+
 pytestmark = pytest.mark.browser
 Visit = Callable[..., Any]
 
@@ -165,7 +167,7 @@ def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
     visitor.best()
     _seen(page, "#curves", "[data-curve=front] canvas")
     front = "#curves [data-curve=front]"
-    page.wait_for_selector(f"{front} summary:has-text('4 of 15 methods')")
+    page.wait_for_selector(f"{front} summary:has-text('4 of {len(OWN)} methods')")
     page.click(f"{front} .front-methods summary")
     prompts = page.locator("#curves [data-curve=prompts] figure").element_handle()
     page.click(f"{front} [data-method=twinpilots]")
@@ -183,12 +185,12 @@ def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
 
     page.route("**/v1/comparisons", fewer)
     page.click(f"{front} [data-method=all]")
-    page.wait_for_selector(f"{front} summary:has-text('15 of 15 methods')")
+    page.wait_for_selector(f"{front} summary:has-text('{len(OWN)} of {len(OWN)} methods')")
     page.wait_for_selector(f"{front} .legend:has-text('Accelerate')")
-    assert [len(names) for names in asked] == [15] and "best" not in asked[0]
+    assert [len(names) for names in asked] == [len(OWN)] and "best" not in asked[0]
     page.unroute("**/v1/comparisons")
     page.click(f"{front} [data-method=all]")
-    page.wait_for_selector(f"{front} summary:has-text('4 of 15 methods')")
+    page.wait_for_selector(f"{front} summary:has-text('4 of {len(OWN)} methods')")
     for name in ("layer-split", "llama-cpp", "vllm"):
         page.click(f"{front} [data-method={name}]")
     page.wait_for_selector("#notes:has-text('At least two methods')")

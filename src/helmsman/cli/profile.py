@@ -56,7 +56,7 @@ def execute(args: argparse.Namespace) -> int:
         return _execute_table(args, layer_question, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
     from helmsman.executor.profile.report import summary
 
-    folders = args.storage or [kept.parent]
+    folders = _folders(args.storage) or [kept.parent]
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet, folders)
     _keep(args, hardware, kept, summary(hardware))
     return 0
@@ -111,6 +111,16 @@ def _keep(args: argparse.Namespace, hardware: "Hardware", kept: Path, told: str)
     if kept.stat().st_mtime_ns <= before:  # the clock was set back since
         os.utime(kept, ns=(before + 1, before + 1))
     show(args, document, lambda: f"{told}\nkept as {kept}; use it with --hw this")
+
+
+def _folders(given: Sequence[Path] | None) -> list[Path]:
+    """Return the folders whose disks are to be read. Raises UsageError for what is no folder."""
+    from helmsman.executor.profile.layer_storage import check_storage
+    from helmsman.executor.profile.random_reads import FILE_BYTES
+
+    for folder in given or ():
+        check_storage(folder, FILE_BYTES)
+    return list(given or ())
 
 
 def _kept(name: str) -> Path:
