@@ -132,6 +132,10 @@ def check_engine_run(plan: Plan, checkpoint: Path, engine: str, prompt_tokens: i
     if work.prefix_tokens:
         problem, remedy = "an engine computes the whole prompt", "plan with `prefix_tokens` 0"
         raise UsageError(problem, field="prefix_tokens", value=work.prefix_tokens, remedy=remedy)
+    used = {rule.device for rule in plan.compute}
+    if any(device.kind == "loopback" and device.name in used for device in plan.hardware.devices):
+        remedy = f"plan with `engine` {engine}, which leaves it out"
+        raise UsageError(f"{engine} has no loopback accelerator", field="plan", value=plan.label, remedy=remedy)
     if not prompt_tokens or prompt_tokens + output_tokens > work.context:
         remedy = f"ask for 1 to {work.context} tokens of prompt and output together, or plan with a larger `context`"
         raise UsageError("no room in the plan's context", value=prompt_tokens + output_tokens, remedy=remedy)

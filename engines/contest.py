@@ -16,6 +16,7 @@ from helmsman.executor.system.interference import cpu_times, others_share
 from helmsman.executor.system.machine import Machine
 from helmsman.gate.interleaving import alternating
 from helmsman.gate.statistics import LEAST_CHANGE, MAX_RUNS, Change, change_between, check_scipy, least_runs
+from helmsman.planner.machine import without_loopback
 from helmsman.schemas.engine_contest import ContestCall, ContestSide, ContestVerdict, EngineContest, Pace
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import DISTURBED
@@ -51,7 +52,7 @@ def referee(
         raise UsageError("not as many runs", field="runs", value=runs, remedy=remedy)
     check_scipy()
     program = find_program(engine, "tests", python)
-    request = request_of_plan(plan, hardware or this_machine())
+    request = request_of_plan(plan, without_loopback(hardware or this_machine()))
     present = contestants(plan, request, RUN_BY)
     shape = ContestShape.of(plan)
     sides = [Entrant(one, llama_side(program, one.command, checkpoint, shape.context)) for one in present]

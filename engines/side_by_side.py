@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from tempfile import TemporaryDirectory
 
+from helmsman import __version__
 from helmsman.analysis.ask_settings import settings_of
 from helmsman.engines.ask_run import check_gguf
 from helmsman.engines.llama_command import LlamaCommand
@@ -22,6 +23,7 @@ from helmsman.executor.system.machine import Machine
 from helmsman.gate.interleaving import alternating
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.decide import decide
+from helmsman.planner.machine import without_loopback
 from helmsman.planner.read_request import request_from
 from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.schemas.engine_bench import BenchedEngine, EngineBench, EngineTest
@@ -78,7 +80,7 @@ def compare_engines(
     if not tests:
         raise UsageError("there is nothing to test", field="tests", remedy="give a number above 0")
     check_gguf(model)
-    record, here, shares = hardware or this_machine(), facts_here(Machine.this()), list[float]()
+    record, here, shares = without_loopback(hardware or this_machine()), facts_here(Machine.this()), list[float]()
     with _entrants(model, tests, tuple(dict.fromkeys(engines)), dict(pythons or {}), record) as entrants:
         for entrant in alternating(entrants, repetitions):
             before = cpu_times()
@@ -124,7 +126,7 @@ def _entrants(
             if engine == HELM:
                 place = Path(folder) / "plan.json"
                 place.write_text(plan.to_json())
-                entrants.append(BenchEntrant(engine, HELM, "", plan, HelmSide(place, model)))
+                entrants.append(BenchEntrant(engine, f"Helm {__version__}", "", plan, HelmSide(place, model)))
             else:
                 program = find_program(engine, "tests", pythons.get(engine))
                 given: dict[str, object] = {"model": str(model.absolute()), "threads": _threads(plan)}

@@ -74,6 +74,33 @@ def roles(hardware: Hardware) -> Roles:
     return Roles(hardware, host, solo, None)
 
 
+def without_loopback(hardware: Hardware) -> Hardware:
+    """Return the machine without accelerators that are made of its own cores, which only Helm's executor has; where no
+    other is left, the processors have all of their cores."""
+    if all(device.kind != "loopback" for device in hardware.devices):
+        return hardware
+    solo = roles(hardware).solo
+    real = any(device.kind not in ("cpu", "loopback") for device in hardware.devices)
+    kept = [device for device in hardware.devices if device.kind != "loopback" and (real or device == solo)]
+    names, within = {device.name for device in kept}, {device.memory for device in kept}
+    memories = [memory for memory in hardware.memories if memory.name in within or memory.kind != "loopback"]
+    alone = {"joint": None, "joint_products": (), "joint_compute": None}
+    between = hardware.between_passes
+    begin = {} if between is None else {name: delay for name, delay in between.begin.items() if name in names}
+    changed: dict[str, object] = {
+        "devices": tuple(
+            device.model_copy(update={"excludes": tuple(other for other in device.excludes if other in names)})
+            for device in kept
+        ),
+        "memories": tuple(memory.model_copy(update=alone) for memory in memories),
+        "links": tuple(
+            link for link in hardware.links if {link.source_memory, link.target_memory} <= {m.name for m in memories}
+        ),
+        "between_passes": between.model_copy(update={"begin": begin}) if between is not None and begin else None,
+    }
+    return hardware.model_copy(update=changed)
+
+
 def _beside(hardware: Hardware, host: Device, first: Device) -> Iterator[Device]:
     """The accelerators that may work beside `host` and `first`, of other cores than theirs and than each other's."""
     taken = {*host.excludes, *first.excludes, first.name}

@@ -10,6 +10,7 @@ from helmsman.hwdb.load_model import check_context, load_model
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
+from helmsman.planner.machine import without_loopback
 from helmsman.planner.options import read_options
 from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
@@ -54,9 +55,10 @@ def request_from(
     named = None if question.routing is None else Path(question.routing)
     routing = _held(held, "routing", Routing) or named
     drafter = _held(held, "draft", Model) or question.draft
+    hardware = machine_of(question, this, _held(held, "hardware", Hardware))
     return PlanRequest(
         model,
-        machine_of(question, this, _held(held, "hardware", Hardware)),
+        hardware if question.engine in (None, "ours") else without_loopback(hardware),
         workload if routing is None else routed(workload, routing, model),
         FORMER.get(strategy, strategy),
         read_options(of.options, question.options, strategy),

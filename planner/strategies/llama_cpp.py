@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from helmsman.lowering.placement import Placement, shaped
+from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
@@ -22,11 +23,12 @@ from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rule
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
-from helmsman.planner.strategies.engines.software import GGML, Software
+from helmsman.planner.strategies.engines.software import GGML, Software, looped
 from helmsman.planner.strategies.engines.threads import check_threads
 from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.plan import Schedule
 
 UBATCH = 512
@@ -233,6 +235,37 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
 
 
-STRATEGY = engine_method(
+_AS_ASKED = engine_method(
     "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _question, own_formats=True
 )
+
+
+WORTH = 0.95
+"""The share of the seconds that attention in steps must not exceed: what differs less is left as builds have it."""
+
+
+def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
+    """Return the plan. Attention of processors is in one operation or in steps, whichever is predicted to be faster: in
+    steps caches are read once, in one operation prompts write no scores."""
+    whole = _AS_ASKED.decide(request)
+    if not _may_attend_stepwise(request):
+        return whole
+    options = replace(request.options, flash_attn="off")
+    stepwise = _AS_ASKED.decide(replace(request, options=options))
+    return stepwise if stepwise.seconds < WORTH * whole.seconds else whole
+
+
+def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions]) -> bool:
+    """Whether a request leaves open how a processor attends."""
+    options = request.options
+    if options.flash_attn is not None or options.same_software or not is_plain(request.kv):
+        return False
+    if looped(request.hardware):
+        return False
+    question = _question(request)
+    placed = question.settled
+    slots = placed.slots(question.frame) if isinstance(placed, LlamaCpp) else 0
+    return slots <= request.model.layers
+
+
+STRATEGY = replace(_AS_ASKED, decide=_decide)

@@ -13,9 +13,11 @@ FACTS = MachineFacts("A processor", 2, ("avx2",), {1: 1e10})
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing read memory for its speed."""
+    """Let nothing read memory for its speed, and nothing be disturbed by what else runs."""
     for module in (ask_run, contest, side_by_side):
         monkeypatch.setattr(module, "facts_here", lambda machine: FACTS)
+        monkeypatch.setattr(module, "others_share", lambda before, after: None)
+    monkeypatch.setattr(ask_run, "disturbance", lambda before, after: 0.0)
     monkeypatch.setattr(
         ask_run, "read_probe", lambda plan, machine, run: Probe(what="read", name="cpu-all", run=run, value=1e10)
     )

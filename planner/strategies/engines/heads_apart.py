@@ -1,7 +1,9 @@
-"""Attention on processors as llama.cpp computes it: every query head walks the keys and values of its head by itself.
+"""Attention on processors as llama.cpp computes it in one operation: every query head walks the keys and values of its
+head by itself.
 
 Heads that share keys find them in a core's own cache only while they fit there. Beyond that, so many heads read as many
-times the bytes: ggml's loop goes over the rows of queries, and for each of them over all keys."""
+times the bytes: ggml's loop goes over the rows of queries, and for each of them over all keys. In steps (-fa off) it is
+a product of matrices, whose loop goes over blocks of 16 keys, and for each of them over all heads, which share them."""
 
 from functools import lru_cache
 
@@ -29,13 +31,13 @@ def with_heads_apart(hardware: Hardware, model: Model, context: int) -> Hardware
 
 
 def _shared(model: Model, layer: int, context: int) -> tuple[int, float]:
-    """Return how many heads share keys in a layer, and bytes of its cache with which one head's are a core's cache; one
-    head where the cache never takes more."""
+    """Return how many heads share keys in a layer, and bytes of its cache with which one head's keys and values are a
+    core's cache; one head where the cache never takes more."""
     cache, ops = cache_of(model, layer), (body.op for body in model.blocks[layer].bodies)
     heads = next((op.heads for op in ops if isinstance(op, Attention | LatentAttention)), 1)
     if cache is None or heads == cache.heads:
         return 1, 0.0
-    whole = CORE_CACHE * cache.values / max(cache.key_dim, cache.value_dim)
+    whole = CORE_CACHE * cache.values / (cache.key_dim + cache.value_dim)
     size = cache.size(cache.tokens(context) * cache.heads, "f16")
     return (heads // cache.heads, whole) if size > whole else (1, 0.0)
 

@@ -72,6 +72,13 @@ def with_kernels(hardware: Hardware, build: EngineBuild, formats: Iterable[Store
     return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)))
 
 
+def is_driven(hardware: Hardware, build: EngineBuild) -> bool:
+    """Whether a record is one that a plan of the engine holds: with its constants, and everything else as it finds
+    it."""
+    stated = hardware.sources.get(build.engine)
+    return stated is not None and stated.kind == "fitted"
+
+
 def has_kernels(hardware: Hardware, build: EngineBuild) -> bool:
     """Whether a record has the engine's constants already, as calibrated ones do."""
     stated = hardware.sources.get(build.engine)
@@ -132,7 +139,7 @@ def _host(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...])
     """Return a processor as the engine drives it: with shares of its plain reads and of its FP32 rate; None for one of
     which the engine's table says nothing."""
     product = re.sub(r"^\dx ", "", device.product or "")
-    constants = constants_of(build.engine, product, device.device_class, "cpu", build.era)
+    constants = constants_of(build.engine, product, device.device_class, "cpu", build.era, build.flash)
     if constants is None:
         return None
     if product != device.product:
@@ -174,7 +181,7 @@ class _HostKernels:
         yield Efficiency(bound="compute", op="linear", at=(1.0,), share=(product,))
         for curve in self.device.efficiency:
             if curve.op == "attention":
-                slower = self.constants.cache if curve.bound == "memory" else 1.0
+                slower = self.constants.cache if curve.bound == "memory" else self.constants.attending
                 yield curve.model_copy(update={"share": tuple(scaled_figure(s, slower) for s in curve.share)})
 
 

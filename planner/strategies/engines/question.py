@@ -18,7 +18,7 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
-from helmsman.planner.strategies.engines.kernels import EngineBuild, has_kernels, with_kernels
+from helmsman.planner.strategies.engines.kernels import EngineBuild, has_kernels, is_driven, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
@@ -102,12 +102,14 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
+        if self.build is not None and is_driven(self.requested.roles.hardware, self.build):
+            return self.requested
         hardware, frame = with_threads(self.requested.roles.hardware, self.threads), self.requested
         if self.build is None or not has_kernels(hardware, self.build):
             hardware = _for_engines(Same(hardware))
         if self.build is not None:
             hardware = with_kernels(hardware, self.build, (frame.weights, *sorted(set(frame.formats.values()))))
-        if self.engine.software.heads_apart:
+        if self.engine.software.heads_apart and (self.build is None or self.build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
         return _on(frame, hardware)
 

@@ -126,15 +126,17 @@ def request_of(
 ) -> "PlanRequest[Any]":
     """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
     from helmsman.planner.file_formats import resolve_formats
+    from helmsman.planner.machine import without_loopback
     from helmsman.planner.request import PlanRequest
 
     weights, formats = resolve_formats(args.format, args.model, model)
-    strategy = strategy_of(getattr(args, "engine", None), args.strategy)
+    engine = getattr(args, "engine", None)
+    strategy = strategy_of(engine, args.strategy)
     name = RECOMMENDED if strategy == ALL else FORMER.get(strategy, strategy)
     of = method(name)
     return PlanRequest(
         model,
-        hardware,
+        hardware if engine in (None, "ours") else without_loopback(hardware),
         workload,
         name,
         of.options(**{option.name: getattr(args, option.name) for option, _ in with_flags(of)}),
