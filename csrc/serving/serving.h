@@ -63,9 +63,9 @@ struct LayerCopies {
   std::vector<Piece> pieces;
 };
 
-// Who looks up, behind the router of a block, which experts rows of a sub-batch have chosen: lets the stage compute some
-// of them, and says whether others remain. Then those are computed, and it is asked again. Called by the accelerator's
-// queue.
+// Who looks up, behind the router of a block, which experts rows of a sub-batch have chosen: lets the stage compute
+// some of them, and says whether others remain. Then those are computed, and it is asked again. Called by the
+// accelerator's queue.
 struct ExpertLookup {
   size_t block;
   std::function<bool(size_t batch, size_t rows)> ask;
@@ -78,7 +78,7 @@ struct ServingIteration {
   LayerCopies swap_out, swap_in;  // before anything else of a layer
   LayerCopies fetch, store;       // before and after attention: of prompts whose caches only pass through
   std::shared_ptr<const StreamedWeights> weights;  // those that come over the link; or null
-  std::vector<ExpertLookup> lookups;  // by block
+  std::vector<ExpertLookup> lookups;               // by block
   // Rows of cohorts behind those of a sub-batch, by layer; of those that leave again only one at a layer.
   std::vector<std::shared_ptr<Joining>> joining;
 };

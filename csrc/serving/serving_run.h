@@ -44,7 +44,7 @@ struct ServingRun {
   ServingSeconds seconds;
   std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
   Events last;
-  double ended = now();  // when the accelerator was done with what it had
+  double ended = now();                  // when the accelerator was done with what it had
   std::vector<RoutedExperts> routed[2];  // by sub-batch, in order: where experts are looked up
 
   // Who joins sub-batch `b` after the attention of `layer`, kNone: with the embedding.

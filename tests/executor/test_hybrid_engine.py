@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from expert_layouts import divided_plan
 from hybrid_models import FAMILIES, written_hybrid
 from plans import make_plan
 from test_latent_models import logits_of
@@ -14,6 +15,7 @@ from two_cpus import TWO_CPUS
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, Plan, Residence, Select
@@ -105,6 +107,21 @@ def test_networks_may_be_on_the_host(mixed: tuple[Path, Model], there: tuple[str
         expected = engine.generate(ids, OUTPUT, ignore_eos=True).tokens
     with Engine.load(beside(plan, there), directory, Machine.this()) as engine:
         assert engine.generate(ids, OUTPUT, ignore_eos=True).tokens == expected
+
+
+def test_weights_may_come_over_the_link_and_experts_to_slots(tmp_path: Path) -> None:
+    """Of Kimi, whose layers keep states or latent vectors."""
+    written_hybrid("kimi_linear", tmp_path)
+    model, ids = load_model(str(tmp_path / "config.json")), np.array([ids_of(20, 6)], np.int32)
+    whole = make_plan(model, 0, workload=SHAPE)
+    home = (Residence(select=Select(), memory="dram", format="f32"),)
+    layout = ExpertLayout(0, model.layers, rule=SlotRule("least-recent", "host"), slots=3)
+    plans = whole, whole.model_copy(update={"residence": home}), divided_plan(model, layout, SHAPE)
+    made = list[tuple[int, ...]]()
+    for plan in plans:
+        with Engine.load(plan, tmp_path, Machine.this()) as engine:
+            made.append(tuple(engine.generate(ids, OUTPUT, ignore_eos=True).tokens[0]))
+    assert made == [made[0]] * 3
 
 
 @pytest.mark.parametrize("name", ["delta_in", "delta_conv", "delta", "delta_norm", "attention", "q"])

@@ -62,6 +62,14 @@ def test_seconds_of_passes_are_told_as_priced_and_as_measured() -> None:
     }
 
 
+def test_what_slots_for_experts_did_is_told_where_there_are_some() -> None:
+    experts = {"hits": 7, "misses": 3, "fetched": 4096, "evictions": 2}
+    found = values(Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32, experts=experts)).text())
+    names = ("expert_slot_hits", "expert_slot_misses", "expert_fetched_bytes", "expert_slot_evictions")
+    assert [found[f"helm:{name}_total"] for name in names] == [7, 3, 4096, 2]
+    assert b"expert" not in Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32)).text()
+
+
 def test_what_is_counted() -> None:
     metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32))
     metrics.ended("chat", RequestOutcome("length", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
