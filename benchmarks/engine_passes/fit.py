@@ -20,16 +20,11 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 _NONE = 1e-12
 """The amount of what a pass does not have, of which logarithms are taken."""
 
-NOISE = 0.04
-"""The standard deviation of the logarithm of a measurement beside what constants explain."""
-
-_LEVELS = 4
-"""Of effects beside the mean: kind, class, device, profile."""
-
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant's logarithm before any row, its standard deviation, and those of its effects by level."""
+    """A constant's logarithm before any row, its standard deviation, and those of its effects: of the kind, the class,
+    the device, the profile."""
 
     mean: float
     sd: float
@@ -130,7 +125,7 @@ MEASURED = ("16", "fp8", "fp4")
 
 _KERNELS: Mapping[str, Constant] = {
     "operation": Constant(log(3e-6), 0.7, (0.2, 0.2, 0.3, 0.1)),
-    "chunk": Constant(log(0.5e-6), 0.7, (0.2, 0.2, 0.3, 0.02)),
+    "chunk": Constant(log(0.5e-6), 0.7, (0.3, 0.3, 0.8, 0.02)),
     "read": Constant(log(0.85), 0.1, _SHARE),
     "compute": Constant(log(0.85), 0.2, _SHARE),
     "joined": Constant(log(3.0), 0.5, (0.2, 0.2, 0.3, 0.0)),
@@ -145,7 +140,7 @@ PARTS: Mapping[str, Part] = {
         {
             "attending": Constant(log(8e-6), 0.7, (0.2, 0.2, 0.3, 0.1)),
             "cache": Constant(log(0.75), 0.2, (0.1, 0.1, 0.15, 0.05)),
-            **{f"prompt{tokens:g}": Constant(log(0.3), 1.0, (0.2, 0.2, 0.3, 0.02)) for tokens in PROMPTS},
+            **{f"prompt{tokens:g}": Constant(log(0.3), 1.0, (0.2, 0.2, 0.6, 0.02)) for tokens in PROMPTS},
         },
         _attention,
         _attention_seconds,
@@ -171,6 +166,7 @@ class PartFit:
         self.part, self.rows = part, distinct([row for row in rows if part.of(row)], part)
         self.features = np.array([part.features(row) for row in self.rows])
         self.seconds = np.log([row.parts[part.measured] for row in self.rows])
+        self.noise = np.array([row.noise for row in self.rows])
         self.places: dict[tuple[str, str], int] = {}
         self.sd: list[float] = []
         self.mean: list[float] = []
@@ -196,6 +192,7 @@ class PartFit:
             return np.array(self.mean)
         at, prior, sd = np.array(self.mean), np.array(self.mean), np.array(self.sd)
         features, seconds, index = self.features[chosen], self.seconds[chosen], self.index[chosen]
+        noise = self.noise[chosen]
         for _ in range(30):
             known = at[index].sum(axis=2)
             said = self.part.model(features, known)
@@ -206,9 +203,9 @@ class PartFit:
                 slope = (self.part.model(features, moved) - said) / 1e-4
                 for level in range(index.shape[2]):
                     slopes[np.arange(len(seconds)), index[:, place, level]] += slope
-            residual = (said - seconds) / NOISE
+            residual = (said - seconds) / noise
             weight = 1.0 / np.sqrt(1.0 + residual * residual / 4.0)
-            slopes /= NOISE
+            slopes /= noise[:, None]
             normal = (slopes * weight[:, None]).T @ slopes + np.diag(1.0 / sd**2)
             step = np.linalg.solve(normal, slopes.T @ (weight * residual) + (at - prior) / sd**2)
             at = at - np.clip(step, -0.5, 0.5)

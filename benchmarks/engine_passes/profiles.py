@@ -47,6 +47,10 @@ class Profile(Protocol):
     def kernel(self) -> str:
         """Return how its products of layers are multiplied."""
 
+    @property
+    def older(self) -> bool:
+        """Whether its kernels are of engines before vLLM's of today."""
+
     def models(self) -> tuple[str, ...]:
         """Return the models of which it tells passes."""
 
@@ -72,6 +76,7 @@ class OperatorProfile:
     plain: Grid
     steps: dict[tuple[int, int, int], Grid]
     prompts: dict[tuple[int, int, int], Grid]
+    older: bool = False
 
     def models(self) -> tuple[str, ...]:
         return DENSE
@@ -114,6 +119,10 @@ class LayerProfile:
     ends: dict[str, Grid]
     steps: Grid | None
     prompts: Grid | None
+
+    @property
+    def older(self) -> bool:
+        return self.steps is None
 
     def models(self) -> tuple[str, ...]:
         return (self.model,)
@@ -164,6 +173,7 @@ class ExpertProfile:
     source: str
     kernel: str
     layers: dict[tuple[int, ...], Grid]
+    older: bool = False
 
     def models(self) -> tuple[str, ...]:
         return tuple(name for name, shape in EXPERTS.items() if shape in self.layers)

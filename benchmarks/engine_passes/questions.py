@@ -11,6 +11,10 @@ from helmsman.hwdb.engine_classes import engine_class, half_ratio, lineage
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (256, 1024, 4096, 16384)
 PROMPT_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+NOISE, OLDER_NOISE = 0.04, 0.12
+"""The standard deviation of the logarithm of a measurement beside what constants explain, and of one with kernels that
+are older than vLLM's: they count where there are no others."""
+
 _MOST_CACHED = 2**20
 """Tokens of all sequences' caches at most."""
 
@@ -31,6 +35,7 @@ class MeasuredPass:
     flops: float
     halved: bool
     kernel: str
+    noise: float = NOISE
 
     @property
     def seconds(self) -> float:
@@ -58,16 +63,6 @@ def measured_passes(profile: Profile) -> Iterator[MeasuredPass]:
             parts = profile.parts(model_of(name), asked)
             if parts is not None:
                 tasks = tasks_of(name, asked)
-                yield MeasuredPass(
-                    gpu.name,
-                    profile.source,
-                    name,
-                    asked,
-                    tasks,
-                    parts,
-                    nodes,
-                    gpu.bandwidth,
-                    gpu.flops,
-                    halved,
-                    profile.kernel,
-                )
+                noise = OLDER_NOISE if profile.older else NOISE
+                sheet = nodes, gpu.bandwidth, gpu.flops, halved, profile.kernel, noise
+                yield MeasuredPass(gpu.name, profile.source, name, asked, tasks, parts, *sheet)

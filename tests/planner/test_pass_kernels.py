@@ -46,10 +46,13 @@ def test_steps_of_many_sequences_take_longer_than_either_bound() -> None:
 
 @pytest.mark.parametrize(("gpu", "faster"), [("H100 SXM 80GB", True), ("A100 SXM 80GB", False)])
 def test_eight_bits_are_multiplied_where_devices_can(gpu: str, faster: bool) -> None:
-    """Elsewhere they are expanded: steps read less, prompts gain nothing."""
+    """Elsewhere they are expanded: steps read less, prompts gain nothing.
+
+    Where they are, bringing the tokens of a prompt to 8 bits takes most of what faster products save: so the profiles.
+    """
     model = costs(gpu, "fp8", "f16")
     prompt = [model.price(product(4096, fmt, "prefill")).mid for fmt in ("f16", "fp8")]
-    assert (prompt[1] < 0.9 * prompt[0]) == faster
+    assert (prompt[1] < 0.95 * prompt[0]) == faster
     assert model.price(product(1, "fp8")).mid < 0.75 * model.price(product(1)).mid
 
 
