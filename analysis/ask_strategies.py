@@ -80,7 +80,7 @@ class _Questions:
         if batch is not None:
             request = request.sized(batch=batch)
         request = replace(request, objective=objective or request.objective, tell=say_nothing)
-        return decide_mixed(request, method(name).decide)
+        return decide_mixed(request, method(name).decide, method(name).propose)
 
     def _of(self, name: str) -> PlanRequest[Any]:
         if len(self.strategies) == 1:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -61,8 +62,10 @@ class Cpu:
         return sum(cores * width for cores, width in self.pipes)
 
 
+@lru_cache(maxsize=4)
 def read_catalogue(name: str) -> Any:
-    """Return the content of one of the package's own device tables."""
+    """Return the content of one of the package's own device tables, which are not to be changed: each is read once, as
+    a machine looks at all of them."""
     return json.loads((DEVICES / f"{name}.json").read_bytes())
 
 

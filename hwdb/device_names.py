@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from helmsman.schemas.errors import UsageError
@@ -28,6 +29,9 @@ _EVERYWHERE = frozenset(
 _SUFFIXES = {"Intel": re.compile(r"(?<=[0-9k])f$"), "AMD EPYC": re.compile(r"(?<=\d{4})p$")}
 """By the beginning of names: of processors without graphics, and of those that work alone on a board. Nothing else of
 these is another."""
+_NAMES = 2048
+"""The number of names whose words are kept: all of the catalogue's, which every look-up goes through."""
+
 _REPORTED = (0.9, 1.02)
 """Of a GPU's memory by its data sheet: what drivers say that it has. Error correction takes a sixteenth of some."""
 
@@ -51,6 +55,7 @@ class DeviceName:
         return frozenset("".join(self.words[start:end]) for start in ends for end in ends if end > start)
 
 
+@lru_cache(maxsize=_NAMES)
 def read_name(text: str) -> DeviceName:
     """Return the words of a name without what every name of a vendor has, and the memory that it states."""
     plain = _HYPHEN.sub(" ", text.lower().replace("_", " "))

@@ -8,7 +8,7 @@ from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.operation import PANEL
 from helmsman.lowering.row_values import layer_input_values, row_values
 from helmsman.lowering.tensor import Tensor
-from helmsman.lowering.tensors import block_tensors
+from helmsman.lowering.tensors import block_tensors, tensors
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
@@ -46,6 +46,12 @@ def expansion_bytes(matrices: Iterable[Tensor]) -> int:
     """Return bytes where the f32 values of quantised weights are before they are read, as one operation's take the
     place of another's."""
     return 4 * max((expanded_values(*tensor.shape[-2:]) for tensor in matrices if tensor.quantised), default=0)
+
+
+@lru_cache(maxsize=64)
+def model_expansion_bytes(model: Model) -> int:
+    """Return the same where all weights of a model are quantised."""
+    return expansion_bytes(tensors(model))
 
 
 def expanded_positions(values: int) -> int:
@@ -100,22 +106,24 @@ def kept_bytes(model: Model, workload: Workload) -> int:
 def _kept(model: Model, workload: Workload) -> int:
     """Return the bytes of what is kept in f32 whatever the format of the weights: tables of rotations or positions,
     norms and biases."""
-    return 4 * (_table_values(model, workload.context) + _vector_values(model))
+    return 4 * (workload.context * _position_values(model) + _vector_values(model))
 
 
-def _table_values(model: Model, context: int) -> int:
+@lru_cache(maxsize=64)
+def _position_values(model: Model) -> int:
+    """Return values of a position in tables of rotations and positions."""
     learned = model.hidden if model.embedding.positions is not None else 0
     bodies = (body.op for layout in model.layouts for body in layout.bodies)
     ropes = dict.fromkeys(op.rope for op in bodies if isinstance(op, _ATTENDING))
-    return context * (learned + sum(rope.rotary_dim for rope in ropes if rope is not None))
+    return learned + sum(rope.rotary_dim for rope in ropes if rope is not None)
 
 
 @lru_cache(maxsize=64)
 def _vector_values(model: Model) -> int:
     total = 0
     for letter, count in Counter(model.pattern).items():
-        tensors = block_tensors(model, model.pattern.index(letter))
-        total += count * sum(tensor.elements for tensor in tensors if len(tensor.shape) == 1)
+        of_block = block_tensors(model, model.pattern.index(letter))
+        total += count * sum(tensor.elements for tensor in of_block if len(tensor.shape) == 1)
     return total
 
 
@@ -143,6 +151,7 @@ def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
     return 4 * (rows * values + outputs * model.vocab) + _SMALL_BUFFERS
 
 
+@lru_cache(maxsize=64)
 def _query_heads(model: Model) -> int:
     """Return query heads of the layer that has most."""
     bodies = (body.op for layout in model.layouts for body in layout.bodies)

@@ -73,6 +73,7 @@ class _End(NamedTuple):
         return Operation(name, "linear", *place, moved, out, flops, rows, columns=columns, inputs=inputs)
 
 
+@lru_cache(maxsize=256)
 def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
     """Return the token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05); and what follows
     before the first block. Lookups come first, as tokens are there when a pass begins."""
@@ -93,6 +94,7 @@ def embedding_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple
     return tuple(made)
 
 
+@lru_cache(maxsize=256)
 def output_ops(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
     """Return final norm and head, on the last position of every sequence only (HELM-04), or on those of drafts."""
     of, end = _by_op(output_tensors(model)), _End(model.layers + 1, iteration.chosen, formats)

@@ -145,7 +145,6 @@ def _place(
 
 def _part(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> OperationPart:
     share, size = place.share, place.size
-    place = place._replace(tokens=op.tokens, per_token=op.per_token, sequences=op.sequences)
     if op.kind == "experts":
         return _experts(plan, iteration, op, place)
     if op.kind == "lookup":
@@ -153,7 +152,14 @@ def _part(plan: KnownPlan, iteration: Iteration, op: Operation, place: Operation
     elif not place.at_home and iteration.past > 0 and op.name in CACHED:
         place = _with_cache(plan, iteration, op, place)
     size, moved, flops = size + round(op.kv_read * share), round(op.activation_bytes * share), round(op.flops * share)
-    return place._replace(size=size, activation_bytes=moved, flops=flops)
+    return place._replace(
+        size=size,
+        activation_bytes=moved,
+        flops=flops,
+        tokens=op.tokens,
+        per_token=op.per_token,
+        sequences=op.sequences,
+    )
 
 
 def _looked_up(plan: KnownPlan, iteration: Iteration, op: Operation, place: OperationPart) -> tuple[OperationPart, int]:

@@ -17,6 +17,9 @@ from helmsman.scheduler.iteration import Iteration
 _KEPT = itemgetter(*(at for at, name in enumerate(Task._fields[:PLACE]) if name not in Sizes._fields))
 """The fields that a price depends on, without those that the pass changes."""
 
+_TOKENS, _FORMAT, _SEQUENCES = (Task._fields.index(name) for name in ("tokens", "format", "sequences"))
+"""Where the sizes of a task are among its fields: four of them before its format, the others from its sequences on."""
+
 
 class PassShape:
     """The tasks of a pass, and what of them is the same in others of its shape.
@@ -24,8 +27,8 @@ class PassShape:
     `kinds`: the first task of each kind of work, in order; kinds are told apart by what they do where, so that those of
     equal size may do equal work; `order`: which tasks are of them."""
 
-    def __init__(self, plan: KnownPlan, graph: RepeatingGraph) -> None:
-        self.graph = graph
+    def __init__(self, plan: KnownPlan, iteration: Iteration) -> None:
+        self.graph = graph = lower_runs(plan, iteration)
         numbers: dict[Hashable, int] = {}
         kinds: list[Task] = []
         self.numbers = list[list[int]]()
@@ -40,6 +43,16 @@ class PassShape:
         self.kinds = tuple(kinds)
         self.order = order_of(graph.runs, self.numbers, kinds)
         self._merged: dict[tuple[int, ...], TaskOrder] = {}
+        self._last = SizedPass(iteration, self, self.kinds)
+
+    def sized(self, plan: KnownPlan, iteration: Iteration) -> "SizedPass":
+        """Return the pass of a `plan` of this shape in its sizes. The last one is remembered: an engine asks for a pass
+        to see what launches leave, and again for its figures."""
+        if self._last.iteration != iteration:
+            sizes = TaskSizes(plan, iteration)
+            kinds = tuple([_sized(task, sizes.of(task)) for task in self.kinds])
+            self._last = SizedPass(iteration, self, kinds)
+        return self._last
 
     def merged(self, kinds: tuple[int, ...]) -> TaskOrder:
         """Return the order where some kinds do equal work (`TaskOrder.merged`)."""
@@ -80,16 +93,14 @@ def pass_of(plan: KnownPlan, iteration: Iteration) -> SizedPass | RepeatingGraph
     if not plan.shared or plan.workload.prefix_tokens or windows(plan):
         return lower_runs(plan, iteration)
     about = "pass", iteration.index, iteration.phase, iteration.batches, iteration.past > 0
-    shape = plan.fact(about, lambda: PassShape(plan, lower_runs(plan, iteration)))
-    if shape.graph.iteration == iteration:
-        return SizedPass(iteration, shape, shape.kinds)
-    sizes = TaskSizes(plan, iteration)
-    return SizedPass(iteration, shape, tuple([_sized(task, sizes.of(task)) for task in shape.kinds]))
+    return plan.fact(about, lambda: PassShape(plan, iteration)).sized(plan, iteration)
 
 
 def _sized(task: Task, sizes: Sizes) -> Task:
     """Return the task in other sizes."""
-    return task._replace(**sizes._asdict())
+    middle, place = task[_FORMAT:_SEQUENCES], task[PLACE:]
+    amounts, own = sizes[: _FORMAT - _TOKENS], (sizes.sequences, task.columns, sizes.per_token)
+    return Task._make((*task[:_TOKENS], *amounts, *middle, *own, *place))
 
 
 def _sizes(task: Task) -> Sizes:

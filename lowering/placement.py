@@ -11,6 +11,7 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, ExpertSlots, KvRule, Residence, Schedule
 from helmsman.schemas.routing import Routing
+from helmsman.schemas.same import Same
 from helmsman.schemas.workload import Workload
 
 FactT = TypeVar("FactT")
@@ -18,6 +19,10 @@ FactT = TypeVar("FactT")
 _SHAPES = 256
 """The number of shapes that are kept: neighbouring questions of a study alternate between a few, and one with its
 passes takes about half a megabyte."""
+
+
+_SHAPED = 4
+"""The number of plans that are kept in their shapes: those of the question at hand."""
 
 
 class Placed(Rules, Protocol):
@@ -92,6 +97,7 @@ class KnownPlan(KnownRules):
         self.shared = shape is not None
         self.model, self.hardware, self.workload = plan.model, plan.hardware, plan.workload
         self.activations, self.schedule, self.expert_slots = plan.activations, plan.schedule, plan.expert_slots
+        self._own: dict[Hashable, Any] = {}
 
     def fact(self, about: Hashable, work_out: Callable[[], FactT]) -> FactT:
         """Return what is known `about` plans of this shape, worked out the first time: nothing that depends on the
@@ -102,6 +108,13 @@ class KnownPlan(KnownRules):
         fact: FactT = facts[about]
         return fact
 
+    def own_fact(self, about: Hashable, work_out: Callable[[], FactT]) -> FactT:
+        """Return what is known `about` this plan with its workload and its machine, worked out the first time."""
+        if about not in self._own:
+            self._own[about] = work_out()
+        fact: FactT = self._own[about]
+        return fact
+
 
 def known(plan: Placed) -> KnownPlan:
     """`plan`, to be asked many questions: what its rules say is looked up once for blocks that are alike."""
@@ -110,8 +123,13 @@ def known(plan: Placed) -> KnownPlan:
 
 def shaped(plan: Placed) -> KnownPlan:
     """`plan`, which remembers what was worked out of others of its shape: for questions that have many neighbours."""
-    if isinstance(plan, KnownPlan):
-        return plan
+    return plan if isinstance(plan, KnownPlan) else _shaped(Same(plan))
+
+
+@lru_cache(maxsize=_SHAPED)
+def _shaped(same: Same[Placed]) -> KnownPlan:
+    """Return a plan in its shape: a strategy asks whether it fits, then what it costs, then what it takes."""
+    plan = same.document
     rules = plan.residence, plan.kv, plan.compute
     about = plan.activations, plan.schedule, plan.expert_slots, plan.workload.routing, plan.model
     return KnownPlan(plan, _shape(*rules, *about, _layout(plan.hardware)))

@@ -38,4 +38,8 @@ def _decided(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:
     from helmsman.planner.mixed_formats import decide_mixed
 
     check_choice(request)
-    return decide_mixed(request, lambda uniform: decide_batches(uniform, chosen.decide))
+    return decide_mixed(
+        request,
+        lambda uniform: decide_batches(uniform, chosen.decide),
+        lambda uniform: decide_batches(uniform, chosen.propose or chosen.decide),
+    )

@@ -22,7 +22,7 @@ def fits(request: PlanRequest[Any]) -> bool:
     if chosen.fits is not None and (places_own_formats(request) or not request.formats):
         return chosen.fits(request)
     try:
-        decide_mixed(request, chosen.decide)
+        decide_mixed(request, chosen.decide, chosen.propose)
     except InfeasibleError:
         return False
     return True

@@ -23,6 +23,8 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Plan
 
+Decide = Callable[[PlanRequest[Any]], Decision]
+
 
 def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
     """`plan` with every tensor in its own format where its rules say another, predicted again.
@@ -36,11 +38,11 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
     return changed.model_copy(update={"predicted": predict(changed, costs)})
 
 
-def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]], Decision]) -> Decision:
-    """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it makes
-    for weights in one of them, each with all formats then. `optimal` compares with all formats from the start, others
-    are asked once where they place tensors by their own formats, and the recommended plan is chosen among strategies
-    that were each asked about all formats.
+def decide_mixed(request: PlanRequest[Any], decide: Decide, propose: Decide | None = None) -> Decision:
+    """Return the decision of `decide`; where tensors have formats of their own, the fastest of the plans that it, or
+    `propose` in its place, makes for weights in one of them, each predicted with all formats then. `optimal` compares
+    with all formats from the start, others are asked once where they place tensors by their own formats, and the
+    recommended plan is chosen among strategies that were each asked about all formats.
 
     Raises what the last one raises where none fits."""
     formats = request.formats
@@ -51,7 +53,8 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
     refused: HelmError | None = None
     for fmt in format_sizes(request.model, formats):
         try:
-            decisions.append(_mixed(decide(replace(request, weights=fmt)), formats, request.objective))
+            uniform = (propose or decide)(replace(request, weights=fmt))
+            decisions.append(_mixed(uniform, formats, request.objective))
         except (InfeasibleError, UsageError) as error:
             refused = error
     if not decisions:

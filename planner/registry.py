@@ -117,8 +117,10 @@ class Method(Generic[OptionsT]):
     raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line;
     `streams`: whether weights stream by definition, however much memory there is; `fits`: whether a request has a plan,
     where that is known in less time than the plan takes, raising UsageError as `decide` does; `slow`: whether a plan
-    takes seconds, so that a refusal does not ask for many; `own_formats`: whether it places tensors of a model
-    that is not dense by the formats that they have of their own, and not by one for all."""
+    takes seconds, so that a refusal does not ask for many, `quick`: milliseconds, so that studies answer many in a row;
+    `propose`: the same plan for who predicts it otherwise, where choosing it is quicker without its prediction;
+    `own_formats`: whether it places tensors of a model that is not dense by the formats that they have of their own,
+    and not by one for all."""
 
     name: str
     summary: str
@@ -127,6 +129,8 @@ class Method(Generic[OptionsT]):
     streams: bool = False
     fits: "Callable[[PlanRequest[OptionsT]], bool] | None" = None
     slow: bool = False
+    quick: bool = False
+    propose: "Callable[[PlanRequest[OptionsT]], Decision] | None" = None
     own_formats: bool = False
 
 

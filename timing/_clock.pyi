@@ -4,6 +4,9 @@ the order in which they are fed."""
 from array import array
 from collections.abc import Sequence
 
+from numpy import int32
+from numpy.typing import NDArray
+
 class Loop:
     """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, time between tasks, and work that
     traffic delays.
@@ -34,7 +37,7 @@ class Loop:
         """Add a kind of work, and return its number: its lane, its seconds and bytes/s alone, and the numbers of its
         uses, traffic and slowings (-1: none). Raises ValueError for seconds below 0 and for unknown numbers."""
 
-    def feed(self, works: array[int], dep_counts: array[int], deps: array[int]) -> None:
+    def feed(self, works: array[int] | NDArray[int32], dep_counts: array[int], deps: array[int]) -> None:
         """Add tasks: of each its work and how many tasks it waits for (arrays of type `i`), and the numbers of these,
         of all tasks in one array of type `q`. Raises ValueError for a dependency on a task that has not come before."""
 

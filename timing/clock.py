@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.task_order import Numbers
 from helmsman.timing._clock import Loop
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.host_thread import HostThread
@@ -44,7 +45,7 @@ class Clock:
         self._held, self._launching = list[float](), 0.0
         self._links = {link.name: link for link in pools.hardware.links}
         self._works = dict[tuple[object, ...], int]()
-        self._uses = dict[tuple[tuple[str, int], ...], int]()
+        self._uses = dict[int, int]()
         self._kinds = dict[str, int]()
         self._traffic: dict[tuple[str, ...], int] = {(): -1}
         self._slowings: dict[Slowings, int] = {(): -1}
@@ -64,12 +65,16 @@ class Clock:
             number = self._works[key] = self._add(task, alone, slowings)
         return number
 
-    def feed(self, works: "array[int]", dep_counts: "array[int]", deps: "array[int]") -> None:
+    def own_work(self, task: Task, alone: float) -> int:
+        """Return a number of its own for the work of a task that does other work than all before it."""
+        return self._add(task, alone, self.slowed(task) if self.slowed is not None else ())
+
+    def feed(self, works: "array[int] | Numbers", dep_counts: "array[int]", deps: "array[int]") -> None:
         """Add tasks in topological order: of each the number of its work and how many tasks it waits for, and the
         numbers of these, of all tasks in one array. Raises ValueError for a dependency that has not come before."""
         self.loop.feed(works, dep_counts, deps)
         if self._thread is not None:
-            self._launching += sum([self._held[number] for number in works])
+            self._launching += sum([self._held[number] for number in works.tolist()])
 
     def run(self, unfinished: int = 0) -> None:
         """Go on until at most `unfinished` tasks are left. Raises ValueError where tasks wait for each other."""
@@ -107,7 +112,8 @@ class Clock:
         return self.lanes[name]
 
     def _use(self, uses: Uses) -> int:
-        key = tuple(uses.items())
+        """Return the number of uses, by their identity: pools keep those that they return."""
+        key = id(uses)
         if key not in self._uses:
             self._uses[key] = self.loop.add_uses(self.pools.numbered(uses))
         return self._uses[key]

@@ -65,6 +65,8 @@ def _by_traffic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]
 def _by_arithmetic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
     """Yield (device, name of another device's arithmetic, what that adds to the device's seconds as a share of them)
     for every ordered pair of devices that share a memory and no cores."""
+    if all(memory.joint_compute is None for memory in hardware.memories):
+        return
     pools = Pools(hardware)
     for memory in hardware.memories:
         if memory.joint_compute is None:

@@ -28,7 +28,7 @@ def works_makespan(
     """Return the same of a pass whose kinds of work take `times` alone. O(tasks x log), and x running tasks where a
     memory or link is contended."""
     clock = Clock(pools, slowed, between)
-    numbers = [clock.work(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
+    numbers = [clock.own_work(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
     clock.feed(works.order.by_task(numbers), works.order.dep_counts, works.order.deps)
     clock.run()
     return clock.makespan

@@ -88,5 +88,5 @@ def check_fetched(phase_pass: PhasePass) -> None:
             f"experts of block {other} that are in no slot would be computed on the host while requests are served",
             field="expert_slots.misses",
             value=phase_pass.slotted[other],
-            remedy="plan with `strategy` freetoken and `miss_mode` offload, which fetches them",
+            remedy="plan with `strategy` freetoken and its option miss_mode=offload, which fetches them",
         )

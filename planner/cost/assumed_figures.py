@@ -13,7 +13,7 @@ a loopback accelerator's arithmetic may be that of the host's cores.
 
 Measured below means: by three profiles on 2 cores of an AMD EPYC (Zen 5, AVX-512 BF16/VNNI)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 
 from helmsman.lowering.nearest_format import ASSUMED
@@ -56,7 +56,8 @@ _GPUS = ("cuda", "rocm", "metal", "xpu")
 
 def with_assumed(hardware: Hardware) -> Hardware:
     """The record with an assumed figure for each of the kind that it lacks; the same record where it lacks none."""
-    memories = tuple(_with_kept(_with_joint(memory, hardware), hardware) for memory in hardware.memories)
+    users = _users(hardware)
+    memories = tuple(_with_kept(_with_joint(m, users[m.name]), users[m.name]) for m in hardware.memories)
     begin = {device.name: _up_to(PASS_S) for device in hardware.devices}
     between = hardware.between_passes or BetweenPasses(begin=begin, submission=_up_to(SUBMISSION_S))
     changed: dict[str, object] = {"memories": memories, "between_passes": between}
@@ -84,31 +85,33 @@ def _up_to(most: float) -> Figure:
     return Figure(value=0.0, p10=0.0, p90=most, source=ASSUMED)
 
 
-def _with_joint(memory: Memory, hardware: Hardware) -> Memory:
-    """The memory with what its devices reach together, if it has several that nobody measured at once.
+def _with_joint(memory: Memory, users: Sequence[Device]) -> Memory:
+    """The memory with what its `users` reach together, if it has several that nobody measured at once.
 
     Two ignorances of one memory add up: its bandwidth and what is left of that (`with_joint_share_alone` has the
     second only)."""
-    if memory.joint is not None or not _beside_each_other(_users(memory, hardware)):
+    if memory.joint is not None or not _beside_each_other(users):
         return memory
     alone = memory.bandwidth
     joint = alone.model_copy(update={"p10": JOINT_SHARE * alone.p10, "source": ASSUMED})
     return memory.model_copy(update={"joint": joint})
 
 
-def _with_kept(memory: Memory, hardware: Hardware) -> Memory:
-    """The memory with the arithmetic that its devices keep while all compute, if one of several is a loopback."""
-    users = _users(memory, hardware)
+def _with_kept(memory: Memory, users: Sequence[Device]) -> Memory:
+    """The memory with the arithmetic that its `users` keep while all compute, if one of several is a loopback."""
     measured = memory.joint_compute is not None or all(device.kind != "loopback" for device in users)
     if measured or not _beside_each_other(users):
         return memory
     return memory.model_copy(update={"joint_compute": Figure(value=1.0, p10=KEPT, p90=1.0, source=ASSUMED)})
 
 
-def _users(memory: Memory, hardware: Hardware) -> list[Device]:
-    """The devices that read a physical memory."""
+def _users(hardware: Hardware) -> dict[str, list[Device]]:
+    """By memory, the devices that read it, where it is a physical one."""
     pools = Pools(hardware)
-    return [device for device in hardware.devices if pools.of_memory(device.memory) == memory.name]
+    users: dict[str, list[Device]] = {memory.name: [] for memory in hardware.memories}
+    for device in hardware.devices:
+        users[pools.of_memory(device.memory)].append(device)
+    return users
 
 
 def _with_handover(link: Link, hardware: Hardware) -> Link:

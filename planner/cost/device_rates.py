@@ -80,3 +80,33 @@ def efficiency_curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -
         near = nearest(fmt, about)
         return near and near.model_copy(update={"share": tuple(assumed(share) for share in near.share)})
     return max(fitting, key=lambda c: (c.op != "*", c.format != "*"), default=None)
+
+
+def least_seconds(device: Device) -> Figure | None:
+    """The least time between two operations; where launches run ahead, but the question is not known
+    (`planner.prediction.launches`), what launching each takes."""
+    known = (device.launch, device.dispatch and device.dispatch.seconds)
+    return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
+
+
+class DeviceRates:
+    """The rates of one device, each looked for once: tasks of a few kinds ask for them again and again."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._peaks: dict[tuple[Phase, StoredFormat], Figure] = {}
+        self._curves: dict[tuple[str, str, StoredFormat], Efficiency | None] = {}
+
+    def peak(self, phase: Phase, fmt: StoredFormat) -> Figure:
+        """Return `peak_rate`."""
+        key = phase, fmt
+        if key not in self._peaks:
+            self._peaks[key] = peak_rate(self._device, phase, fmt)
+        return self._peaks[key]
+
+    def curve(self, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
+        """Return `efficiency_curve`."""
+        key = bound, kind, fmt
+        if key not in self._curves:
+            self._curves[key] = efficiency_curve(self._device, bound, kind, fmt)
+        return self._curves[key]

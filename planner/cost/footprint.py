@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import exp
 
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, shaped
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.memory.usage import memory_use
 from helmsman.schemas.figures import Figure
@@ -14,7 +14,7 @@ def at_footprint(placed: Placed) -> Hardware:
     """The placement's hardware with the rates its links have for what the placement keeps."""
     if all(link.footprint is None for link in placed.hardware.links):
         return placed.hardware
-    kept = {use.memory: use.weights + use.kv for use in memory_use(placed)}
+    kept = {use.memory: use.weights + use.kv for use in memory_use(shaped(placed))}
     return with_kept(placed.hardware, kept)
 
 

@@ -16,7 +16,7 @@ from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
 from helmsman.planner.cost.curves import interpolate
-from helmsman.planner.cost.device_rates import blended, efficiency_curve, input_bytes, peak_rate
+from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.schemas.figures import Figure, scaled_figure
@@ -109,13 +109,14 @@ class CostModel:
 
         What the operation table holds comes from there, the rest from rooflines."""
         key = work_of(task)
-        if key not in self._priced:
+        price = self._priced.get(key)
+        if price is None:
             if len(self._priced) >= _MOST_PRICES:
                 self._priced.clear()
             derived = self._derived(task)
             measured = self.table.measured(task) if self.table else None
-            self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
-        return self._priced[key]
+            price = self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
+        return price
 
     def without_table(self) -> "CostModel":
         """Return the prices of the record's rates alone."""
@@ -255,11 +256,15 @@ class CostModel:
         return {}
 
     @cached_property
+    def _rates(self) -> dict[str, DeviceRates]:
+        return {device.name: DeviceRates(device) for device in self.hardware.devices}
+
+    @cached_property
     def _devices(self) -> dict[str, Device]:
         return {device.name: device for device in self.hardware.devices}
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
-        peak = peak_rate(device, task.phase, task.format)
+        peak = self._rates[device.name].peak(task.phase, task.format)
         shares = self._share(device, "compute", task)
         return self._quotient(task.flops, [peak, *shares], "compute")
 
@@ -275,7 +280,7 @@ class CostModel:
     def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
         if not self.options.corrections:
             return []
-        curve = efficiency_curve(device, bound, task.kind, task.format)
+        curve = self._rates[device.name].curve(bound, task.kind, task.format)
         if curve is None:
             return []
         at = task.bytes / _caches(task, device) if bound == "memory" else _together(task, curve.op == "attention")
@@ -292,7 +297,7 @@ class CostModel:
         """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
         if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
             return None
-        curve = efficiency_curve(device, "inputs", task.kind, task.format)
+        curve = self._rates[device.name].curve("inputs", task.kind, task.format)
         if curve is None:
             return None
         rates = [device.elementwise, interpolate(curve, task.tokens)]
@@ -341,10 +346,11 @@ class CostModel:
         Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
         What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
         product, known_faster, known_slower, faster, slower = 1.0, list[float](), list[float](), 0.0, 0.0
+        source = ""
         for rate in rates:
-            value = rate.value
+            value, source = rate.value, self.source(rate)
             product *= value
-            if self.source(rate) == ASSUMED:
+            if source == ASSUMED:
                 faster += log(rate.p90 / value)
                 slower += log(value / rate.p10)
             else:
@@ -354,7 +360,7 @@ class CostModel:
         low = mid * exp(-STRETCH * hypot(*known_faster, faster))
         high = mid * exp(STRETCH * hypot(*known_slower, slower))
         moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
-        return Estimate(low, mid, high, bound, self.source(rates[-1]), moving, computing)
+        return Estimate(low, mid, high, bound, source, moving, computing)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
@@ -383,13 +389,6 @@ def _launched(task: Task) -> int:
 def _chunks(task: Task) -> int:
     """Return in how many chunks an operation takes the tokens of its pass."""
     return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
-
-
-def least_seconds(device: Device) -> Figure | None:
-    """The least time between two operations; where launches run ahead, but the question is not known
-    (`planner.prediction.launches`), what launching each takes."""
-    known = (device.launch, device.dispatch and device.dispatch.seconds)
-    return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
 
 
 def _together(task: Task, alone: bool) -> float:

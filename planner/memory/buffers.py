@@ -222,10 +222,9 @@ def _held(placed: KnownPlan, memory: str) -> Iterator[tuple[int, StoredFormat, P
             yield layer, pieces_of(placed, layer)[0].used, held
 
 
-def _stops(placed: Placed) -> dict[str, int]:
+def _stops(placed: KnownPlan) -> dict[str, int]:
     """Where data stops on its way from storage, or to be page-locked: two buffers, as large as the largest of it."""
-    paths = {rule.path for rule in placed.residence} | {rule.path for rule in placed.kv}
-    if not paths & {"pin-on-transfer", "bounce"}:
+    if not placed.fact("paths with stops", lambda: _has_stops(placed)):
         return {}
     largest: dict[str, int] = {}
     sizes: dict[tuple[str, str, int | None], int] = {}
@@ -248,6 +247,12 @@ def _stops(placed: Placed) -> dict[str, int]:
         for memory, size in _known_stops(placed, layer):
             largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)
     return {memory: STOPS * size for memory, size in largest.items()}
+
+
+def _has_stops(placed: Placed) -> bool:
+    """Whether data stops anywhere."""
+    paths = {rule.path for rule in placed.residence} | {rule.path for rule in placed.kv}
+    return bool(paths & {"pin-on-transfer", "bounce"})
 
 
 def _known_stops(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:

@@ -20,6 +20,10 @@ def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
     """Return what the placement needs in each memory of its hardware, against what it may use; an engine's reserve has
     room for the buffers."""
     plan = known(placed)
+    return plan.own_fact("memory use", lambda: _memory_use(plan))
+
+
+def _memory_use(plan: KnownPlan) -> tuple[MemoryUse, ...]:
     weights, kv, buffers, pinned = (
         plan.fact("weights by memory", lambda: _weights(plan)),
         caches_by_memory(plan),

@@ -3,10 +3,10 @@
 
 from dataclasses import replace
 
-from helmsman.lowering.buffers import expansion_bytes, gathering_bytes, kept_bytes, ragged_workspace_bytes
+from helmsman.lowering.buffers import gathering_bytes, kept_bytes, model_expansion_bytes, ragged_workspace_bytes
 from helmsman.lowering.placement import Placed, Placement
 from helmsman.lowering.rules import homes, kv_rule, residence
-from helmsman.lowering.tensors import embedding_tensors, tensors
+from helmsman.lowering.tensors import embedding_tensors
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import staging_bytes
 from helmsman.planner.memory.cache_bytes import caches_by_memory
@@ -144,5 +144,5 @@ def _blocks_of(placed: Placed, limits: Limits, room: int, most: int) -> int:
 def _gathered(placed: Placed, limits: Limits, both: bool) -> int:
     """Of a device that reads neither quantised values nor blocks by itself: of attention, and of one or both stages."""
     plain = all(is_plain(rule.used) for rule in placed.residence)
-    expanded = 0 if plain else expansion_bytes(tensors(placed.model))
+    expanded = 0 if plain else model_expansion_bytes(placed.model)
     return (1 + both) * expanded + gathering_bytes(placed.model, placed.workload.context, limits.sequences)

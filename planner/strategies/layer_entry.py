@@ -108,8 +108,11 @@ def _fits(request: PlanRequest[LayerSplitOptions]) -> bool:
 
 
 def _decide(request: PlanRequest[LayerSplitOptions]) -> Decision:
-    recorded = request.recorded()
-    return decide(split_of(request), recorded)
+    return decide(split_of(request), request.recorded())
+
+
+def _propose(request: PlanRequest[LayerSplitOptions]) -> Decision:
+    return decide(split_of(request), request.recorded(), priced=not request.options.paper)
 
 
 STRATEGY = Method(
@@ -118,4 +121,6 @@ STRATEGY = Method(
     LayerSplitOptions,
     _decide,
     fits=_fits,
+    quick=True,
+    propose=_propose,
 )

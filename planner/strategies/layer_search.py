@@ -18,23 +18,30 @@ from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.storage import STORAGE
 
 
-def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> Decision:
-    """Search every candidate and build the best plan; `options` are recorded in it.
+def decide(split: LayerSplit, options: dict[str, str | int | float | bool], priced: bool = False) -> Decision:
+    """Search every candidate and build the best plan; `options` are recorded in it; `priced`: by closed forms alone,
+    where these are the prediction.
 
     Raises InfeasibleError with the smallest change that would make one fit."""
     ranking = exhaustive(split.candidates(), split.evaluate)
     rejected = _rejected(split, ranking)
     if not ranking.feasible:
         raise _infeasible(split, rejected)
-    (best, seconds), *after = _settled(split, ranking)
+    closed = priced and split.options.window is None
+    (best, seconds), *after = _ranked(ranking) if closed else _settled(split, ranking)
     others = tuple((split.label(k), taken) for k, taken in after)
     count = 1 + len(others) + len(rejected)
     return Decision(draft_of(split, best, options), seconds, others, rejected, split.roles.unused, count)
 
 
+def _ranked(ranking: Ranking[int]) -> list[tuple[int, float]]:
+    """The feasible candidates with their seconds of the objective, fewest first."""
+    return [(k, score.value) for k, score in ranking.feasible]
+
+
 def _settled(split: LayerSplit, ranking: Ranking[int]) -> list[tuple[int, float]]:
-    """The feasible candidates with their seconds of the objective, fewest first; the first is predicted."""
-    ranked, predicted = [(k, score.value) for k, score in ranking.feasible], set[int]()
+    """The same, of which the first is predicted."""
+    ranked, predicted = _ranked(ranking), set[int]()
     while ranked[0][0] not in predicted:
         k, _ = ranked[0]
         predicted.add(k)

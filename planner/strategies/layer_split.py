@@ -5,10 +5,11 @@ is exhaustive; with sequential stages the optimum is the smallest feasible k (E-
 such a pass follow one another, so the time between them adds to their prices, in the same places for every k with the
 same last device."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
+from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, model_expansion_bytes
 from helmsman.lowering.graph import Task
 from helmsman.lowering.layer_cache import cache_of, parts_caches
 from helmsman.lowering.lower import lower
@@ -16,7 +17,6 @@ from helmsman.lowering.paging import passes_of
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import KnownPlan, Placement, shaped
 from helmsman.lowering.stages import beginnings
-from helmsman.lowering.tensors import tensors
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory.page_locking import page_locks, pinned_extra
@@ -78,14 +78,14 @@ class LayerSplit:
         """Seconds of the objective; batches take turns."""
 
         def seconds(phase: Phase) -> float:
-            return self.prompt_seconds(k) if phase == "prefill" else self.seconds(k, mean_step(self.workload))
+            return self.prompt_seconds(k) if phase == "prefill" else self.seconds(k, self._step)
 
-        return weighted_seconds(phase_weights(self.options.objective, self.workload, together=1), seconds)
+        return weighted_seconds(self._weights, seconds)
 
     def prompt_seconds(self, k: int) -> float:
         """All passes over the prompt."""
         if not self._has_window(k):
-            return self.seconds(k, prefill(self.workload))
+            return self.seconds(k, self._prompt)
         placement = self.placement(k)
         return sum(
             weight * self.seconds(k, one_pass) for one_pass, weight in weighted_passes(placement, passes_of(placement))
@@ -182,9 +182,24 @@ class LayerSplit:
         return self._priced[key]
 
     @cached_property
+    def _weights(self) -> Mapping[Phase, float]:
+        """Return how often the phases count."""
+        return phase_weights(self.options.objective, self.workload, together=1)
+
+    @cached_property
+    def _prompt(self) -> Iteration:
+        """Return the pass over the whole prompt."""
+        return prefill(self.workload)
+
+    @cached_property
+    def _step(self) -> Iteration:
+        """Return the mean decode step."""
+        return mean_step(self.workload)
+
+    @cached_property
     def _kinds(self) -> Model:
-        """Return the model with one block of each kind, in the order in which they come first."""
-        return self.model.with_pattern("".join(dict.fromkeys(self.model.pattern)))
+        """Return the model with one block of each kind."""
+        return _one_of_each(self.model)
 
     @cached_property
     def _unwindowed(self) -> SplitQuestion:
@@ -267,12 +282,18 @@ class LayerSplit:
     def _expanded(self) -> int:
         """Where values of quantised weights and caches are before they are read, on a device that reads values only."""
         weights, caches = (not is_plain(fmt) for fmt in (self.options.weights, self.options.kv))
-        needed = expansion_bytes(tensors(self.model)) if weights else 0
+        needed = model_expansion_bytes(self.model) if weights else 0
         return needed + (cache_expansion_bytes(self.model, self.workload) if caches else 0)
 
     @cached_property
     def _sizes(self) -> UnitSizes:
         return unit_sizes(self.model, self.workload, self.options.weights, self.options.kv)
+
+
+@lru_cache(maxsize=64)
+def _one_of_each(model: Model) -> Model:
+    """Return the model with one block of each kind, in the order in which they come first."""
+    return model.with_pattern("".join(dict.fromkeys(model.pattern)))
 
 
 def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion, k: int) -> Placement:

@@ -111,7 +111,8 @@ def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: M
     """The decision of one strategy with the options `chosen`."""
     from helmsman.planner.mixed_formats import decide_mixed
 
-    return decide_mixed(_request_for(request, strategy, chosen), method(strategy).decide)
+    asked = method(strategy)
+    return decide_mixed(_request_for(request, strategy, chosen), asked.decide, asked.propose)
 
 
 def _request_for(

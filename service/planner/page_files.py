@@ -27,11 +27,16 @@ _SHRUNK = (".html", ".js", ".css", ".json", ".svg", ".txt", ".webmanifest")
 """Endings of files that are sent compressed where the browser takes that."""
 
 
+_IMPORT = re.compile(rb'^@import "([a-z]+\.css)";$', re.MULTILINE)
+"""A line of a style sheet that stands for another one beside it."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page: when it was written, its content, compressed too, and its digest."""
+    """A file of the page, with the sheets that it imports in their places: the times at which the `parts` were written,
+    its content, compressed too, and its digest."""
 
-    written: int
+    parts: dict[Path, int]
     content: bytes
     compressed: bytes
     digest: str
@@ -44,20 +49,40 @@ class PageFiles:
         self._folder = folder
         self._read: dict[str, PageFile] = {}
 
+    def prepare(self) -> None:
+        """Read and compress the page and the files that it names, so that no visitor waits for it."""
+        page = self.get("index.html").content.decode()
+        for name in re.findall(r'"assets/([^"]+)"', page):
+            self.get(name)
+
     def get(self, name: str) -> PageFile:
         """Return a file by its name. Raises RefusedError (404) for one that there is not."""
         path = self._folder / name
         try:
             if not _NAME.fullmatch(name) or path.suffix not in KINDS or not path.is_file():
                 raise RefusedError(404, "not_found", "there is no such file")
-            written = path.stat().st_mtime_ns
-            if name not in self._read or self._read[name].written != written:
-                content = path.read_bytes()
-                compressed = gzip.compress(content, mtime=0) if path.suffix in _SHRUNK else b""
-                self._read[name] = PageFile(written, content, compressed, hashlib.sha256(content).hexdigest())
+            known = self._read.get(name)
+            if known is None or known.parts != {part: part.stat().st_mtime_ns for part in known.parts}:
+                self._read[name] = _read(path)
         except OSError:
             raise RefusedError(404, "not_found", "there is no such file") from None
         return self._read[name]
+
+
+def _read(path: Path) -> PageFile:
+    """Return a file. Raises OSError."""
+    parts = {path: path.stat().st_mtime_ns}
+
+    def imported(line: re.Match[bytes]) -> bytes:
+        part = path.with_name(line[1].decode())
+        parts[part] = part.stat().st_mtime_ns
+        return part.read_bytes()
+
+    content = path.read_bytes()
+    if path.suffix == ".css":
+        content = _IMPORT.sub(imported, content)
+    compressed = gzip.compress(content, mtime=0) if path.suffix in _SHRUNK else b""
+    return PageFile(parts, content, compressed, hashlib.sha256(content).hexdigest())
 
 
 def page_folder() -> Path:

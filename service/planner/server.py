@@ -43,7 +43,7 @@ async def web_serving(
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # it tells of every stranger that speaks no HTTP
     async with planner_service(options, places, lock) as service:
         app = application(service)
-        early = (app.description.content(), service.list_names()) if prepared else ()
+        early = (app.description.content(), service.prepare()) if prepared else ()
         recovered, *_ = await asyncio.gather(service.start(), *early)
         doorway = _doorway(service, app)
         loop = asyncio.get_running_loop()

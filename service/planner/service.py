@@ -31,7 +31,7 @@ from helmsman.service.planner.metrics import WebMetrics
 from helmsman.service.planner.options import WebOptions
 from helmsman.service.planner.page_files import PageFiles, page_folder
 from helmsman.service.planner.problems import internal_problem
-from helmsman.service.planner.questions.catalogue import Catalogue
+from helmsman.service.planner.questions.catalogue import FIRST, Catalogue
 from helmsman.service.planner.quotas import Charge, Quotas
 
 _EXPIRY_S = 60.0
@@ -101,10 +101,14 @@ class PlannerService:
         self._started = True
         return recovered
 
-    async def list_names(self) -> None:
-        """Read what there is by name, so that no client waits for it."""
+    async def prepare(self) -> None:
+        """Read the page, and what there is by name, so that no client waits for it."""
+        await asyncio.to_thread(self.page.prepare)
         for kind in _LISTED:
             await asyncio.to_thread(self.catalogue.listing, kind)
+        model, machine = FIRST
+        await asyncio.to_thread(self.catalogue.model, model)
+        await asyncio.to_thread(self.catalogue.machine, machine)
 
     async def close(self) -> None:
         """End all that is under way: jobs that have not ended stay in the store."""

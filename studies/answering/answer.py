@@ -1,6 +1,6 @@
 """The answer to one question of a study: its plan, and what that can serve."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 
 from helmsman import library
 from helmsman.planner.decision import Decision, PlanOutline
@@ -13,10 +13,13 @@ from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
 from helmsman.studies.answering.serving import Columns, served
 from helmsman.studies.questions.named_parts import Machines, machine_name
-from helmsman.studies.questions.points import StudyPoint
+from helmsman.studies.questions.points import ServedPoint, StudyPoint
 
 _MOST_LETTERS = 1000
 """Letters of a refusal that a row keeps."""
+
+_SERVED = tuple(field.name for field in fields(ServedPoint))
+"""The columns of the load that a question serves."""
 
 
 @dataclass
@@ -89,7 +92,7 @@ def question_columns(point: StudyPoint) -> Columns:
         "output_tokens": point.output_tokens,
         "context": point.context or point.prompt_tokens + point.output_tokens,
         "batch": point.batch,
-        **asdict(point.served),
+        **{name: getattr(point.served, name) for name in _SERVED},
         "slo": point.slo,
         "prices": point.prices,
     }

@@ -3,15 +3,19 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from helmsman.planner.registry import method
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.answering.answer import Answerer
 from helmsman.studies.questions.named_parts import Machines
-from helmsman.studies.questions.points import Machine, StudyPoint
+from helmsman.studies.questions.points import Machine, ServedPoint, StudyPoint
 
-SIZE = 8
-"""The number of points of a shard: an answer takes some hundredths of a second, or a few seconds."""
+SIZE = 64
+"""The number of points of a shard whose answers take some milliseconds each: writing it costs as much as an answer."""
+
+SLOW_SIZE = 8
+"""That of a shard whose answers take tenths of a second, or seconds: whoever is killed loses little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,10 @@ Engine = Callable[[Study, Sequence[StudyShard]], Iterator[Rows]]
 
 def shards_of(points: Sequence[tuple[str, StudyPoint]], machines: Machines) -> list[StudyShard]:
     """Return the points in shards; the same points make the same shards, however many processes there are."""
-    return [_shard(tuple(points[first : first + SIZE]), machines) for first in range(0, len(points), SIZE)]
+    strategies = {point.method.strategy for _, point in points}
+    served = any(point.served != ServedPoint() for _, point in points)
+    size = SIZE if not served and all(method(strategy).quick for strategy in strategies) else SLOW_SIZE
+    return [_shard(tuple(points[first : first + size]), machines) for first in range(0, len(points), size)]
 
 
 def answered(study: Study, shard: StudyShard) -> Rows:

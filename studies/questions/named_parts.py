@@ -79,11 +79,11 @@ def keyed(study: Study, points: Sequence[StudyPoint], machines: Machines) -> Ite
     the machine, who is served, and Helm's version.
 
     Raises UsageError and BadInputError for models and machines that there are not."""
-    models = {name: digest(library.load_model(name)) for name in dict.fromkeys(point.model for point in points)}
+    models = {name: digest(machines.model(name)) for name in dict.fromkeys(point.model for point in points)}
     records = {machine: digest(machines.plain(machine)) for machine in dict.fromkeys(point.machine for point in points)}
     files = {} if study.serving is None else dict(_requests(study.serving))
     for point in points:
-        of = {**asdict(point.planned), "machine": records[point.machine], "model": models[point.model]}
+        of = {**point.stated, "machine": records[point.machine], "model": models[point.model]}
         served = None if study.serving is None else _served(study.serving, point, files)
         stated = {"version": __version__, "serving": served, "named": point.model, "point": of}
         yield hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(), point

@@ -1,7 +1,7 @@
 """The questions of a study, one for every combination of its lists, in order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from math import prod
 from typing import TypeVar
@@ -54,6 +54,18 @@ class StudyPoint:
     def planned(self) -> "StudyPoint":
         """Return the same question for its plan alone."""
         return replace(self, slo=None, served=ServedPoint(), prices="")
+
+    @property
+    def stated(self) -> dict[str, object]:
+        """Return what `planned` states by field, as JSON has it, but for the machine."""
+        entries = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        return {**entries, **_UNSERVED, "method": {"strategy": self.method.strategy, "options": self.method.options}}
+
+
+_UNSERVED: dict[str, object] = {"slo": None, "served": asdict(ServedPoint()), "prices": ""}
+"""The fields of a question for its plan alone that say nothing."""
+
+_PLAIN_FIELDS = tuple(field.name for field in fields(StudyPoint) if field.name not in {*_UNSERVED, "method", "machine"})
 
 
 @dataclass(frozen=True, slots=True)

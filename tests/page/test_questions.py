@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from helmsman.planner.registry import OWN
-
 pytestmark = pytest.mark.browser
 Visit = Callable[..., Any]
 
@@ -187,18 +185,19 @@ def test_methods_are_those_of_the_service(visit: Visit) -> None:
     """One that the page has no words for has the service's; one of a link that is not there is refused at its field."""
     visitor = visit()
     page = visitor.page
-    added = {"name": "theirs", "about": "what another package added"}
+    added, entries = {"name": "theirs", "about": "what another package added"}, list[Any]()
 
     def more(route: Any) -> None:
         listed = route.fetch()
-        route.fulfill(response=listed, json={**listed.json(), "entries": [*listed.json()["entries"], added]})
+        entries[:] = [*listed.json()["entries"], added]
+        route.fulfill(response=listed, json={**listed.json(), "entries": entries})
 
     page.route("**/v1/strategies", more)
     visitor.open(QUICK.replace("layer-split", "nobodys"))
     page.wait_for_selector("#method-fault:not([hidden])", state="attached")
     page.click("#more summary")
     page.wait_for_selector("#method option[value=theirs]", state="attached")
-    assert page.input_value("#method") == "nobodys" and page.locator("#method option").count() == len(OWN) + 3
+    assert page.input_value("#method") == "nobodys" and page.locator("#method option").count() == len(entries) + 1
     page.select_option("#method", "theirs")
     assert page.inner_text("#method-about") == added["about"]
     page.select_option("#method", "layer-split")

@@ -197,9 +197,15 @@ def engine_question(
 
 
 def engine_method(
-    name: str, summary: str, options: type[EngineOptionsT], asks: Asks[EngineOptionsT], **more: bool
+    name: str,
+    summary: str,
+    options: type[EngineOptionsT],
+    asks: Asks[EngineOptionsT],
+    *,
+    streams: bool = False,
+    own_formats: bool = False,
 ) -> Method[EngineOptionsT]:
-    """Return the method of an engine, with `more` of what a Method says of it."""
+    """Return the method of an engine; `streams`, `own_formats`: as a Method says."""
 
     def decide(request: PlanRequest[EngineOptionsT]) -> Decision:
         question = asks(request)
@@ -208,4 +214,4 @@ def engine_method(
     def fits(request: PlanRequest[EngineOptionsT]) -> bool:
         return asks(request).fits(request.workload)
 
-    return Method(name, summary, options, decide, fits=fits, **more)
+    return Method(name, summary, options, decide, streams, fits, quick=True, own_formats=own_formats)

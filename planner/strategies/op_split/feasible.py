@@ -10,8 +10,13 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes, held_together, kept_bytes
-from helmsman.lowering.tensors import tensors
+from helmsman.lowering.buffers import (
+    buffer_bytes,
+    cache_expansion_bytes,
+    held_together,
+    kept_bytes,
+    model_expansion_bytes,
+)
 from helmsman.planner.memory.buffers import STOPS
 from helmsman.planner.memory.cache_bytes import kv_block_bytes
 from helmsman.planner.memory.devices_used import devices_used
@@ -162,7 +167,7 @@ class SplitRoom:
         frame = self.frame
         if not frame.accelerator.expands:
             return 0
-        weights = 0 if is_plain(frame.weights) else frame.workload.batches * expansion_bytes(tensors(frame.model))
+        weights = 0 if is_plain(frame.weights) else frame.workload.batches * model_expansion_bytes(frame.model)
         return weights + (0 if is_plain(frame.kv) else cache_expansion_bytes(frame.model, frame.workload))
 
     @cached_property

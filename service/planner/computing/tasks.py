@@ -29,6 +29,9 @@ from helmsman.service.planner.questions.planning import file_options, machine_of
 from helmsman.service.planner.questions.simulating import check_simulation, simulation
 from helmsman.service.planner.questions.studying import answer_study, read_study
 
+CATALOGUE = Catalogue()
+"""What this process has read, and those that are copies of it begin with."""
+
 Tell = Callable[[int, int], None]
 """Hears of the parts of a task that are done, and of all."""
 

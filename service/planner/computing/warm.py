@@ -1,25 +1,29 @@
 """Loads the planner before the first question comes: each worker is a copy of the process that has imported this.
 
-A plan is made, so that documents and tables that are read with the first question are there too: by a strategy without
-a solver, whose threads no copy would have."""
+Questions of the page are answered, those of a visitor without a link and of one with a mixed file, so that documents
+and tables that are read with a first question are there too: by a strategy without a solver, whose threads no copy
+would have."""
 
+import json
 from pathlib import Path
 
 from helmsman.planner.registry import OWN, RECOMMENDED, method
 from helmsman.service.planner.computing.answer import WorkerAnswer
-from helmsman.service.planner.computing.tasks import TASKS, TaskSetting, WorkerTask
-from helmsman.service.planner.questions.catalogue import Catalogue
+from helmsman.service.planner.computing.tasks import CATALOGUE, TASKS, TaskSetting, WorkerTask
+from helmsman.service.planner.questions.catalogue import FIRST
 
-_QUESTION = b'{"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "strategy": "layer-split"}'
+_QUESTION = {"model": FIRST[0], "hardware": FIRST[1], "strategy": "layer-split", "context": 4096}
+_FORMATS = ("q4_k", "q4_k_m")
 
 
-def _warm() -> WorkerAnswer:
-    """Load every strategy, and answer a question."""
+def _warm() -> tuple[WorkerAnswer, ...]:
+    """Load every strategy, and answer questions."""
     for name in (RECOMMENDED, *OWN):
         method(name)
-    setting = TaskSetting(Catalogue(), Path(), Path(), 1)
-    return TASKS["plan"](WorkerTask("", _QUESTION, setting, lambda done, total: None))
+    setting = TaskSetting(CATALOGUE, Path(), Path(), 1)
+    questions = [json.dumps({**_QUESTION, "format": fmt}).encode() for fmt in _FORMATS]
+    return tuple([TASKS["plan"](WorkerTask("", question, setting, lambda _, __: None)) for question in questions])
 
 
 WARMED = _warm()
-"""The answer to the first question, which nobody asked."""
+"""The answers to the first questions, which nobody asked."""

@@ -68,12 +68,14 @@ def _received(duplicate: Any) -> SharedDescriptor:
 def work(channel: socket, lock: SharedDescriptor | None, limits: WorkerLimits) -> None:
     """Answer tasks that come on `channel`. `lock` is held for as long as the process lives: the store's, so that no
     other server begins what this one is still at, before it has said that it outlived its own."""
-    from helmsman.service.planner.computing.tasks import TaskSetting  # the planner, which the server does without
-    from helmsman.service.planner.questions.catalogue import Catalogue
+    from helmsman.service.planner.computing.tasks import (  # the planner, which the server does without
+        CATALOGUE,
+        TaskSetting,
+    )
 
     life = WorkerLife(limits.requeue)
     _prepare(limits, life)
-    setting = TaskSetting(Catalogue(), limits.work, limits.results, limits.points)
+    setting = TaskSetting(CATALOGUE, limits.work, limits.results, limits.points)
     while True:
         try:
             frame = receive(channel)

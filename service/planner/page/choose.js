@@ -33,8 +33,9 @@ const COUNTS = { prompt: "prompt", "answer-tokens": "answer" };
  * @param {import("./question.js").Store} store
  * @param {(machine: any) => void} machineKnown hears of the machine's document when it is another one
  * @param {(model: any) => void} modelKnown hears of the model's document
+ * @param {Promise<any>} answered names to choose from are asked for after the first answer, which people wait for
  */
-export function connectFields(store, machineKnown, modelKnown) {
+export function connectFields(store, machineKnown, modelKnown, answered) {
   fill(
     byId("format"),
     Object.entries(FORMATS).map(([name, [short, long]]) => h("option", { value: name }, `${short}, ${long}`)),
@@ -48,10 +49,12 @@ export function connectFields(store, machineKnown, modelKnown) {
     input: byId("machine"),
     choose: (name) => store.change({ machine: { name }, changes: {} }),
   });
-  void offerMethods(byId("method"), methodOption).then(() => showMethod(store.question));
-  void offerMethods(byId("engine"), engineOption, engines).then(() => showMethod(store.question));
-  void offer(models, "v1/models");
-  void offer(machines, "v1/hardware", machineTitle);
+  void answered.then(() => {
+    void offerMethods(byId("method"), methodOption).then(() => showMethod(store.question));
+    void offerMethods(byId("engine"), engineOption, engines).then(() => showMethod(store.question));
+    void offer(models, "v1/models");
+    void offer(machines, "v1/hardware", machineTitle);
+  });
   for (const [id, name] of [
     ["format", "format"],
     ["kv", "kv"],

@@ -20,10 +20,13 @@ import { connectViews, viewOf } from "./views.js";
 /** Milliseconds after a change until the address says it: browsers limit how often it may change. */
 const ADDRESS_MS = 300;
 
+/** Milliseconds for which all else waits for the first answer. */
+const FIRST_MS = 1000;
+
 async function begin() {
   const { question, coming } = await early;
   const store = new Store(question);
-  const shown = { machine: null };
+  const shown = { machine: null, now: null };
   const asker = new Asker((now) => show(now), showWaiting);
   store.listen((question, moving) => asker.take(question, moving));
   if (coming !== null) asker.expect(question, coming);
@@ -36,10 +39,13 @@ async function begin() {
   connectFields(
     store,
     (machine) => {
+      const unnamed = shown.machine === null && shown.now?.problem;
       shown.machine = machine;
       sliders.machine(machine);
+      if (unnamed) show(shown.now); // a refusal that came before says more with the machine's names
     },
     (model) => sliders.model(model),
+    coming === null ? Promise.resolve() : Promise.race([coming.then(painted, () => {}), pause(FIRST_MS)]),
   );
   let load = () => {};
   const wanted = new Promise((resolve) => {
@@ -48,6 +54,7 @@ async function begin() {
   const parts = wanted.then(() => import("./parts.js")).then((more) => more.connectParts(store));
 
   function show(now) {
+    shown.now = now;
     showVerdict(now, { hardware: shown.machine, help: now.problem ? helpFor(now.problem, store, shown.machine) : [] });
     showFaults(now.problem ?? null);
     if (now.problem?.status === 401) askForKey(() => asker.take(store.question, false));
@@ -86,6 +93,8 @@ async function begin() {
 function painted() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
+
+const pause = (duration) => new Promise((resolve) => setTimeout(resolve, duration));
 
 function keepAddress(store) {
   let timer = 0;

@@ -14,6 +14,9 @@ from helmsman.schemas.listing import Entry, Kind, Listing
 from helmsman.schemas.model import Model
 from helmsman.schemas.near_names import close_names
 
+FIRST = "Qwen3-8B", "rtx4060-laptop"
+"""Model and machine of a visitor without a link (`page/question.js`)."""
+
 _ROOMS = ("models", "systems", "devices")
 """Folders of the package that have all that a name may stand for."""
 _FORMER_PREFIX = "meta-"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from helmsman.service.planner.page_files import KINDS, PageFiles, page_folder
+from helmsman.service.planner.questions.catalogue import FIRST
 
 PAGE = page_folder()
 VENDOR = PAGE / "vendor"
@@ -33,6 +35,12 @@ class Markup(HTMLParser):
         self.inline += [name for name in given if name == "style" or name.startswith("on")]
         self.ids += [given["id"]] if given.get("id") else []
         self.files += [value for name in ("src", "href") if (value := given.get(name)) and value.startswith("assets/")]
+
+
+def test_the_first_question_is_the_one_that_workers_begin_with() -> None:
+    question = (PAGE / "question.js").read_text()
+    names = re.findall(r'^  (?:model|machine): { name: "([^"]+)" },$', question, re.MULTILINE)
+    assert tuple(names) == FIRST
 
 
 def test_there_is_a_page() -> None:
@@ -90,7 +98,21 @@ def test_all_of_it_is_small() -> None:
     assert sum(path.stat().st_size for path in served) <= MOST_BYTES
     files = PageFiles(PAGE)
     for path in served:
-        assert files.get(str(path.relative_to(PAGE))).content == path.read_bytes()
+        content = path.read_bytes()
+        assert b"@import" in content or files.get(str(path.relative_to(PAGE))).content == content
+
+
+def test_a_sheet_has_those_that_it_imports_in_their_places(tmp_path: Path) -> None:
+    for name, text in (("all", '@import "one.css";\n@import "two.css";\n'), ("one", "a {}"), ("two", "b {}")):
+        (tmp_path / f"{name}.css").write_text(text)
+    files = PageFiles(tmp_path)
+    assert files.get("all.css").content == b"a {}\nb {}\n"
+    (tmp_path / "two.css").write_text("c {}")
+    os.utime(tmp_path / "two.css", ns=(1, 1))
+    assert files.get("all.css").content == b"a {}\nc {}\n"
+    page = PageFiles(PAGE).get("style/page.css").content
+    assert b"@import" not in page
+    assert (PAGE / "style" / "narrow.css").read_bytes() in page
 
 
 def test_vendored_files_are_those_that_were_published() -> None:
