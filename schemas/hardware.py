@@ -4,8 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, empty, mistake, version
 from helmsman.schemas.between_passes import BetweenPasses
+from helmsman.schemas.engine_calibration import EngineCalibration
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware_names import check_names
@@ -296,7 +297,8 @@ class Host(Frozen):
 
 
 class Hardware(Document):
-    """A machine: memories, devices, links. The first device is the host CPU."""
+    """A machine: memories, devices, links. The first device is the host CPU. `calibrations`: what runs of engines on it
+    said of their constants."""
 
     schema_id: Literal["helm.hardware/1"] = version("helm.hardware/1")
     name: Name
@@ -308,6 +310,7 @@ class Hardware(Document):
     between_passes: BetweenPasses | None = Field(default=None, description="of a run, beside its tasks")
     readings: Annotated[tuple[Reading, ...], Field(max_length=4096)] = ()
     tables: Annotated[tuple[OperationTable, ...], Field(max_length=256)] = ()
+    calibrations: Annotated[tuple[EngineCalibration, ...], Field(max_length=16, exclude_if=empty)] = ()
 
     @model_validator(mode="after")
     def _joined(self) -> Self:

@@ -12,18 +12,21 @@ from helmsman.planner.cost.model import CostOptions, work_of
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.mixed_formats import format_sizes
 from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import launched, on_device
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
-from helmsman.planner.strategies.engines.kernels import EngineBuild, has_kernels, with_kernels
+from helmsman.planner.strategies.engines.calibration import calibrated, calibrated_build, calibration_of
+from helmsman.planner.strategies.engines.heads_apart import head_width, with_heads_apart
+from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.figures import Source
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.same import Same
@@ -63,7 +66,7 @@ class EngineRules(Protocol):
 class EngineQuestion:
     """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, and with
     what kernels of its `build` reach where that is known, else with the figures of the machine's record, so that only
-    placements are compared."""
+    placements are compared; `mixture`: formats of a file that has several, that of most weights first."""
 
     requested: Frame
     engine: EngineRules
@@ -71,6 +74,7 @@ class EngineQuestion:
     own_software: bool = True
     objective: Objective = DEFAULT_OBJECTIVE
     build: EngineBuild | None = None
+    mixture: tuple[StoredFormat, ...] = ()
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
@@ -98,14 +102,22 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        hardware, frame = self.requested.roles.hardware, self.requested
-        if self.build is None or not has_kernels(hardware, self.build):
-            hardware = _for_engines(Same(hardware))
+        frame, bare = self.requested, self.requested.roles.hardware
+        known = calibration_of(bare, self.engine.name, self.build)
+        hardware = _for_engines(Same(bare))
         if self.build is not None:
-            hardware = with_kernels(hardware, self.build, (frame.weights, *sorted(set(frame.formats.values()))))
+            hardware = with_kernels(
+                hardware, calibrated_build(self.build, known), self._formats, head_width(frame.model)
+            )
         if self.engine.software.heads_apart:
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
-        return _on(frame, hardware)
+        return _on(frame, hardware if known is None else calibrated(hardware, known, self._formats[0]))
+
+    @property
+    def _formats(self) -> tuple[StoredFormat, ...]:
+        """Return the formats of the weights, that of most first."""
+        frame = self.requested
+        return self.mixture or (frame.weights, *sorted(set(frame.formats.values())))
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""
@@ -182,7 +194,8 @@ def engine_question(
 ) -> EngineQuestion:
     """Return a request's question to an engine, and a build of it, framed with the user's table."""
     own = not request.options.same_software
-    return EngineQuestion(frame, engine, request.prices, own, request.objective, build)
+    mixture = tuple(format_sizes(request.model, request.formats)) if request.formats else ()
+    return EngineQuestion(frame, engine, request.prices, own, request.objective, build, mixture)
 
 
 def engine_method(
