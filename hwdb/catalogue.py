@@ -15,7 +15,8 @@ DEVICES = Path(__file__).parent / "devices"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Data sheet of a GPU: bytes, bytes/s, dense FP16 FLOP/s with FP32 accumulation, PCIe generation and lanes."""
+    """Data sheet of a GPU: bytes, bytes/s, dense FP16 FLOP/s with FP32 accumulation, PCIe generation and lanes, and
+    watts that its board may take, where they are known: of laptops those of the fastest settings."""
 
     name: str
     kind: Literal["cuda", "rocm", "metal", "xpu"]
@@ -25,6 +26,7 @@ class Gpu:
     flops: float
     source: str
     pcie: tuple[int, int] | None = None
+    power: float | None = None
 
     @property
     def integrated(self) -> bool:

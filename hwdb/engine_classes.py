@@ -66,7 +66,13 @@ def kind_of(name: str) -> str:
 def int8_ratio(product: str, name: str) -> float:
     """Return how many int8 operations a device of that class does in the time of an FP16 one; 1 where products of codes
     run as FP16."""
-    return 4.0 if name == "turing" and re.search(r"RTX 20", product) else _INT8.get(name, 1.0)
+    halved = _HALVED.search(product) or (name == "turing" and re.search(r"RTX 20", product))
+    return 4.0 if halved else _INT8.get(name, 1.0)
+
+
+_HALVED = re.compile(r"\b(?:A10G|L20|L40)$")
+"""Cards beside GeForce whose data sheets state half of what their units do with FP16 accumulation: 1024 FLOP a clock of
+each multiprocessor, 142 of them at 2.49 GHz in L40."""
 
 
 WITHOUT_MATRICES = frozenset({"pascal", "pascal-hbm", "turing-plain", "rdna2", "integrated"})
@@ -88,3 +94,36 @@ def lineage(product: str, device_class: str | None, backend: str) -> tuple[str, 
     name = engine_class(product, device_class)
     kind, chip = f"{backend}/{kind_of(name)}", _CORES.sub("", product)
     return f"{kind}/{name}/{chip}", f"{kind}/{name}", kind, backend
+
+
+HALF_ENERGY = 2.0
+"""What an FP16 operation takes of a card's power over what an int8 one does: half as many bits."""
+
+SCORE_BYTES = 20.0
+"""Bytes that move for every score of attention that is no kernel of its own: written, masked and read for its softmax,
+written again, read to weigh values, in 4 bytes each."""
+
+_MICRO_BATCH = 512
+
+
+def score_padding(tokens: int, before: int = 0) -> float:
+    """Return scores that are computed of a prompt over those that count: micro-batches score all keys up to their end,
+    those of tokens after a query too."""
+    whole, done = 0, 0
+    while done < tokens:
+        taken = min(_MICRO_BATCH, tokens - done)
+        done += taken
+        whole += taken * (before + done)
+    return whole / (tokens * before + tokens * (tokens + 1) / 2.0)
+
+
+def expands_weights(era: str, backend: str, group: str) -> bool:
+    """Whether builds of that year expand quantised weights to FP16 for prompts on a class of devices: llama.cpp's CUDA
+    backend did so where units multiply matrices, until these multiplied codes themselves, from Turing on
+    (ggml-org/llama.cpp#7676, #8062, June 2024; rows of 2024 are of May), and does so where nothing multiplies bytes."""
+    if backend != "cuda" or group == "unknown":
+        return False
+    return group in _WITHOUT_BYTES or (group not in WITHOUT_MATRICES and era in ("2023", "2024"))
+
+
+_WITHOUT_BYTES = frozenset({"pascal-hbm", "volta"})

@@ -5,17 +5,27 @@ measurements; a device leans on its class where it has few rows, on its kind whe
 backend. How far a prediction may be off is a figure of each (`decode`, `prompt`), which intervals are made of: what
 errs of one device errs together, and what is known of each constant alone is less (the table has it as `sd`)."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, hypot
+from math import exp, hypot, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
-from helmsman.hwdb.engine_classes import lineage
+from helmsman.hwdb.catalogue import find_gpu
+from helmsman.hwdb.engine_classes import (
+    HALF_ENERGY,
+    SCORE_BYTES,
+    engine_class,
+    expands_weights,
+    half_ratio,
+    int8_ratio,
+    lineage,
+)
 from helmsman.hwdb.fit import Z90
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import StoredFormat, is_plain
 
@@ -48,10 +58,12 @@ class Constants:
     """An engine's constants on a device.
 
     `overhead`: seconds of every operation of a decode step, `prompt_overhead` of a prompt's for every chunk of 128
-    tokens; `shares` of the bandwidth at which weights are read, by family; `cache`: that
-    of keys and values; `prompts`: shares of the rate of arithmetic, of plain weights (16) and quantised ones (4);
-    `attending`: of attention in prompts. `decode`, `prompt`: standard deviations of the logarithm of a prediction.
-    `node`: where in the table they are from; `rows`: how many measurements there are of that."""
+    tokens; `shares` of the bandwidth at which weights are read, by family; `cache`: that of keys and values; `prompts`:
+    shares of the rate of arithmetic, of plain weights (16) and quantised ones (4); `attending`: of attention in
+    prompts, `scored`: whether it writes scores of heads of 128 values. `decode`, `prompt`: standard deviations of the
+    logarithm of a prediction. `node`: where in the table they are from; `rows`: how many measurements there are of
+    that; `decode_covariance`: of the logarithms of what `overhead`, `shares` and `cache` take, `prompt_covariance`: of
+    what `prompt_overhead`, `prompts` and `attending` take; None where the table does not say."""
 
     overhead: float
     prompt_overhead: float
@@ -63,11 +75,18 @@ class Constants:
     prompt: float
     node: str
     rows: int
+    scored: bool = False
+    decode_covariance: "Covariance | None" = None
+    prompt_covariance: "Covariance | None" = None
 
     def figure(self, value: float, phase: Literal["decode", "prompt"], source: str) -> Figure:
         """Return a constant as a figure whose spread is that of a prediction of the phase."""
         apart = exp(Z90 * (self.decode if phase == "decode" else self.prompt))
         return Figure(value=value, p10=value / apart, p90=value * apart, n=self.rows, source=source)
+
+
+Covariance = tuple[tuple[float, ...], ...]
+"""Rows of a covariance of logarithms."""
 
 
 @cache
@@ -79,6 +98,13 @@ def engine_table(engine: str) -> Any:
         problem = "there are no constants of this engine"
         raise UsageError(problem, field="engine", value=engine, remedy=f"use one of {', '.join(known)}")
     return json.loads(path.read_bytes())
+
+
+@cache
+def constants_digest(engine: str) -> str | None:
+    """Return the beginning of the SHA-256 of an engine's table; None for an engine without one."""
+    path = FOLDER / f"{engine}.json"
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.is_file() else None
 
 
 def engine_source(engine: str) -> Source:
@@ -96,17 +122,64 @@ def constants_of(
     node = next((name for name in lineage(product, device_class, backend) if name in nodes), None)
     if node is None:
         return None
-    row, factors = nodes[node], engine_table(engine)["backends"][backend]
-    known = _of_node(node, row)
-    built = _of_era(known, factors["eras"], era)
+    factors, known = engine_table(engine)["backends"][backend], _of_node(node, nodes[node])
     flash = era in ("2025", "unknown") if flash is None else flash
-    by = factors["flash"][str(flash).lower()]
+    sheet = None if backend == "cpu" else _sheet(product, device_class)
+    built = []
+    for year in (era,) if era in factors["eras"] else sorted(factors["eras"])[-2:]:
+        of_era = _with_flash(_times(known, factors["eras"][year]), factors["flash"][str(flash).lower()])
+        built.append(of_era if sheet is None else _reached(of_era, nodes[node], sheet, backend, year, flash))
+    return built[0] if len(built) == 1 else _between(*built)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """Of a device's data sheet: its class for engines, bytes/s, FLOP/s with FP16 accumulation, int8 operations/s, and
+    watts, where they are known."""
+
+    group: str
+    bandwidth: float
+    half: float
+    int8: float
+    power: float | None
+
+
+def _sheet(product: str, device_class: str | None) -> _Sheet | None:
+    """Return what the catalogue says of a device; None for one that it does not have."""
+    try:
+        gpu, _ = find_gpu(product)
+    except HelmError:
+        return None
+    group = engine_class(product, device_class)
+    half, int8 = half_ratio(product, group), int8_ratio(product, group)
+    return _Sheet(group, gpu.bandwidth, gpu.flops * half, gpu.flops * int8, gpu.power)
+
+
+def _reached(known: Constants, row: Mapping[str, Any], sheet: _Sheet, backend: str, era: str, flash: bool) -> Constants:
+    """Return the constants with what prompts reach of rates in the end: within the device's power, with weights
+    expanded where builds did so, and of attention that writes its scores."""
+    watt = 1.0 / (row["joule"] * sheet.power) if sheet.power else 0.0
+    plain = 1.0 / (known.prompts["16"] * sheet.half) + HALF_ENERGY * watt
+    coded = 1.0 / (known.prompts["4"] * sheet.int8) + watt
+    if expands_weights(era, backend, sheet.group):
+        coded = plain + _EXPANDED / (row["expanding"] * sheet.bandwidth)
+    prompts: dict[Family, float] = {"16": 1.0 / (plain * sheet.half), "4": 1.0 / (coded * sheet.int8)}
+    attending = row["attending"]
+    if not flash:
+        attending = 4.0 * 128.0 * row["scores"] * sheet.bandwidth / (SCORE_BYTES * sheet.half)
+    return replace(known, prompts=prompts, attending=attending, scored=not flash)
+
+
+_EXPANDED = (0.58 + 2.0) / (2.0 * 512)
+"""Bytes for each FLOP of a micro-batch of 512 tokens where 4-bit weights are read and written as FP16 first."""
+
+
+def _with_flash(known: Constants, by: Mapping[str, float]) -> Constants:
     return replace(
-        built,
-        overhead=built.overhead * by["overhead"],
-        prompt_overhead=built.prompt_overhead * by["prompt_overhead"],
-        cache=built.cache * by["cache"],
-        attending=built.attending * by["attending"],
+        known,
+        overhead=known.overhead * by["overhead"],
+        prompt_overhead=known.prompt_overhead * by["prompt_overhead"],
+        cache=known.cache * by["cache"],
     )
 
 
@@ -122,30 +195,38 @@ def _of_node(name: str, row: Mapping[str, Any]) -> Constants:
         prompt=row["spread"]["prompt"],
         node=name,
         rows=row["rows"],
+        decode_covariance=_covariance(row, "decode"),
+        prompt_covariance=_covariance(row, "prompt"),
     )
 
 
-def _of_era(known: Constants, eras: Mapping[str, Any], era: Era) -> Constants:
-    """Return the constants as builds of an era have them; of an unknown one the newest two's mean, with the difference
-    between them as a further spread."""
-    if era in eras:
-        return _times(known, eras[era])
-    newest = [eras[name] for name in sorted(eras)[-2:]]
-    ends = [_times(known, factors) for factors in newest]
-    middle = _times(known, {key: _mean([f[key] for f in newest]) for key in newest[0]})
-    apart = abs(_step(ends[0]) / _step(ends[-1]) - 1.0) / 2.0
-    prompts = abs(ends[0].prompts["4"] / ends[-1].prompts["4"] - 1.0) / 2.0
-    return replace(middle, decode=hypot(known.decode, apart), prompt=hypot(known.prompt, prompts))
+def _covariance(row: Mapping[str, Any], phase: str) -> Covariance | None:
+    """Return a covariance whose rows the table has as far as the diagonal."""
+    half: list[list[float]] | None = row.get("covariance", {}).get(phase)
+    if half is None:
+        return None
+    count = range(len(half))
+    return tuple(tuple(half[max(a, b)][min(a, b)] for b in count) for a in count)
 
 
-def _mean(values: list[Any]) -> Any:
-    """Return the geometric mean of numbers, or of those of mappings, by key."""
-    if isinstance(values[0], Mapping):
-        return {key: _mean([value[key] for value in values]) for key in values[0]}
-    product = 1.0
-    for value in values:
-        product *= value
-    return product ** (1.0 / len(values))
+def _between(older: Constants, newer: Constants) -> Constants:
+    """Return the mean of two eras' constants, with the difference between them as a further spread."""
+    apart = abs(_step(older) / _step(newer) - 1.0) / 2.0
+    prompts = abs(older.prompts["4"] / newer.prompts["4"] - 1.0) / 2.0
+    return replace(
+        newer,
+        overhead=_mean(older.overhead, newer.overhead),
+        prompt_overhead=_mean(older.prompt_overhead, newer.prompt_overhead),
+        shares={family: _mean(older.shares[family], newer.shares[family]) for family in newer.shares},
+        prompts={family: _mean(older.prompts[family], newer.prompts[family]) for family in newer.prompts},
+        decode=hypot(newer.decode, apart),
+        prompt=hypot(newer.prompt, prompts),
+    )
+
+
+def _mean(one: float, other: float) -> float:
+    """Return the geometric mean of two constants."""
+    return sqrt(one * other)
 
 
 def _times(known: Constants, factors: Mapping[str, Any]) -> Constants:

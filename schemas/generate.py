@@ -6,6 +6,7 @@ from typing import Any
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.bench import Bench
+from helmsman.schemas.calibration_report import CalibrationReport
 from helmsman.schemas.check_report import CheckReport
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.comparison_question import ComparisonQuestion
@@ -51,6 +52,7 @@ from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
     "bench": Bench,
+    "calibration": CalibrationReport,
     "check": CheckReport,
     "comparison": Comparison,
     "comparison-question": ComparisonQuestion,

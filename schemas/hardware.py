@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, empty, mistake, version
 from helmsman.schemas.between_passes import BetweenPasses
+from helmsman.schemas.engine_calibration import EngineCalibration
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware_names import check_names
@@ -325,7 +326,8 @@ class Host(Frozen):
 
 
 class Hardware(Document):
-    """A machine: memories, devices, links. The first device is the host CPU."""
+    """A machine: memories, devices, links. The first device is the host CPU. `calibrations`: what runs of engines on it
+    said of their constants."""
 
     schema_id: Literal["helm.hardware/1"] = version("helm.hardware/1")
     name: Name
@@ -338,6 +340,7 @@ class Hardware(Document):
     readings: Annotated[tuple[Reading, ...], Field(max_length=4096)] = ()
     tables: Annotated[tuple[OperationTable, ...], Field(max_length=256)] = ()
     disks: Annotated[tuple[DiskReads, ...], Field(max_length=16, exclude_if=empty)] = ()
+    calibrations: Annotated[tuple[EngineCalibration, ...], Field(max_length=16, exclude_if=empty)] = ()
 
     @model_validator(mode="after")
     def _joined(self) -> Self:

@@ -2,18 +2,22 @@
 `python -m benchmarks.engine_rows FOLDER [--write hwdb/engines/llama.cpp.json]`."""
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from benchmarks.engine_rows.offload import alone_questions, host_questions
 from benchmarks.engine_rows.report import report
 from benchmarks.engine_rows.rows import EngineRow, read_tables
+from benchmarks.engine_rows.sweeps import sweep_lines
 from benchmarks.engine_rows.table import host_part, table_of, written
 from benchmarks.engine_rows.terms import Question, decode_question, prompt_question
+from helmsman.hwdb.engine_constants import engine_table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,30 +25,49 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="engine_rows", description=__doc__)
     parser.add_argument("folder", type=Path, help="of the tables of rows")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the constants fitted to all rows")
+    parser.add_argument("--sweeps", action="store_true", help="print what is chosen of -ngl and -ncmoe sweeps, alone")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page of the documentation")
     args = parser.parse_args(argv)
+    if args.sweeps:
+        print("\n".join(sweep_lines(args.folder)))
+        return 0
     rows = [row for row in read_tables(args.folder) if whole(row)]
     decode = [q for q in map(decode_question, rows) if q is not None]
     prompts = [q for q in map(prompt_question, rows) if q is not None]
-    steps, host_prompts = _hosts(args.folder)
     if args.write:
-        about = {
-            "kind": "fitted",
-            "where": f"fitted: {len(rows)} community llama.cpp results on one GPU (single_device_open.csv, 2023-2026; "
-            "GPU-Benchmarks-on-LLM-Inference@aa72e0e, llama.cpp discussions 4167, 10879, 15013, 15021)",
-            "tool": "benchmarks.engine_rows",
-        }
-        table = table_of(decode, prompts, about)
-        if steps:
-            table["backends"]["cpu"], of_hosts = host_part(steps, host_prompts)
-            table["nodes"] = {**of_hosts, **table["nodes"]}
-        args.write.write_text(written(table), encoding="utf-8")
+        _write(args.write, args.folder, decode, prompts, len(rows))
         return 0
+    steps, host_prompts = _hosts(args.folder)
     text = report(rows, decode, prompts, {"steps": steps, "prompts": host_prompts})
     print(text)
     if args.page:
         args.page.write_text(text, encoding="utf-8")
     return 0
+
+
+def _write(path: Path, folder: Path, decode: Sequence[Question], prompts: Sequence[Question], count: int) -> None:
+    """Write the constants: of accelerators first, which those of processors beside them are predicted with."""
+    about = {
+        "kind": "fitted",
+        "where": f"fitted: {count} community llama.cpp results on one GPU (single_device_open.csv, 2023-2026; "
+        "GPU-Benchmarks-on-LLM-Inference@aa72e0e, llama.cpp discussions 4167, 10879, 15013, 15021)",
+        "tool": "benchmarks.engine_rows",
+    }
+    table = table_of(decode, prompts, about)
+    before = json.loads(path.read_bytes()) if path.exists() else {"backends": {}, "nodes": {}}
+    of_hosts = {name: node for name, node in before["nodes"].items() if name.partition("/")[0] == "cpu"}
+    factors = {name: value for name, value in before["backends"].items() if name == "cpu"}
+    _save(path, table, factors, of_hosts)
+    steps, host_prompts = _hosts(folder)
+    if steps:
+        factors["cpu"], of_hosts = host_part(steps, host_prompts)
+        _save(path, table, factors, of_hosts)
+
+
+def _save(path: Path, table: Mapping[str, Any], factors: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:
+    whole = {**table, "backends": {**table["backends"], **factors}, "nodes": {**nodes, **table["nodes"]}}
+    path.write_text(written(whole), encoding="utf-8")
+    engine_table.cache_clear()
 
 
 def _hosts(folder: Path) -> tuple[list[Question], list[Question]]:

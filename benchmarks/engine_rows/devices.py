@@ -20,24 +20,15 @@ _NAMES = (
     (r"Tesla P4\b", "Tesla P4"),
     (r"\bT4\b", "T4"), (r"RTX 4090 D", "RTX 4090 D"), (r"RTX 4090", "RTX 4090"), (r"4070 Super", "RTX 4070 SUPER"),
     (r"RX (6700 XT|6800 XT|6900 XT|7900 XTX|7900 XT|7900 GRE|9070 XT)", r"RX \1"),
-    (r"(GTX 1660 Ti)", "GTX 1660 Ti Mobile"), (r"Arc ([AB]\d+)", r"Arc \1"),
+    (r"(GTX 1660 Ti)", "GTX 1660 Ti Laptop"), (r"Arc A770", "Intel Arc A770 16GB"),
+    (r"Arc ([AB]\d+)", r"Intel Arc \1"),
     (r"Core Ultra 200", "Core Ultra 200 Series"), (r"Ryzen 8000", "Ryzen 8000 Series"), (r"Iris Xe", "Iris Xe"),
     (r"RTX 2060 SUPER", "RTX 2060 SUPER"), (r"(RTX|GTX) ?(A?\d{4}(?: Ti| SUPER| Super)?)", r"\1 \2"),
-    (r"Orin", "Jetson AGX Orin 64GB"), (r"\bL40\b", "L40"),
+    (r"Orin", "Jetson AGX Orin"), (r"\bL40\b", "L40"),
 )  # fmt: skip
 """Names of the catalogue, and of `_SHEETS`, by what sources call devices; the first that is there counts."""
 
 _SHEETS: dict[str, tuple[str | None, float, float]] = {
-    "RTX 4090 D": ("geforce-ada", 1008e9, 147.1e12),
-    "L40": ("workstation-ada", 864e9, 181e12),
-    "RTX A4500": ("workstation-ampere", 640e9, 94.6e12),
-    "RTX 2060 SUPER": ("turing", 448e9, 28.7e12),
-    "Jetson AGX Orin 64GB": (None, 204.8e9, 42.5e12),
-    "GTX 1660 Ti Mobile": ("turing", 288e9, 10.9e12),
-    "Arc A770": (None, 560e9, 137.6e12),
-    "Arc A750": (None, 512e9, 114.7e12),
-    "Arc B580": (None, 456e9, 116.5e12),
-    "Arc B570": (None, 380e9, 101.5e12),
     "Core Ultra 200 Series": (None, 136.5e9, 32e12),
     "Ryzen 8000 Series": (None, 89.6e9, 16.6e12),
 }
@@ -47,7 +38,7 @@ _SHEETS: dict[str, tuple[str | None, float, float]] = {
 @dataclass(frozen=True, slots=True)
 class RowDevice:
     """A device of rows: bytes/s, FP16 FLOP/s and int8 operations/s of its data sheet; `matrices`: whether it has units
-    for them; `nodes`: where its constants come from, the nearest first."""
+    for them; `nodes`: where its constants come from, the nearest first; `power`: watts, where they are known."""
 
     name: str
     backend: str
@@ -56,6 +47,7 @@ class RowDevice:
     int8: float
     matrices: bool
     nodes: tuple[str, ...]
+    power: float | None = None
 
 
 def device_named(text: str, backend: str) -> RowDevice | None:
@@ -64,11 +56,13 @@ def device_named(text: str, backend: str) -> RowDevice | None:
     name = next((matched.expand(known) for matched, known in matches if matched), text)
     try:
         gpu, _ = find_gpu(name)
-        name, known, bandwidth, flops = gpu.name, gpu.device_class, gpu.bandwidth, gpu.flops
+        name, known, bandwidth, flops, power = gpu.name, gpu.device_class, gpu.bandwidth, gpu.flops, gpu.power
     except HelmError:
         if name not in _SHEETS:
             return None
         known, bandwidth, flops = _SHEETS[name]
+        power = None
     group = engine_class(name, known)
     half, int8 = flops * half_ratio(name, group), flops * int8_ratio(name, group)
-    return RowDevice(name, backend, bandwidth, half, int8, group not in WITHOUT_MATRICES, lineage(name, known, backend))
+    nodes = lineage(name, known, backend)
+    return RowDevice(name, backend, bandwidth, half, int8, group not in WITHOUT_MATRICES, nodes, power)

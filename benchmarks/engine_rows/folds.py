@@ -7,9 +7,9 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.engine_rows.hierarchy import Hierarchy
+from benchmarks.engine_rows.hierarchy import Fitted, Hierarchy
 from benchmarks.engine_rows.terms import Question
-from helmsman.hwdb.engine_calibration import calibrated, uncalibrated
+from helmsman.hwdb.engine_calibration import Factors, Linearised, updated
 
 Z95 = 1.6448536269514722
 
@@ -52,27 +52,37 @@ def left_out(questions: Sequence[Question], fold: Callable[[Question], str]) -> 
     return made
 
 
-def after_one_run(questions: Sequence[Question]) -> list[Outcome]:
-    """Return the outcomes of all pairs of rows of one GPU and one session, the second predicted by constants fitted
-    without the GPU and calibrated by the first."""
+def after_one_run(questions: Sequence[Question], machine: Callable[[Question], tuple[str, str]]) -> list[Outcome]:
+    """Return the outcomes of all pairs of rows of one machine, as a GPU or a processor with its source, the second
+    predicted by a fit without all rows of that GPU or processor (the first of `machine`), updated by the first row."""
     model = Hierarchy(questions)
     whole = model.fit(np.ones(len(questions), bool)).mean
-    sessions = [(question.device.nodes[0], question.row.source) for question in questions]
+    names = [machine(question) for question in questions]
     made = list[Outcome]()
-    for own in sorted({node for node, _ in sessions}):
-        of_gpu = np.array([node == own for node, _ in sessions])
-        fitted = model.fit(~of_gpu, whole)
-        places = [at for at, inside in enumerate(of_gpu) if inside]
-        parts = {at: model.parts(fitted, at) for at in places}
-        for run in places:
-            seconds = {name: value for name, (value, _) in parts[run].items()}
-            before = uncalibrated({name: sd for name, (_, sd) in parts[run].items()})
-            after = calibrated(before, seconds, questions[run].seconds)
-            for other in places:
-                if other != run and sessions[other] == sessions[run]:
-                    said, spread = after.predict({name: value for name, (value, _) in parts[other].items()})
-                    made.append(Outcome(questions[other], said, spread))
+    for own in sorted({name for name, _ in names}):
+        inside = np.array([name == own for name, _ in names])
+        fitted = model.fit(~inside, whole)
+        for run in np.flatnonzero(inside):
+            others = np.array([name == names[run] and at != run for at, name in enumerate(names)])
+            if not others.any():
+                continue
+            said, spread = model.predict(_updated(model, fitted, int(run)), others)
+            members = [question for question, other in zip(questions, others, strict=True) if other]
+            made += [Outcome(q, exp(s), float(d)) for q, s, d in zip(members, said, spread, strict=True)]
     return made
+
+
+def _updated(model: Hierarchy, fitted: Fitted, run: int) -> Fitted:
+    """Return a fit after one more row, as helm-calibrate moves factors."""
+    row = np.arange(len(model.questions)) == run
+
+    def predict(at: Factors) -> Linearised:
+        return Linearised(*model.linear(at.mean, row))
+
+    before = Factors(tuple(fitted.names), fitted.mean, fitted.covariance)
+    question = model.questions[run]
+    after = updated(before, [question.seconds], predict, [question.doubt]).factors
+    return Fitted(fitted.names, after.mean, after.covariance)
 
 
 @dataclass(frozen=True, slots=True)

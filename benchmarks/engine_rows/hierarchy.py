@@ -15,6 +15,12 @@ from benchmarks.engine_rows.terms import Question, Term
 NOISE = 0.04
 """The standard deviation of the logarithm of a row beside what effects explain."""
 
+_ROUNDS = 60
+_SETTLED = 1e-2
+"""Fall of the misfit below which a fit stands."""
+_LEAST_PART = 1e-3
+"""The least part of a step that is tried."""
+
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -53,38 +59,37 @@ class Hierarchy:
     def fit(self, rows: Array, start: Array | None = None) -> Fitted:
         """Return the fit to the rows where `rows` is true."""
         at = (self.prior if start is None else start).copy()
-        places = np.diag_indices(len(at))
-        for _ in range(25):
-            logarithm, slopes = self._linear(at, rows)
+        places, best = np.diag_indices(len(at)), self._misfit(at, rows)
+        for _ in range(_ROUNDS):
+            logarithm, slopes = self.linear(at, rows)
             residual = (logarithm - np.log(self.seconds[rows])) / NOISE
             weight = 1.0 / np.sqrt(1.0 + residual * residual / 4.0)
             slopes = slopes / NOISE
             normal = (slopes * weight[:, None]).T @ slopes
             normal[places] += 1.0 / self.sd**2
             step = np.linalg.solve(normal, slopes.T @ (weight * residual) + (at - self.prior) / self.sd**2)
-            at = at - np.clip(step, -0.5, 0.5)
-            if np.abs(step).max() < 1e-3:
+            part = min(1.0, 1.0 / max(1e-12, float(np.abs(step).max())))
+            while (misfit := self._misfit(at - part * step, rows)) > best and part > _LEAST_PART:
+                part /= 2.0
+            settled = best - misfit < _SETTLED
+            at, best = (at - part * step, misfit) if misfit < best else (at, best)
+            if settled:
                 break
         return Fitted(self.names, at, np.linalg.inv(normal))
 
+    def _misfit(self, at: Array, rows: Array) -> float:
+        """Return what the fit makes as small as it gets: soft L1 of residuals, and how far effects are from priors."""
+        residual = (self.linear(at, rows)[0] - np.log(self.seconds[rows])) / NOISE
+        soft = 8.0 * (np.sqrt(1.0 + residual * residual / 4.0) - 1.0)
+        return float(soft.sum() + (((at - self.prior) / self.sd) ** 2).sum())
+
     def predict(self, fitted: Fitted, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of the seconds of rows, and its standard deviation."""
-        logarithm, slopes = self._linear(fitted.mean, rows)
+        logarithm, slopes = self.linear(fitted.mean, rows)
         variance = np.einsum("ip,pq,iq->i", slopes, fitted.covariance, slopes)
         return logarithm, np.sqrt(variance + NOISE**2 + self.doubts[rows] ** 2)
 
-    def parts(self, fitted: Fitted, row: int) -> dict[str, tuple[float, float]]:
-        """Return by kind of constant the seconds of a row, and the standard deviation of their logarithm."""
-        made: dict[str, tuple[float, float]] = {}
-        for place, term in enumerate(self.questions[row].terms):
-            design = self.design[row, place]
-            seconds = float(term.amount * np.exp(design @ fitted.mean))
-            kind = term.effects[0].name.partition("|")[0]
-            before = made.get(kind, (0.0, 0.0))
-            made[kind] = before[0] + seconds, max(before[1], float(np.sqrt(design @ fitted.covariance @ design)))
-        return made
-
-    def _linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
+    def linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of seconds, and its slopes by effect."""
         design = self.design[rows]
         parts = self.amounts[rows] * np.exp(design @ at)

@@ -28,11 +28,13 @@ _ARM = "cpu/arm"
 """Processors that have nothing in common with the others but being some: the fork's kernels differ most on them."""
 
 _ATTENTION = ("attention", "append", "index", "scores", "wv")
-_SHARES = Spread(0.15, 0.15, 0.1, 0.12)
+_SHARES = Spread(0.15, 0.15, 0.1, 0.2)
 _OVERHEADS = Spread(0.5, 0.4, 0.2, 0.3)
 _PROMPTS = Spread(0.3, 0.4, 0.3, 0.3)
-HOST_DOUBT = 0.2
-"""The standard deviation of the logarithm of what sources do not state: memory that is not read evenly, NUMA, pages."""
+"""Sources leave out what all their rows have in common: memory that is not read evenly, NUMA, pages."""
+
+HOST_DOUBT = 0.1
+"""The standard deviation of the logarithm of what differs between rows of one source beside."""
 
 _ELSEWHERE = 0.15
 """The standard deviation of the logarithm of what accelerators and links take."""
@@ -40,8 +42,9 @@ _ELSEWHERE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """A row of any table as folds look at it; `fork`: of ik_llama.cpp, whose products on processors are its own;
-    `sockets` that share the work; `alone`: without an accelerator."""
+    """A row of any table as folds look at it; `fork`: of ik_llama.cpp, whose products on processors are its own, and
+    faster where rows are interleaved (`repacked`); `sockets` that share the work; `alone`: without an accelerator;
+    `machine`: the processor and accelerators."""
 
     number: int
     source: str
@@ -49,6 +52,8 @@ class HostRow:
     fork: bool
     sockets: int
     alone: bool = False
+    repacked: bool = False
+    machine: str = ""
 
 
 def host_questions(path: Path) -> tuple[list[Question], list[Question]]:
@@ -63,7 +68,13 @@ def host_questions(path: Path) -> tuple[list[Question], list[Question]]:
             continue
         host = next(device for device in plan.hardware.devices if device.kind == "cpu")
         family = family_of(plan.residence[-1].format)
-        of = HostRow(row.number, row.source, "2025", row.engine.startswith("ik_"), _sockets(host))
+        fork = row.engine.startswith("ik_")
+        repacked = (
+            fork
+            and bool(re.search(r"-rtr\b(?! not)|_R4|_R8", f"{row.settings} {row.quant}"))
+            and "no rtr" not in row.settings
+        )
+        of = HostRow(row.number, row.source, "2025", fork, _sockets(host), False, repacked, f"{row.gpu} {row.cpu}")
         device = host_device(host)
         decode += _decode(of, row.speed("decode_tps"), plan, device, family)
         if row.count("prompt_tokens") is not None:
@@ -81,7 +92,16 @@ def alone_questions(rows: Sequence[EngineRow]) -> tuple[list[Question], list[Que
             continue
         machine = compose(None, f"{named[1] or 1}x {named[2]}", 4096 * GIB, None)
         host = machine.devices[0]
-        of = HostRow(row.number, row.source, row.era, row.engine.startswith("ik_"), int(named[1] or 1), True)
+        of = HostRow(
+            row.number,
+            row.source,
+            row.era,
+            row.engine.startswith("ik_"),
+            int(named[1] or 1),
+            True,
+            "-rtr" in row.engine,
+            row.cpu,
+        )
         device, context = host_device(host), row.depth + (row.output or 128) // 2
         step, first = work_of(row.model, row.quant, "decode", 1, context), None
         if row.prompt:
@@ -152,6 +172,11 @@ def _elsewhere(phase: PhasePrediction) -> float:
     return max(1e-6, sum(term.seconds.mid for term in phase.terms if term.resource != "cpu"))
 
 
+_FORK = 0.7
+"""The standard deviation of the logarithm of what the fork's products of many tokens are beside llama.cpp's, and of
+what interleaved rows are; steps read the same bytes as fast, but for kernels of Arm processors."""
+
+
 def _chain(of: str, device: RowDevice, row: HostRow, mean: float, sd: float, spread: Spread) -> Iterator[Effect]:
     own, group, kind, backend = device.nodes
     root = kind if kind == _ARM else backend
@@ -160,8 +185,10 @@ def _chain(of: str, device: RowDevice, row: HostRow, mean: float, sd: float, spr
     yield Effect(f"{of}|{group}", 0.0, spread.device_class)
     yield Effect(f"{of}|{own}", 0.0, spread.device)
     yield Effect(f"{of}|{own}|{row.source}", 0.0, spread.session)
-    if row.fork and kind == _ARM:
-        yield Effect(f"{of}|{_ARM}!fork", 0.0, 0.7)
+    if row.fork and (of == "prompt" or kind == _ARM):
+        yield Effect(f"{of}|{root}!fork", 0.0, _FORK)
+        if row.repacked and of == "prompt":
+            yield Effect(f"{of}|{root}!repacked", 0.0, _FORK)
 
 
 def host_share_effects(device: RowDevice, family: Family, row: HostRow) -> Iterator[Effect]:

@@ -55,13 +55,30 @@ def report(
             if by_gpu:
                 parts.append("The GPUs that are furthest off:\n")
                 parts.append(_worst(outcomes))
-    parts += ["## One run of a user\n", "A row of a GPU and a session in, the session's others out:\n", *_HEADER]
-    parts += [_line(phase, after_one_run(of)) for phase, of in (("decode", decode), ("prompts", prompts))]
+    parts += ["## One run of a user\n", "A row of a machine in, its source's others of that machine out:\n", *_HEADER]
+    for name, of in (("decode", decode), ("prompts", prompts)):
+        parts.append(_line(f"one GPU, {name}", after_one_run(of, _gpu_and_source)))
+    for phase, of in hosts.items():
+        beside = [q for q in of if isinstance(q.row, HostRow) and not q.row.alone]
+        parts += (
+            [_line(f"part of a model on processors, {phase}", after_one_run(beside, _host_and_source))]
+            if beside
+            else []
+        )
     parts.append("")
     for phase, questions in hosts.items():
         if questions:
             parts.append(_of_hosts(phase, questions))
     return "\n".join(parts)
+
+
+def _gpu_and_source(question: Question) -> tuple[str, str]:
+    return question.device.nodes[0], question.row.source
+
+
+def _host_and_source(question: Question) -> tuple[str, str]:
+    row = question.row
+    return question.device.nodes[0], f"{row.source} {row.machine if isinstance(row, HostRow) else ''}"
 
 
 def _of_hosts(phase: str, questions: Sequence[Question]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.engine_rows.devices import RowDevice
-from benchmarks.engine_rows.hierarchy import Fitted, Hierarchy
+from benchmarks.engine_rows.hierarchy import Array, Fitted, Hierarchy
 from benchmarks.engine_rows.offload import (
     HOST_DOUBT,
     HostRow,
@@ -27,11 +27,14 @@ from benchmarks.engine_rows.terms import (
     attending_effects,
     cache_effects,
     decode_question_on,
+    expanding_effects,
     overhead_effects,
+    power_effects,
     prompt_effects,
     prompt_question_on,
     share_effects,
 )
+from helmsman.hwdb.engine_classes import HALF_ENERGY
 from helmsman.hwdb.engine_constants import FAMILIES
 
 _TYPICAL = {"model": "Meta-Llama-3-8B", "quant": "Q4_K_M", "prompt": 512, "output": 128, "depth": 0}
@@ -83,6 +86,7 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
     nodes = {}
     for at, (name, device) in enumerate(devices.items()):
         row = typical[name]
+        flash = replace(row, note="FA")
         node: dict[str, Any] = {
             "overhead": _rounded(step.value(_plain(overhead_effects(row, device)))),
             "prompt_overhead": _rounded(first.value(_plain(overhead_effects(row, device)))),
@@ -92,12 +96,14 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
                 f: _rounded(first.value(_plain(prompt_effects(row, device, "16" if f == "16" else "q"))))
                 for f in _PROMPT_FAMILIES
             },
-            "attending": _rounded(first.value(_plain(attending_effects(row, device)))),
+            "attending": _rounded(first.value(_plain(attending_effects(flash, device)))),
+            "scores": _rounded(first.value(_plain(attending_effects(row, device)))),
+            "expanding": _rounded(first.value(_plain(expanding_effects(row, device)))),
+            "joule": _rounded(first.value(_plain(power_effects(row, device)))),
             "spread": {"decode": _rounded(step.spreads[at]), "prompt": _rounded(first.spreads[at])},
-            "sd": {
-                "overhead": _rounded(step.sd(_plain(overhead_effects(row, device)))),
-                "share": _rounded(step.sd(_plain(share_effects(row, device, "4")))),
-                "prompt": _rounded(first.sd(_plain(prompt_effects(row, device, "q")))),
+            "covariance": {
+                "decode": _half(step.covariance(_decode_times(row, device))),
+                "prompt": _half(first.covariance(_prompt_times(flash, device, first))),
             },
             "rows": len(rows[name]),
         }
@@ -106,6 +112,42 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
         nodes[name] = node
     backends = {name: _factors(name, step, first) for name in sorted({q.device.backend for q in decode})}
     return {"engine": "llama.cpp", "source": dict(about), "backends": backends, "nodes": dict(sorted(nodes.items()))}
+
+
+Times = Sequence[tuple[float, Iterable[Effect], bool]]
+"""What a constant takes, as parts: how much of it, effects, and whether they are of a rate."""
+
+
+def _decode_times(row: EngineRow, device: RowDevice) -> list[Times]:
+    """Return the parts of what every constant of a step takes: overhead, weights by family, caches."""
+    shares = [[(1.0, list(share_effects(row, device, family)), True)] for family in FAMILIES]
+    return [
+        [(1.0, list(overhead_effects(row, device)), False)],
+        *shares,
+        [(1.0, list(cache_effects(row, device)), True)],
+    ]
+
+
+def _prompt_times(row: EngineRow, device: RowDevice, phase: "_Phase") -> list[Times]:
+    """Return those of a prompt: overhead, products with plain and with quantised weights, of which each is FLOPs over a
+    rate and over what a watt does, and attention."""
+
+    def products(family: str) -> Times:
+        effects, watts = list(prompt_effects(row, device, family)), list(power_effects(row, device))
+        rate = device.flops if family == "16" else device.int8
+        by_rate = 1.0 / (rate * phase.value(effects))
+        energy = HALF_ENERGY if family == "16" else 1.0
+        by_watt = energy / (device.power * phase.value(watts)) if device.power else 0.0
+        part = by_rate / (by_rate + by_watt)
+        return [(part, effects, True), (1.0 - part, watts, True)]
+
+    attending = [(1.0, list(attending_effects(row, device)), True)]
+    return [[(1.0, list(overhead_effects(row, device)), False)], products("16"), products("q"), attending]
+
+
+def _half(covariance: "Array") -> list[list[float]]:
+    """Return the rows of a covariance as far as the diagonal."""
+    return [[float(f"{value:.3g}") for value in row[: at + 1]] for at, row in enumerate(covariance)]
 
 
 def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -126,16 +168,33 @@ def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[
             "prompts": dict.fromkeys(_PROMPT_FAMILIES, prompt),
             "attending": 1.0,
             "spread": {"decode": _rounded(step.spreads[at]), "prompt": _rounded(first.spreads[at])},
+            "covariance": {
+                "decode": _half(step.covariance(_host_times(device, of))),
+                "prompt": _half(first.covariance(_host_prompt_times(device, of))),
+            },
             "rows": len(rows[name]),
             "of": sorted(rows[name]),
         }
     kept = {name: node for name, node in nodes.items() if node["rows"]}
     same = {"overhead": 1.0, "prompt_overhead": 1.0, "shares": dict.fromkeys(FAMILIES, 1.0)}
     eras = {"2025": {**same, "prompts": dict.fromkeys(_PROMPT_FAMILIES, 1.0)}}
-    factors = dict.fromkeys(("overhead", "prompt_overhead", "cache", "attending"), 1.0)
+    factors = dict.fromkeys(("overhead", "prompt_overhead", "cache"), 1.0)
     flash = {form: {**factors, **apart} for form, apart in _HOST_FLASH.items()}
     sockets = _rounded(step.factor("share|cpu!2"))
-    return {"eras": eras, "flash": flash, "sockets": sockets}, kept
+    return {"eras": eras, "flash": flash, "sockets": sockets, "doubt": HOST_DOUBT}, kept
+
+
+def _host_times(device: RowDevice, of: HostRow) -> list[Times]:
+    """Return the parts of what every constant of a step takes on a processor."""
+    shares = [[(1.0, list(host_share_effects(device, family, of)), True)] for family in FAMILIES]
+    cache = [(1.0, list(host_cache_effects(device)), False)]
+    return [[(1.0, list(host_overhead_effects(device, of)), False)], *shares, cache]
+
+
+def _host_prompt_times(device: RowDevice, of: HostRow) -> list[Times]:
+    """Return those of a prompt, which has no overhead of its own there; attention is as by class."""
+    product = [(1.0, list(host_prompt_effects(device, of)), True)]
+    return [[], product, product, [(1.0, [Effect("attending|cpu", 0.0, 0.5)], False)]]
 
 
 def _host_step(device: RowDevice, of: HostRow) -> Question:
@@ -175,10 +234,22 @@ class _Phase:
         """Return the constant that is the exponential of the sum of effects."""
         return exp(sum(self._mean(effect) for effect in effects))
 
-    def sd(self, effects: Iterable[Effect]) -> float:
-        """Return the standard deviation of its logarithm."""
-        places = [self.fitted.names[e.name] for e in effects if e.name in self.fitted.names]
-        return float(np.sqrt(self.fitted.covariance[np.ix_(places, places)].sum()))
+    def covariance(self, times: Sequence[Times]) -> "Array":
+        """Return the covariance of the logarithms of times; effects that no row has are as uncertain as before."""
+        known = self.fitted.names
+        unknown = sorted(
+            {e.name: e for parts in times for _, effects, _ in parts for e in effects if e.name not in known}.items()
+        )
+        places = {**known, **{name: len(known) + at for at, (name, _) in enumerate(unknown)}}
+        design = np.zeros((len(times), len(places)))
+        for at, parts in enumerate(times):
+            for weight, effects, rate in parts:
+                for effect in effects:
+                    design[at, places[effect.name]] += -weight if rate else weight
+        of_known = design[:, : len(known)] @ self.fitted.covariance @ design[:, : len(known)].T
+        others = np.diag([effect.sd**2 for _, effect in unknown])
+        whole: Array = of_known + design[:, len(known) :] @ others @ design[:, len(known) :].T
+        return whole
 
     def factor(self, name: str) -> float:
         """Return what an effect multiplies by; 1 for one that no row has."""
@@ -223,7 +294,6 @@ def _factors(backend: str, step: _Phase, first: _Phase) -> dict[str, Any]:
             "overhead": _rounded(step.factor(f"overhead|{backend}!{on}")),
             "prompt_overhead": _rounded(first.factor(f"overhead|{backend}!{on}")),
             "cache": _rounded(_known(step, f"cache|{backend}!{on}", 2.0 if on else 1.0)),
-            "attending": _rounded(_known(first, f"attending|{backend}!{on}", 3.0 if on else 1.0)),
         }
         for on in (False, True)
     }

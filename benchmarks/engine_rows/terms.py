@@ -1,8 +1,9 @@
 """Seconds of a row as a sum of terms, each a known amount times constants that devices of a kind have in common.
 
 A decode step: operations x overhead + bytes of weights / (share x bandwidth) + bytes of caches / (share x bandwidth).
-A prompt: operations x overhead + FLOPs of products / (share x rate) + FLOPs of attention / (share x rate); products of
-quantised weights by the int8 rate of the device, overheads for every chunk of its tokens."""
+A prompt: operations x overhead + FLOPs of products / (share x rate) + FLOPs of products / (FLOPs of a joule x watts)
++ attention, overheads for every chunk of its tokens. Products of quantised weights are by the int8 rate of the device;
+where CUDA builds of before June 2024 met units that multiply matrices, by the FP16 rate, once weights were expanded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,9 +12,13 @@ from typing import Protocol
 
 from benchmarks.engine_rows.devices import RowDevice, device_named
 from benchmarks.engine_rows.rows import EngineRow
-from benchmarks.engine_rows.work import work_of
+from benchmarks.engine_rows.work import PassWork, work_of
+from helmsman.hwdb.engine_classes import HALF_ENERGY, SCORE_BYTES, expands_weights, score_padding
 from helmsman.hwdb.engine_constants import family_of
 from helmsman.lowering.buffers import CHUNK_ROWS
+
+UBATCH = 512
+"""Tokens of a micro-batch by default, and of all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +131,43 @@ def prompt_question_on(row: EngineRow, device: RowDevice | None) -> Question | N
         return None
     chunks = -(-row.prompt // CHUNK_ROWS)
     terms = [Term(work.operations * chunks, False, tuple(overhead_effects(row, device)))]
-    for fmt, flops in work.flops.items():
-        family = family_of(fmt)
-        rate = device.flops if family == "16" else device.int8
-        terms.append(Term(flops / rate, True, tuple(prompt_effects(row, device, "16" if family == "16" else "q"))))
-    terms.append(Term(work.attending / device.flops, True, tuple(attending_effects(row, device))))
+    terms += _products(row, device, work)
+    terms.append(_attending(row, device, work, before))
     return Question(row, device, tuple(terms), row.prompt / row.prefill)
+
+
+def _products(row: EngineRow, device: RowDevice, work: PassWork) -> Iterator[Term]:
+    """Yield the products of a prompt: FLOPs over shares of rates, FLOPs over what a watt does, and bytes of weights
+    that builds of before June 2024 expanded to FP16 for every micro-batch."""
+    expands, energy, expanded = expands_weights(row.era, device.backend, _group(device)), 0.0, 0.0
+    assert row.prompt is not None, "questions are of prompts"
+    passes = -(-row.prompt // UBATCH)
+    for fmt, flops in work.flops.items():
+        family = "16" if family_of(fmt) == "16" or expands else "q"
+        rate = device.flops if family == "16" else device.int8
+        energy += flops * (HALF_ENERGY if family == "16" else 1.0)
+        yield Term(flops / rate, True, tuple(prompt_effects(row, device, family)))
+        if expands and family_of(fmt) != "16":
+            packed = work.weights[fmt]
+            expanded += passes * (packed + 2 * flops / (2.0 * row.prompt))
+    if expanded:
+        yield Term(expanded / device.bandwidth, True, tuple(expanding_effects(row, device)))
+    if device.power:
+        yield Term(energy / device.power, True, tuple(power_effects(row, device)))
+
+
+def _group(device: RowDevice) -> str:
+    return device.nodes[1].rpartition("/")[2]
+
+
+def _attending(row: EngineRow, device: RowDevice, work: PassWork, before: int) -> Term:
+    """Return what attention of a prompt takes: FLOPs over a share of the FP16 rate as a kernel of its own, else bytes
+    of scores that are written and read again, of all that is cached for every micro-batch."""
+    if row.flash:
+        return Term(work.attending / device.flops, True, tuple(attending_effects(row, device)))
+    assert row.prompt is not None, "questions are of prompts"
+    scores = work.scores * score_padding(row.prompt, before)
+    return Term(SCORE_BYTES * scores / device.bandwidth, True, tuple(attending_effects(row, device)))
 
 
 def _chain(of: str, device: RowDevice, row: EngineRow, mean: float, sd: float, spread: Spread) -> Iterator[Effect]:
@@ -179,6 +215,21 @@ def prompt_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[E
 
 
 def attending_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
-    backend = device.nodes[3]
-    yield from _chain("attending", device, row, log(0.1), 0.8, ATTENDING)
-    yield Effect(f"attending|{backend}!{row.flash}", log(3.0) if row.flash else 0.0, 0.5)
+    if row.flash:
+        yield from _chain("attending", device, row, log(0.25), 0.8, ATTENDING)
+    else:
+        yield from _chain("scores", device, row, log(0.7), 0.5, ATTENDING)
+
+
+def expanding_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    _, group, kind, backend = device.nodes
+    yield Effect(f"expanding|{backend}", log(0.7), 0.3)
+    yield Effect(f"expanding|{kind}", 0.0, 0.15)
+    yield Effect(f"expanding|{group}", 0.0, 0.15)
+
+
+def power_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    _, group, kind, backend = device.nodes
+    yield Effect(f"power|{backend}", log(7e11), 0.6)
+    yield Effect(f"power|{kind}", 0.0, 0.4)
+    yield Effect(f"power|{group}", 0.0, 0.3)

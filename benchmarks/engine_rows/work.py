@@ -8,6 +8,7 @@ from benchmarks.engine_rows.models import format_named, formats_of, model_named
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.placement import Placement
+from helmsman.planner.strategies.engines.heads_apart import head_width
 from helmsman.planner.tensor_formats import with_own_formats
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Hardware
@@ -19,12 +20,14 @@ ATTENDING = ("attention", "scores", "wv", "index", "recurrence", "convolution")
 
 @dataclass(slots=True)
 class PassWork:
-    """Sums a pass: bytes of weights and FLOPs by format, bytes of caches and FLOPs of attention, operations."""
+    """Sums a pass: bytes of weights and FLOPs by format, bytes of caches and FLOPs of attention, operations; `scores`:
+    products of a query and a key."""
 
     weights: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     flops: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     cache: int = 0
     attending: int = 0
+    scores: float = 0.0
     operations: int = 0
 
 
@@ -64,6 +67,7 @@ def work_of(model: str, quant: str, phase: str, tokens: int, context: int) -> Pa
             if task.kind in ATTENDING:
                 made.cache += run.times * task.bytes
                 made.attending += run.times * task.flops
+                made.scores += run.times * task.flops / (4.0 * head_width(known))
             elif task.kind in ("linear", "experts"):
                 made.weights[task.format] += run.times * task.bytes
                 made.flops[task.format] += run.times * task.flops

@@ -28,6 +28,7 @@ from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.this_machine import this_machine
 
 if TYPE_CHECKING:
+    from helmsman.analysis.ask_calibration import Calibration
     from helmsman.executor.ask_run import Execution
     from helmsman.executor.text.sampling import Sampling
     from helmsman.schemas.check_report import CheckReport
@@ -173,20 +174,31 @@ def read_settings(given: str | Path, question: Asked) -> SettingsReading:
     return reading_of(settings_text(str(given)), _request(question))
 
 
-def calibrate(question: Asked, decode: float | None = None, prefill: float | None = None) -> Hardware:
-    """Return the record of a question's machine with the engine's constants as one run of the question had them.
+def calibrate(
+    question: Asked,
+    decode: float | None = None,
+    prefill: float | None = None,
+    results: Sequence[str | Path] = (),
+) -> "Calibration":
+    """Return the record of a question's machine with the engine's constants as runs on it had them, and a report of
+    how much narrower predictions became.
 
-    `decode`, `prefill`: tokens/s that were measured of steps and of the prompt, either or both. Plans on the record for
-    the same engine are priced with them, and are more certain.
+    `decode`, `prefill`: tokens/s that were measured of steps and of the prompt of the question; `results`: files of
+    llama-bench, `vllm bench` or AIPerf, whose models are the question's, or those that they name where it has none
+    (`"model": "-"`). Plans on the record for the same engine are priced with them, and are more certain.
 
     >>> machine = compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, "RTX 3090")
     >>> asked = {"model": "Qwen3-8B", "hardware": machine, "format": "q4_k", "engine": "llama.cpp"}
-    >>> calibrate(asked, decode=95).sources["llama.cpp"].kind
-    'measured'
+    >>> calibrate(asked, decode=95).hardware.calibrations[0].engine
+    'llama.cpp'
     """
-    from helmsman.analysis.ask_calibration import calibrated_machine
+    from helmsman.analysis.ask_calibration import calibration, runs_by_hand
+    from helmsman.analysis.bench_files.read import read_results
+    from helmsman.analysis.bench_files.run_requests import subject_of
 
-    return calibrated_machine(_request(question), decode, prefill)
+    subject = subject_of(question if isinstance(question, PlanRequest) else _placed(question), this_machine)
+    runs = [*runs_by_hand(decode, prefill), *(run for path in results for run in read_results(Path(path)))]
+    return calibration(subject, runs)
 
 
 def simulate(plan: Plan | Decision) -> "ReplayReport":

@@ -1,79 +1,114 @@
-"""One run of an engine on a machine: what it says of the constants, and what plans for the machine predict then."""
+"""Runs of an engine on a machine: what they say of the constants, and what plans for the machine predict then."""
 
-from math import log
+from math import exp, log
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helmsman.hwdb.compose import GIB, compose
-from helmsman.hwdb.engine_calibration import calibrated, uncalibrated
+from helmsman.hwdb.engine_calibration import Factors, Linearised, factors_in, updated
 from helmsman.library import calibrate, plan
-from helmsman.planner.strategies.engines.calibration import calibrated_record, parts_of
-from helmsman.planner.strategies.engines.kernels import EngineBuild
-from helmsman.scheduler.iteration import PHASES
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 
 MACHINE = compose("RTX 4090", "AMD Ryzen 9 7950X", 64 * GIB, None)
-BUILD = EngineBuild("llama.cpp", "2025")
+ASKED = {"model": "Llama-3.1-8B", "hardware": MACHINE, "format": "q4_k", "engine": "llama.cpp",
+         "prompt_tokens": 512, "output_tokens": 128, "options": {"build_era": "2025"}}  # fmt: skip
 
 
-def made(machine: Hardware = MACHINE, model: str = "Llama-3.1-8B", fmt: str = "q4_k_m", **more: Any) -> Plan:
-    asked = {"model": model, "hardware": machine, "format": fmt, "prompt_tokens": 512, "output_tokens": 128}
-    return plan({**asked, "engine": "llama.cpp", "options": {"build_era": "2025"}, **more}).plan
+def made(machine: Hardware = MACHINE, **more: Any) -> Plan:
+    return plan({**ASKED, "hardware": machine, **more}).plan
+
+
+def sums(*rows: dict[str, float]) -> Any:
+    """Return predictions of runs that are sums of parts, each times its factor."""
+
+    def predict(at: Factors) -> Linearised:
+        seconds = np.array([[row.get(n, 0.0) * exp(m) for n, m in zip(at.names, at.mean, strict=True)] for row in rows])
+        total = seconds.sum(axis=1)
+        return Linearised(np.log(total), seconds / total[:, None])
+
+    return predict
 
 
 def test_a_run_moves_what_explains_most_of_it_and_is_least_certain() -> None:
-    before = uncalibrated({"share": 0.1, "overhead": 0.3})
-    parts = {"share": 8e-3, "overhead": 2e-3}
-    after = calibrated(before, parts, 1.1 * 10e-3)
-    assert after.predict(parts)[0] == pytest.approx(11e-3, rel=0.02)
-    assert after.factor("share") > 1.0 and after.factor("overhead") > 1.0
-    assert after.predict(parts)[1] < before.predict(parts)[1] / 2
-    other = {"share": 20e-3, "overhead": 1e-3}
-    assert before.predict(other)[1] > after.predict(other)[1] > after.predict(parts)[1]
-    again = calibrated(after, other, after.predict(other)[0])
-    assert again.predict(other)[1] < after.predict(other)[1]
-    assert log(again.factor("share") / after.factor("share")) == pytest.approx(0.0, abs=1e-6)
+    before = Factors(("share", "overhead"), np.zeros(2), np.diag([0.01, 0.09]))
+    run = {"share": 8e-3, "overhead": 2e-3}
+    after = updated(before, [11e-3], sums(run)).factors
+    assert 1.0 < after.factor("share") < after.factor("overhead")
+    assert exp(sums(run)(after).logarithms[0]) == pytest.approx(11e-3, rel=0.02)
+    assert after.spread({"share": 0.8, "overhead": 0.2}) < before.spread({"share": 0.8, "overhead": 0.2}) / 2
 
 
-def test_parts_of_a_plan_are_its_seconds() -> None:
-    planned = made()
-    for phase in PHASES:
-        seconds = getattr(planned.predicted, phase).seconds.mid
-        assert sum(parts_of(planned, phase).values()) == pytest.approx(seconds, rel=0.01)
+def test_runs_after_each_other_say_what_they_say_together_and_each_is_judged_by_the_others() -> None:
+    before = Factors(("share", "overhead"), np.zeros(2), np.diag([0.01, 0.09]))
+    runs = {"share": 8e-3, "overhead": 1e-3}, {"share": 1e-3, "overhead": 5e-3}
+    together = updated(before, [9e-3, 6e-3], sums(*runs))
+    first = updated(before, [9e-3], sums(runs[0])).factors
+    second = updated(first, [6e-3], sums(runs[1])).factors
+    assert second.mean == pytest.approx(together.factors.mean, abs=2e-3)
+    alone = float(sums(runs[1])(first).logarithms[0])
+    assert together.apart[1] == pytest.approx(log(6e-3) - alone, abs=5e-3)
+    assert updated(before, [9e-3], sums(runs[0])).apart == (None,)
 
 
 def test_plans_on_a_calibrated_record_are_as_fast_as_the_run_and_more_certain() -> None:
-    planned = made()
-    said = planned.predicted.tokens_per_second
-    record = calibrated_record(MACHINE, planned, BUILD, {"decode": 0.85 * said.mid, "prefill": 5000.0})
-    assert record.sources["llama.cpp"].kind == "measured"
+    said = made().predicted.tokens_per_second
+    record = calibrate(ASKED, decode=0.9 * said.mid, prefill=0.9 * 512 / made().predicted.prefill.seconds.mid).hardware
     again = Hardware.model_validate_json(record.to_json())
     now = made(again)
-    assert now.predicted.tokens_per_second.mid == pytest.approx(0.85 * said.mid, rel=0.03)
-    assert 512 / now.predicted.prefill.seconds.mid == pytest.approx(5000.0, rel=0.1)
+    assert now.predicted.tokens_per_second.mid == pytest.approx(0.9 * said.mid, rel=0.03)
+    assert now.predicted.prefill.seconds.mid == pytest.approx(made().predicted.prefill.seconds.mid / 0.9, rel=0.03)
     width = now.predicted.tokens_per_second
     assert width.high / width.low < said.high / said.low
-    for model, fmt in (("Qwen3-14B", "q4_k_m"), ("Llama-3.1-8B", "f16")):
-        bare, known = (made(machine, model, fmt).predicted.decode.seconds.mid for machine in (MACHINE, again))
-        assert 1.05 < known / bare < 1.25
+    bare, known = (made(machine, format="f16").predicted.decode.seconds.mid for machine in (MACHINE, again))
+    assert 1.01 < known / bare < 1.15
 
 
-def test_what_says_nothing_of_the_engine_is_refused() -> None:
-    ours = plan({"model": "Qwen3-0.6B", "hardware": MACHINE, "strategy": "layer-split"}).plan
-    with pytest.raises(UsageError, match="not priced"):
-        calibrated_record(MACHINE, ours, BUILD, {"decode": 10.0})
+def test_a_calibrated_record_changes_plans_of_its_engine_alone() -> None:
+    record = calibrate(ASKED, decode=100.0).hardware
+    ours = {"model": "Qwen3-0.6B", "strategy": "layer-split"}
+    first, second = (plan({**ours, "hardware": machine}).plan for machine in (MACHINE, record))
+    assert first.predicted.decode == second.predicted.decode
+    assert made(record, options={"build_era": "2025", "backend": "vulkan"}).predicted.decode == (
+        made(options={"build_era": "2025", "backend": "vulkan"}).predicted.decode
+    )
+
+
+def test_the_report_says_how_far_predictions_moved_and_narrowed() -> None:
+    said = 0.9 * made().predicted.tokens_per_second.mid
+    calibrated = calibrate(ASKED, decode=said)
+    report, row = calibrated.report, calibrated.report.runs[0]
+    assert row.run.value == said and row.prediction.after.mid == pytest.approx(said, rel=0.03)
+    assert row.prediction.before.mid > row.prediction.after.mid and row.from_others is None
+    assert report.after < report.before
+    assert {one.format for one in report.others} == {"q4_k_m", "q8_0", "f16"}
+    twice = calibrate({**ASKED, "hardware": calibrated.hardware}, decode=said)
+    (known,) = twice.hardware.calibrations
+    assert len(known.runs) == 2
+    spread = {"RTX 4090:share.4": 1.0}
+    assert factors_in(known).spread(spread) < factors_in(calibrated.hardware.calibrations[0]).spread(spread)
+
+
+def test_engines_without_a_table_are_calibrated_by_the_figures_of_their_classes() -> None:
+    asked = {"model": "Llama-3.1-8B", "hardware": MACHINE, "engine": "vllm", "format": "f16"}
+    said = plan(asked).plan.predicted.tokens_per_second.mid
+    record = calibrate(asked, decode=0.9 * said).hardware
+    assert plan({**asked, "hardware": record}).plan.predicted.tokens_per_second.mid == pytest.approx(
+        0.9 * said, rel=0.05
+    )
+
+
+def test_what_says_nothing_is_refused() -> None:
+    with pytest.raises(BadInputError, match="nothing was measured"):
+        calibrate(ASKED)
     with pytest.raises(UsageError, match="not a speed"):
-        calibrated_record(MACHINE, made(), BUILD, {"decode": 0.0})
-
-
-def test_the_library_calibrates_a_question() -> None:
-    asked = {"model": "Llama-3.1-8B", "hardware": MACHINE, "format": "q4_k_m", "engine": "llama.cpp"}
-    record = calibrate(asked, decode=100.0)
-    assert plan({**asked, "hardware": record}).plan.predicted.tokens_per_second.mid == pytest.approx(100.0, rel=0.05)
-    with pytest.raises(UsageError, match="nothing was measured"):
-        calibrate(asked)
+        calibrate(ASKED, decode=0.0)
     with pytest.raises(UsageError, match="no constants to calibrate"):
-        calibrate({**asked, "engine": "vllm", "format": "f16"}, decode=10.0)
+        calibrate({"model": "Qwen3-0.6B", "hardware": MACHINE, "strategy": "layer-split"}, decode=10.0)
+    (known,) = calibrate(ASKED, decode=100.0).hardware.calibrations
+    other = MACHINE.model_copy(update={"calibrations": (known.model_copy(update={"constants": "0123"}),)})
+    with pytest.raises(BadInputError, match="other constants"):
+        made(other)

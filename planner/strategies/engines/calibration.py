@@ -1,121 +1,241 @@
-"""A machine's record with an engine's constants as a run on it says they are: what a plan of the engine predicted of
-the run, in parts that each may be off, moved to the measured speeds (`hwdb.engine_calibration`)."""
+"""A machine as an engine drives it, with its constants times the factors that runs there moved
+(`hwdb.engine_calibration`).
 
-from collections.abc import Mapping
-from math import exp, log
+Factors are named `PRODUCT:constant`: equal devices have the same ones. Constants of one device err together, as the fit
+of the engine's table says (`covariance` there); of an engine without a table each figure errs as far as it says of
+itself."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import exp, hypot, log
 from typing import Literal
 
-from helmsman.hwdb.engine_calibration import Calibrated, calibrated, uncalibrated
+import numpy as np
+
+from helmsman.hwdb.engine_calibration import NOISE, Array, Factors, factors_in
+from helmsman.hwdb.engine_constants import FAMILIES, Constants, Family, constants_digest, family_of
 from helmsman.hwdb.fit import Z90
-from helmsman.planner.strategies.engines.kernels import ALL_FAMILIES, EngineBuild, with_kernels
-from helmsman.schemas.errors import UsageError
-from helmsman.schemas.figures import Figure, Source
-from helmsman.schemas.hardware import Device, Efficiency, Hardware
-from helmsman.schemas.plan import Plan
-from helmsman.schemas.predicted import PhasePrediction
+from helmsman.planner.strategies.engines.kernels import EngineBuild, device_constants
+from helmsman.schemas.engine_calibration import EngineCalibration
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.figures import Figure, Source, scaled_figure
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link
+from helmsman.schemas.same import Same
 
-Phase = Literal["decode", "prefill"]
+DECODE = ("overhead", *(f"share.{family}" for family in FAMILIES), "cache")
+"""Constants of decode steps, in the order of a table's covariance."""
 
-_ATTENDING = ("attention", "append", "index", "scores", "wv")
-_OVERHEAD = 0.3
-"""The standard deviation of the logarithm of overheads, of those of classes in the table."""
+PROMPT = ("prompt_overhead", "prompt.16", "prompt.4", "attending")
+"""Constants of prompts, in that order."""
 
-_ELSEWHERE = 0.25
-"""That of what links and hand-overs take."""
+_LINK = 0.25
+"""The standard deviation of the logarithm of what a link reaches, where an engine moves weights over it."""
+_OVERHEAD, _CACHE, _ATTENDING = 0.3, 0.3, 0.5
+"""Those of overheads, of reading caches and of attention in prompts, where no table says."""
+_OF_FAMILY = 0.1
+"""That of a family of formats beside what all of a device have in common, where no table says."""
+_UNKNOWN = 0.15
+"""That of a share whose figure says nothing of itself."""
 
+HOST_DOUBT = 0.1
+"""That of a run with work on a processor beside what constants explain, as in the fit of the tables."""
 
-def calibrated_record(bare: Hardware, plan: Plan, build: EngineBuild, speeds: Mapping[Phase, float]) -> Hardware:
-    """Return the record of `bare`, the machine without an engine, with the constants of a `build` as a run of `plan` on
-    it had them; `speeds`: its tokens/s of decode steps and of prompts, either or both. Plans on the record are priced
-    with them.
-
-    Raises UsageError for a plan that is not priced with the engine's constants, and for what is no speed."""
-    if build.engine not in plan.hardware.sources:
-        remedy = f"plan with --engine {build.engine}"
-        raise UsageError("is not priced with the engine's constants", field="plan", remedy=remedy)
-    for phase, speed in speeds.items():
-        if not 0.0 < speed < 1e9:
-            raise UsageError("not a speed", field=phase, value=speed, remedy="write tokens/s")
-    hardware, work = with_kernels(bare, build, ALL_FAMILIES), plan.workload
-    tokens = {"decode": work.batch, "prefill": work.batch * work.new_tokens}
-    after = {phase: _moved(plan, phase, tokens[phase] / speed) for phase, speed in speeds.items()}
-    where = " and ".join(f"{speed:g} tokens/s of {phase}" for phase, speed in speeds.items())
-    source = Source(kind="measured", where=f"calibrated: {where}, {plan.model.name}", tool=build.engine)
-    devices = tuple(_device(device, after) for device in hardware.devices)
-    return hardware.model_copy(update={"devices": devices, "sources": {**hardware.sources, build.engine: source}})
+_OPERATIONS, _BYTES, _FLOPS, _CHUNKS = 355, 4.6e9, 7.5e12, 4
+"""A decode step of 8 billion parameters in 4 bits, and a prompt of 512 tokens: by these a device's spread is given."""
 
 
-def parts_of(plan: Plan, phase: Phase) -> dict[str, float]:
-    """Return the seconds that a plan predicts of a phase by constant: `cuda.overhead`, `cuda.share`, `cuda.cache` of
-    every device, and `elsewhere`; of prompts shares are those of arithmetic."""
-    devices = {device.name: device for device in plan.hardware.devices}
-    parts: dict[str, float] = {}
-    for term in _phase(plan, phase).terms:
-        device = devices.get(term.resource)
-        seconds = term.seconds.mid
-        if device is None:
-            parts["elsewhere"] = parts.get("elsewhere", 0.0) + seconds
-            continue
-        added = min(seconds, term.tasks * _overhead(device, phase, plan))
-        kind = "cache" if term.op in _ATTENDING else "share"
-        for name, part in ((f"{device.name}.overhead", added), (f"{device.name}.{kind}", seconds - added)):
-            parts[name] = parts.get(name, 0.0) + part
-    return parts
+def calibration_of(hardware: Hardware, strategy: str, build: EngineBuild | None) -> EngineCalibration | None:
+    """Return the factors that a record has of the engine of a strategy; None where it has none, or of another backend
+    than the build's. Raises BadInputError for factors of constants that the package no longer has."""
+    known = next((one for one in hardware.calibrations if one.strategy == strategy), None)
+    if known is None or (build is not None and build.backend not in (None, known.backend)):
+        return None
+    if known.constants is not None and known.constants != constants_digest(known.engine):
+        problem, remedy = f"calibrates other constants of {known.engine} than Helm has now", "run helm-calibrate again"
+        raise BadInputError(problem, field="calibrations", value=known.constants, remedy=remedy)
+    return known
 
 
-def _overhead(device: Device, phase: Phase, plan: Plan) -> float:
-    if phase == "decode":
-        return device.overhead.value if device.overhead else 0.0
-    chunks = -(-plan.workload.new_tokens // 128)
-    return chunks * device.prompt_overhead.value if device.prompt_overhead else 0.0
-
-
-def _phase(plan: Plan, phase: Phase) -> PhasePrediction:
-    return plan.predicted.decode if phase == "decode" else plan.predicted.prefill
-
-
-def _moved(plan: Plan, phase: Phase, seconds: float) -> tuple[Calibrated, float]:
-    """Return the factors after a run, and the standard deviation of the logarithm of a prediction with them."""
-    parts = parts_of(plan, phase)
-    spread = {name: _spread(name, plan, phase) for name in parts}
-    after = calibrated(uncalibrated(spread), parts, seconds)
-    return after, after.predict(parts)[1]
-
-
-def _spread(name: str, plan: Plan, phase: Phase) -> float:
-    """Return the standard deviation of the logarithm of a part: of shares that of their figures in the plan."""
-    device, _, kind = name.rpartition(".")
-    if kind == "overhead":
-        return _OVERHEAD
-    if not device:
-        return _ELSEWHERE
-    bound = "memory" if phase == "decode" else "compute"
-    curves = [c for c in plan.hardware.device(device).efficiency if c.bound == bound]
-    return max((log(share.p90 / share.value) / Z90 for c in curves for share in c.share), default=_ELSEWHERE)
-
-
-def _device(device: Device, after: Mapping[Phase, tuple[Calibrated, float]]) -> Device:
-    """Return the device with its constants times their factors, and the spread that is left."""
-
-    def moved(figure: Figure, name: str, phase: Phase, over: bool) -> Figure:
-        if phase not in after:
-            return figure
-        known, spread = after[phase]
-        factor = known.factor(name) if name in known.mean else 1.0
-        value, apart = figure.value / factor if over else figure.value * factor, exp(Z90 * spread)
-        return figure.model_copy(update={"value": value, "p10": value / apart, "p90": value * apart})
-
-    def curve(of: Efficiency) -> Efficiency:
-        phase: Phase = "decode" if of.bound == "memory" else "prefill"
-        name = f"{device.name}.{'cache' if of.op == 'attention' else 'share'}"
-        return of.model_copy(update={"share": tuple(moved(share, name, phase, True) for share in of.share)})
-
-    name = f"{device.name}.overhead"
-    first, step = device.prompt_overhead, device.overhead
-    return device.model_copy(
-        update={
-            "efficiency": tuple(map(curve, device.efficiency)),
-            "overhead": step and moved(step, name, "decode", False),
-            "prompt_overhead": first and moved(first, name, "prefill", False),
-        }
+def calibrated_build(build: EngineBuild, known: EngineCalibration | None) -> EngineBuild:
+    """Return the build that is meant: where a question leaves something open, that of the runs."""
+    if known is None:
+        return build
+    return replace(
+        build,
+        era=known.era if build.era == "unknown" and known.era is not None else build.era,
+        backend=build.backend or known.backend,
+        flash=known.flash if build.flash is None else build.flash,
     )
+
+
+def calibrated(hardware: Hardware, known: EngineCalibration, main: StoredFormat) -> Hardware:
+    """Return a machine as an engine drives it, for weights of which most are in `main`, with its figures times the
+    factors, and as certain as these are."""
+    return _calibrated(Same(hardware), Same(known), main)
+
+
+@lru_cache(maxsize=256)
+def _calibrated(same: Same[Hardware], known: Same[EngineCalibration], main: StoredFormat) -> Hardware:
+    hardware, factors = same.document, factors_in(known.document)
+    runs = len(known.document.runs)
+    where = f"calibrated by {runs} run{'s' if runs > 1 else ''} of {known.document.engine}"
+    name = f"{known.document.engine} calibrated"
+    source = Source(kind="measured", where=where, tool="helm-calibrate")
+    devices = tuple(_Moved(device, factors, name).device(family_of(main)) for device in hardware.devices)
+    links = tuple(_link(link, factors) for link in hardware.links)
+    sources = {**hardware.sources, name: source}
+    return hardware.model_copy(update={"devices": devices, "links": links, "sources": sources})
+
+
+def _link(link: Link, factors: Factors) -> Link:
+    name = f"{link.name}:link"
+    if name not in factors.names:
+        return link
+    by = 1.0 / factors.factor(name)
+    carried = link.carries and scaled_figure(link.carries, max(1.0, by))
+    return link.model_copy(update={"bandwidth": scaled_figure(link.bandwidth, by), "carries": carried})
+
+
+class _Moved:
+    """A device whose figures are moved by factors; `source`: the name of where they are from then."""
+
+    def __init__(self, device: Device, factors: Factors, source: str) -> None:
+        self.known, self.factors, self.source = device, factors, source
+        self.own = product_of(device)
+
+    def device(self, main: Family) -> Device:
+        """Return the device, whose curves for any format are those of `main`."""
+        if f"{self.own}:overhead" not in self.factors.names:
+            return self.known
+        known, typical = self.known, self._typical(main)
+        delay, first = typical("overhead", main), typical("prompt_overhead", main)
+        overheads = known.overheads and {
+            kind: self._figure(figure, "overhead", delay, False) for kind, figure in known.overheads.items()
+        }
+        changed: dict[str, object] = {
+            "efficiency": tuple(self._curve(curve, main) for curve in known.efficiency),
+            "overhead": known.overhead and self._figure(known.overhead, "overhead", delay, False),
+            "overheads": overheads,
+            "launch": known.launch and self._figure(known.launch, "overhead", delay, False),
+            "prompt_overhead": known.prompt_overhead
+            and self._figure(known.prompt_overhead, "prompt_overhead", first, False),
+        }
+        return known.model_copy(update=changed)
+
+    def _curve(self, curve: Efficiency, main: Family) -> Efficiency:
+        if curve.op not in ("linear", "attention", "*") or curve.bound == "inputs":
+            return curve
+        family = main if curve.format == "*" else family_of(curve.format)
+        if curve.op == "attention":
+            name = "cache" if curve.bound == "memory" else "attending"
+        else:
+            name = f"share.{family}" if curve.bound == "memory" else f"prompt.{_products(family)}"
+        spread = self._typical(main)(name, family)
+        shares = tuple(self._figure(share, name, spread, True) for share in curve.share)
+        return curve.model_copy(update={"share": shares})
+
+    def _figure(self, figure: Figure, name: str, spread: float, over: bool) -> Figure:
+        factor = self.factors.factor(f"{self.own}:{name}")
+        value = figure.value / factor if over else figure.value * factor
+        own = figure.p90 / figure.value if figure.value else 1.0
+        apart = min(own, exp(Z90 * spread))  # runs of one phase leave the others' figures as certain as they were
+        moved = {"value": value, "p10": value / apart, "p90": value * apart, "source": self.source}
+        return figure.model_copy(update=moved)
+
+    def _typical(self, main: Family) -> "_Typical":
+        return _Typical(self.known, self.factors, self.own, main)
+
+
+class _Typical:
+    """The standard deviation of the logarithm of a typical step or prompt of a device, by what is asked of it."""
+
+    def __init__(self, device: Device, factors: Factors, own: str, main: Family) -> None:
+        self.device, self.factors, self.own, self.main = device, factors, own, main
+
+    def __call__(self, name: str, family: Family) -> float:
+        """Return that of work with weights of a family, in the phase that the constant `name` belongs to."""
+        if name in DECODE:
+            added = _OPERATIONS * (self.device.overhead.value if self.device.overhead else 0.0)
+            taken = _BYTES / (self.device.read.value * self._share("memory", family))
+            parts = {"overhead": added, f"share.{family}": taken}
+        else:
+            prompt = self.device.prompt_overhead
+            added = _CHUNKS * _OPERATIONS * (prompt.value if prompt else 0.0)
+            taken = _FLOPS / (self.device.compute[0].flops.value * self._share("compute", family))
+            parts = {"prompt_overhead": added, f"prompt.{_products(family)}": taken}
+        if name in ("cache", "attending"):
+            parts = {**parts, name: 0.1 * taken}
+        moved = {f"{self.own}:{of}": seconds * self.factors.factor(f"{self.own}:{of}") for of, seconds in parts.items()}
+        whole = sum(moved.values())
+        noise = HOST_DOUBT if self.device.kind == "cpu" else NOISE
+        return hypot(self.factors.spread({of: seconds / whole for of, seconds in moved.items()}), noise)
+
+    def _share(self, bound: Literal["memory", "compute"], family: Family) -> float:
+        curves = [c for c in self.device.efficiency if c.bound == bound and c.op in ("linear", "*")]
+        own = [c for c in curves if c.format != "*" and family_of(c.format) == family] or curves
+        return own[0].share[-1].value if own else 1.0
+
+
+def product_of(device: Device) -> str:
+    """Return the name that a device's factors have: equal ones share it."""
+    return device.product or device.name
+
+
+def _products(family: Family) -> str:
+    return "16" if family == "16" else "4"
+
+
+def prior_factors(hardware: Hardware, driven: Hardware, build: EngineBuild | None, used: Iterable[str]) -> Factors:
+    """Return the factors before any run: of the devices and links in `used`, by lanes, of the machine, and of it as
+    the engine drives it; all 1, as uncertain as the engine's table or the figures say."""
+    lanes = set(used)
+    blocks: dict[str, tuple[tuple[str, ...], Array]] = {}
+    for bare, device in zip(hardware.devices, driven.devices, strict=True):
+        if device.name in lanes and product_of(device) not in blocks:
+            blocks[product_of(device)] = _block(bare, device, build)
+    for link in hardware.links:
+        if link.name in lanes:
+            blocks[link.name] = ("link",), np.array([[_LINK**2]])
+    names = tuple(f"{own}:{constant}" for own, (constants, _) in blocks.items() for constant in constants)
+    covariance, at = np.zeros((len(names), len(names))), 0
+    for _, block in blocks.values():
+        covariance[at : at + len(block), at : at + len(block)] = block
+        at += len(block)
+    return Factors(names, np.zeros(len(names)), covariance)
+
+
+def _block(bare: Device, driven: Device, build: EngineBuild | None) -> tuple[tuple[str, ...], Array]:
+    """Return the constants of a device and their covariance."""
+    known = None if build is None else device_constants(bare, build)
+    decode, prompt = (known.decode_covariance, known.prompt_covariance) if known else (None, None)
+    covariance = np.zeros((len(DECODE) + len(PROMPT),) * 2)
+    covariance[: len(DECODE), : len(DECODE)] = _decode_block(driven, known) if decode is None else np.array(decode)
+    covariance[len(DECODE) :, len(DECODE) :] = _prompt_block(driven, known) if prompt is None else np.array(prompt)
+    return (*DECODE, *PROMPT), covariance
+
+
+def _decode_block(device: Device, known: Constants | None) -> Array:
+    common = known.decode if known else _spread(device, "memory")
+    block = np.diag([_OVERHEAD**2, *([_OF_FAMILY**2] * len(FAMILIES)), _CACHE**2])
+    block[1:-1, 1:-1] += common**2
+    return block
+
+
+def _prompt_block(device: Device, known: Constants | None) -> Array:
+    common = known.prompt if known else _spread(device, "compute")
+    block = np.diag([_OVERHEAD**2, _OF_FAMILY**2, _OF_FAMILY**2, _ATTENDING**2])
+    block[1:3, 1:3] += common**2
+    return block
+
+
+def _spread(device: Device, bound: str) -> float:
+    """Return the standard deviation of the logarithm of a device's shares, by its own figures."""
+    shares = (share for curve in device.efficiency if curve.bound == bound for share in curve.share)
+    return max((log(share.p90 / share.value) / Z90 for share in shares), default=0.0) or _UNKNOWN
+
+
+def used_lanes(resources: Iterable[str]) -> Iterator[str]:
+    """Yield the devices and links behind the lanes of a prediction's terms."""
+    return (resource.partition(":")[0] for resource in resources)

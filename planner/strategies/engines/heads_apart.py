@@ -30,6 +30,12 @@ def with_heads_apart(hardware: Hardware, model: Model, context: int) -> Hardware
     return hardware if shared[0] <= 1 else _apart(Same(hardware), *shared)
 
 
+def head_width(model: Model) -> float:
+    """Return the values of a head's key, on average with those of its value; 128 for models whose heads have none."""
+    bodies = (body.op for block in model.blocks for body in block.bodies)
+    return next(((op.head_dim + op.value_dim) / 2.0 for op in bodies if isinstance(op, Attention)), 128.0)
+
+
 def _shared(model: Model, layer: int, context: int) -> tuple[int, float]:
     """Return how many heads share keys in a layer, and bytes of its cache with which one head's keys and values are a
     core's cache; one head where the cache never takes more."""

@@ -14,7 +14,7 @@ from helmsman.hwdb.catalogue import find_gpu
 from helmsman.hwdb.classes import find_class
 from helmsman.hwdb.compose import MEMORY_SPEED
 from helmsman.hwdb.core_reads import CORE_READS
-from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio
+from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio, score_padding
 from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, engine_table, family_of
 from helmsman.hwdb.fit import exact
 from helmsman.hwdb.pass_constants import ENGINE as OF_PASSES
@@ -43,13 +43,13 @@ _OTHERS: tuple[Backend, ...] = ("vulkan", "sycl", "opencl")
 _STAND_INS: dict[Backend, Backend] = {"sycl": "vulkan"}
 """Backends without measurements, and by whose constants they are predicted."""
 
-ALL_FAMILIES: tuple[StoredFormat, ...] = ("q4_k", "f16", "bf16", "f32", "q8_0", "q6_k", "q5_k", "q3_k", "q2_k")
-"""Formats whose rates a record has that is for files of any format: others are as the first."""
-
 _FEW = (1.0, 32.0, 128.0)
 """Tokens of a pass at which fewer than `_MANY` reach a smaller share of the arithmetic."""
 
 _MANY = 512.0
+
+_SCORED = (512, 1024, 2048, 4096, 8192, 32768)
+"""Tokens of prompts at which the padding of scores is given."""
 
 _SHARE_OF_FEW = {1.0: 0.35, 32.0: 0.35, 128.0: 0.75}
 """Of the share at `_MANY` tokens where nothing is known of the device (assumed)."""
@@ -66,10 +66,12 @@ class EngineBuild:
     flash: bool | None = None
 
 
-def with_kernels(hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat]) -> Hardware:
+def with_kernels(
+    hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat], width: float = 128.0
+) -> Hardware:
     """Return the machine whose accelerators are as fast as the engine's kernels for weights in these formats, the first
-    of them the format of most. Raises UsageError for a backend that a device has not."""
-    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)))
+    of them the format of most, and heads of so many values. Raises UsageError for a backend that a device has not."""
+    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), width)
 
 
 def is_driven(hardware: Hardware, build: EngineBuild) -> bool:
@@ -79,18 +81,13 @@ def is_driven(hardware: Hardware, build: EngineBuild) -> bool:
     return stated is not None and stated.kind == "fitted"
 
 
-def has_kernels(hardware: Hardware, build: EngineBuild) -> bool:
-    """Whether a record has the engine's constants already, as calibrated ones do."""
-    stated = hardware.sources.get(build.engine)
-    return stated is not None and stated.kind == "measured"
-
-
 @lru_cache(maxsize=64)
-def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Hardware:
+def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], width: float) -> Hardware:
     hardware = same.document
-    if has_kernels(hardware, build):
-        return hardware
-    known = {d.name: (_host if d.kind == "cpu" else _device)(d, build, formats) for d in hardware.devices}
+    known = {
+        d.name: _host(d, build, formats) if d.kind == "cpu" else _device(d, build, formats, width)
+        for d in hardware.devices
+    }
     changed = {name: device for name, device in known.items() if device is not None}
     if not changed:
         return hardware
@@ -116,36 +113,61 @@ def _memory(memory: Memory, read: dict[str, Figure]) -> Memory:
     return memory.model_copy(update={"bandwidth": rate}) if faster else memory
 
 
-def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Device | None:
-    """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
+def device_constants(device: Device, build: EngineBuild) -> Constants | None:
+    """Return the engine's constants on a device; None for one of which its table says nothing, or has what whole passes
+    take. Raises UsageError for a backend that the device has not."""
+    if build.engine == OF_PASSES:
+        return None
+    if device.kind == "cpu":
+        return _host_constants(device, build)
+    backend = _backend_of(device, build)
+    return constants_of(build.engine, device.product or "", device.device_class, backend, build.era, build.flash)
+
+
+def _backend_of(device: Device, build: EngineBuild) -> Backend:
+    """Return the backend whose constants an accelerator has. Raises UsageError for one that the device has not."""
     possible = _BACKENDS.get(device.kind, _OTHERS)
     backend = build.backend or possible[0]
     if backend not in possible:
         remedy = f"use one of {', '.join(possible)}"
         raise UsageError(f"{device.product or device.name} has no such backend", field="backend", value=backend,
                          remedy=remedy)  # fmt: skip
-    product, known = device.product or "", _STAND_INS.get(backend, backend)
+    return _STAND_INS.get(backend, backend)
+
+
+def usual_backend(hardware: Hardware) -> Backend | None:
+    """Return the backend that engines use on the machine's first accelerator; None where it has none, or none is
+    usual."""
+    kind = next((device.kind for device in hardware.devices if device.kind != "cpu"), None)
+    return _BACKENDS[kind][0] if kind in _BACKENDS else None
+
+
+def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], width: float) -> Device | None:
+    """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
     if build.engine == OF_PASSES:
-        of_passes = pass_constants(product, device.device_class, known)
+        product = device.product or ""
+        of_passes = pass_constants(product, device.device_class, _backend_of(device, build))
         again = cards_of(product)[0] > 1  # cards of a plan that are one already
         return None if of_passes is None or again else driven_by(device, of_passes, formats)
-    constants = constants_of(build.engine, product, device.device_class, known, build.era, build.flash)
-    if constants is None:
-        return None
-    return _Kernels(device, constants, build.engine, formats).driven()
+    constants = device_constants(device, build)
+    return None if constants is None else _Kernels(device, constants, build.engine, formats, width).driven()
+
+
+def _host_constants(device: Device, build: EngineBuild) -> Constants | None:
+    """Return the constants of a processor; two sockets share worse."""
+    product = re.sub(r"^\dx ", "", device.product or "")
+    constants = constants_of(build.engine, product, device.device_class, "cpu", build.era, build.flash)
+    if constants is None or product == device.product:
+        return constants
+    shared = engine_table(build.engine)["backends"]["cpu"]["sockets"]
+    return replace(constants, shares={family: shared * of for family, of in constants.shares.items()})
 
 
 def _host(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...]) -> Device | None:
     """Return a processor as the engine drives it: with shares of its plain reads and of its FP32 rate; None for one of
     which the engine's table says nothing."""
-    product = re.sub(r"^\dx ", "", device.product or "")
-    constants = constants_of(build.engine, product, device.device_class, "cpu", build.era, build.flash)
-    if constants is None:
-        return None
-    if product != device.product:
-        shared = engine_table(build.engine)["backends"]["cpu"]["sockets"]
-        constants = replace(constants, shares={family: shared * of for family, of in constants.shares.items()})
-    return _HostKernels(device, constants, build.engine, formats).driven()
+    constants = _host_constants(device, build)
+    return None if constants is None else _HostKernels(device, constants, build.engine, formats).driven()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +216,13 @@ _OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "reque
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """The kernels of an engine on a device, for weights in `formats`."""
+    """The kernels of an engine on a device, for weights in `formats` and heads of `width` values."""
 
     device: Device
     constants: Constants
     source: str
     formats: tuple[StoredFormat, ...]
+    width: float
 
     def driven(self) -> Device:
         """Return the device with the engine's rates and shares, and nothing of our executor's."""
@@ -242,12 +265,18 @@ class _Kernels:
         for fmt in self.formats[1:]:
             if family_of(fmt) != family_of(main):
                 curves += [self._weights(fmt, fmt), self._prompts(fmt, fmt)]
-        reading, scoring = self._figure(constants.cache), self._figure(constants.attending, "prompt")
-        return [
-            *curves,
-            Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,)),
-            Efficiency(bound="compute", op="attention", at=(1.0,), share=(scoring,)),
-        ]
+        reading = self._figure(constants.cache)
+        return [*curves, Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,)), self._scoring()]
+
+    def _scoring(self) -> Efficiency:
+        """Return the share of arithmetic of attention in prompts: of a kernel of its own one share, else what scores
+        that are written and read leave, which are padded most in short prompts."""
+        reached = self.constants.attending
+        if not self.constants.scored:
+            return Efficiency(bound="compute", op="attention", at=(1.0,), share=(self._figure(reached, "prompt"),))
+        shares = (reached * self.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
+        figures = tuple(self._figure(share, "prompt") for share in shares)
+        return Efficiency(bound="compute", op="attention", at=tuple(map(float, _SCORED)), share=figures)
 
     def _weights(self, name: StoredFormat | Literal["*"], fmt: StoredFormat) -> Efficiency:
         share = self._figure(self.constants.shares[family_of(fmt)])

@@ -12,19 +12,22 @@ from helmsman.planner.cost.model import CostOptions, work_of
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
+from helmsman.planner.mixed_formats import format_sizes
 from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import launched, on_device
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
-from helmsman.planner.strategies.engines.kernels import EngineBuild, has_kernels, is_driven, with_kernels
+from helmsman.planner.strategies.engines.calibration import calibrated, calibrated_build, calibration_of
+from helmsman.planner.strategies.engines.heads_apart import head_width, with_heads_apart
+from helmsman.planner.strategies.engines.kernels import EngineBuild, is_driven, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.figures import Source
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.same import Same
@@ -64,7 +67,8 @@ class EngineRules(Protocol):
 class EngineQuestion:
     """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, and with
     what kernels of its `build` reach where that is known, else with the figures of the machine's record, so that only
-    placements are compared; `threads`: of processors, None: as many as their cores."""
+    placements are compared; `threads`: of processors, None: as many as their cores; `mixture`: formats of a file that
+    has several, that of most weights first."""
 
     requested: Frame
     engine: EngineRules
@@ -73,6 +77,7 @@ class EngineQuestion:
     objective: Objective = DEFAULT_OBJECTIVE
     build: EngineBuild | None = None
     threads: int | None = None
+    mixture: tuple[StoredFormat, ...] = ()
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
@@ -102,16 +107,23 @@ class EngineQuestion:
         """Return what is asked, on the machine as the engine finds it."""
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
-        if self.build is not None and is_driven(self.requested.roles.hardware, self.build):
-            return self.requested
-        hardware, frame = with_threads(self.requested.roles.hardware, self.threads), self.requested
-        if self.build is None or not has_kernels(hardware, self.build):
-            hardware = _for_engines(Same(hardware))
-        if self.build is not None:
-            hardware = with_kernels(hardware, self.build, (frame.weights, *sorted(set(frame.formats.values()))))
-        if self.engine.software.heads_apart and (self.build is None or self.build.flash is not False):
+        frame, bare, build = self.requested, self.requested.roles.hardware, self.build
+        if build is not None and is_driven(bare, build):
+            return frame
+        known = calibration_of(bare, self.engine.name, build)
+        hardware = _for_engines(Same(with_threads(bare, self.threads)))
+        if build is not None:
+            build = calibrated_build(build, known)
+            hardware = with_kernels(hardware, build, self._formats, head_width(frame.model))
+        if self.engine.software.heads_apart and (build is None or build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
-        return _on(frame, hardware)
+        return _on(frame, hardware if known is None else calibrated(hardware, known, self._formats[0]))
+
+    @property
+    def _formats(self) -> tuple[StoredFormat, ...]:
+        """Return the formats of the weights, that of most first."""
+        frame = self.requested
+        return self.mixture or (frame.weights, *sorted(set(frame.formats.values())))
 
     def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
         """`bare` with the least times that launching the operations of a decode step leaves."""
@@ -193,7 +205,8 @@ def engine_question(
     """Return a request's question to an engine, and a build of it with so many threads, framed with the user's
     table."""
     own = not request.options.same_software
-    return EngineQuestion(frame, engine, request.prices, own, request.objective, build, threads)
+    mixture = tuple(format_sizes(request.model, request.formats)) if request.formats else ()
+    return EngineQuestion(frame, engine, request.prices, own, request.objective, build, threads, mixture)
 
 
 def engine_method(
