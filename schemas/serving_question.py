@@ -28,8 +28,9 @@ class ServingSetting(Frozen):
     `tensor_parallel`: equal accelerators that divide every layer; `pipeline_parallel`: stages of layers on equal
     accelerators; `batch_tokens`: most tokens in a pass; `chunk`: most tokens of prompts and decodes in a pass, 0:
     prompts whole; `sequences`: most requests that run at a time on a replica; `utilisation`: share of an accelerator's
-    memory for weights and caches; `gpu_tokens`, `cpu_tokens`: KV tokens in a cache at most; `mispredict`: a stage takes
-    as many times the seconds that the policy believes."""
+    memory for weights and caches; `gpu_tokens`, `cpu_tokens`: KV tokens in a cache at most; `snapshots`: of models that
+    keep states, how many of prompts are kept for others that begin alike; `mispredict`: a stage takes as many times the
+    seconds that the policy believes."""
 
     policy: Name = POLICY
     policy_options: dict[Name, Value] = Field(default_factory=dict)
@@ -43,6 +44,7 @@ class ServingSetting(Frozen):
     utilisation: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     gpu_tokens: Index | None = None
     cpu_tokens: Index | None = None
+    snapshots: Annotated[Index, Field(le=10**6)] | None = None
     mispredict: dict[Stage, Factor] = Field(default_factory=dict)
 
 

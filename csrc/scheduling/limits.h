@@ -11,6 +11,8 @@ struct Limits {
   int64_t chunk = 0;                       // most tokens of prompts and decodes in a pass; 0: prompts go through whole
   int64_t sequences = 0;                   // most that run at a time
   int64_t context = 0;                     // most tokens of prompt and output of a request
+  bool states = false;                     // whether requests keep states beside their caches
+  int64_t snapshots = 0;                   // most states that are kept where prompts may part, for others to begin with
 
   int64_t blocks(int64_t tokens) const { return (tokens + block - 1) / block; }
   // Most tokens in a pass that has prompts.

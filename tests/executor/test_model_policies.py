@@ -51,8 +51,7 @@ def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy:
     replica = replica_cost(plan, options)
     limits = replica.limits
     assert limits.cpu_tokens == (448 if name == "qwen3_moe" else 0)
-    block = limits.block if name == "qwen3_moe" else 0
-    scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), block)
+    scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), limits.block)
     clients = [Client(prompt) for prompt in PROMPTS]
     with ServingEngine.load(plan, tmp_path, Machine.this(), limits) as engine:
         serve_all(engine, scheduler, clients, limits.block)
