@@ -4,10 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from helmsman.lowering.layer_cache import keeps_states
 from helmsman.planner.serving.iteration_cost import replica_cost
 from helmsman.planner.serving.replica import ReplicaOptions
-from helmsman.scheduler.policies import checked_options
+from helmsman.scheduler.policies import checked_options, policy_options
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -93,7 +92,7 @@ def study_of(plan: Plan, question: ServingQuestion) -> ServingStudy:
         _refuse_arrivals(question)
     setup = setup_of(plan, question)
     source = open_source(question.requests, question.rate, arrivals, question.sort, question.limit)
-    if keeps_states(plan.model):  # a state is that of the last token, not of a prefix
+    if setup.limits.states and not setup.limits.snapshots:  # a state is that of the last token, not of a prefix
         source = source.without_prefixes()
     return ServingStudy(digest(plan), question, setup, replace(source, users=question.users, think=think), slo)
 
@@ -109,7 +108,8 @@ def setup_of(plan: Plan, setting: ServingSetting) -> Setup:
     )
     given = {name: getattr(setting, name) for name in _REPLICA if getattr(setting, name) is not None}
     cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
-    replica = replica_cost(plan, ReplicaOptions(**given, **cohorts))
+    stores = "cpu" not in policy_options(setting.policy).homes and options.get("preemption") == "swap"
+    replica = replica_cost(plan, ReplicaOptions(**given, **cohorts, stores=stores))
     engine = any(memory.reserved is not None for memory in plan.hardware.memories)
     ahead = engine if setting.ahead is None else setting.ahead
     factors = {_COSTS[stage]: factor for stage, factor in setting.mispredict.items()}
@@ -164,8 +164,10 @@ def with_policy(setup: Setup, policy: str, field: Literal["policy", "relative_to
     Raises UsageError for a policy that there is not."""
     if policy == setup.policy:
         return setup
+    stores = setup.limits.states  # where requests keep states the host attends to none, and by default keeps none
+    limits = replace(setup.limits, cpu_tokens=0) if stores else setup.limits
     try:
-        return replace(setup, policy=policy, options=checked_options(policy, {}))
+        return replace(setup, policy=policy, options=checked_options(policy, {}), limits=limits)
     except UsageError as error:
         error.field = field
         raise

@@ -530,6 +530,17 @@ class Queue:
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None: ...
+    def copy_pieces(
+        self,
+        pool: Pool,
+        copies: Sequence[tuple[parts.Buffer, SupportsBuffer]],
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """Of every buffer pieces, int64 (n, 3) target offset, source offset and bytes, to places of it that are apart
+        from them."""
+
     def turn_rows(
         self,
         pool: Pool,
@@ -606,6 +617,19 @@ class CopyEngine:
         """Queue a copy; returns its ticket. Copies finish in the order they were submitted.
 
         Its time begins when the events of `wait` are done, which later copies await too; `times`: f64 (2,)."""
+
+    def submit_pieces(
+        self,
+        target: parts.Buffer,
+        target_offset: int,
+        source: parts.Buffer,
+        source_offset: int,
+        pieces: SupportsBuffer,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> int:
+        """Like submit, for one or more `pieces`, int64 (n, 3): offsets from those of target and source, bytes."""
 
     def submit_strided(
         self,

@@ -16,6 +16,7 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.drafts.drafter import Drafter
 from helmsman.executor.drafts.drafting import DraftedRun
 from helmsman.executor.drafts.mtp_head import MtpHead
+from helmsman.executor.drafts.rejected_states import RejectedStates
 from helmsman.executor.homes.storage import Storage, open_storage
 from helmsman.executor.passes.draft_check import check_drafts
 from helmsman.executor.passes.expert_check import check_experts, check_slots_run
@@ -65,6 +66,7 @@ class Engine:
         self._cached = 0
         self.drafter: Drafter | None = None
         self._drafts = 0
+        self._rejected: RejectedStates | None = None
 
     @classmethod
     def load(
@@ -119,6 +121,9 @@ class Engine:
             if drafting is not None:
                 together = min(max(longest, 1 + draft_tokens), chunk_tokens(plan.workload.batch))
                 engine.draft(MtpHead(plan, devices, store, opened, drafting, together), draft_tokens)
+                if keeps_states(plan.model) and loaded.kept is not None:
+                    caches, kept_lanes = loaded.kept
+                    engine._rejected = RejectedStates(caches, devices, kept_lanes.queues, draft_tokens)
             return engine
         check_grows(plan, passes, devices)
         first = rounded(plan, longest)
@@ -215,7 +220,8 @@ class Engine:
                 message = "drafts are verified by the likeliest tokens, from the start of a prompt"
                 raise UsageError(message, field="draft_tokens", remedy="leave drafts out")
             prompts = self._iterations(tokens, 1, 0)
-            run = DraftedRun(self._verified, self.drafter, self._drafts)
+            take_back = (lambda _: None) if self._rejected is None else self._rejected.take_back
+            run = DraftedRun(self._verified, self.drafter, self._drafts, take_back)
             return self._with_records(run.generate(tokens, prompts, output_tokens, eos, on_token))
         progress = Progress(self._iterations(tokens, output_tokens, past), tokens.shape[0], eos)
         for number, iteration in enumerate(progress.remaining()):
@@ -254,7 +260,7 @@ class Engine:
         """Free the devices' threads, memory and files; the engine cannot be used afterwards."""
         if self._loaded.pinned is not None:
             self._loaded.pinned.release()
-        del self._loaded, self._growing
+        del self._loaded, self._growing, self._rejected
         del self.devices
         self._storage.close()
 

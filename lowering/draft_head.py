@@ -1,5 +1,7 @@
 """Describes a draft head (MTP) as a model of one block, and as the block that files have behind a model's own."""
 
+from dataclasses import replace
+
 from helmsman.lowering.stored_names import StoredTensor, file_name, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors
@@ -15,6 +17,21 @@ MOST_DRAFTS = 16
 
 _OPERATIONS = {OUTPUT_NORM: "shared_norm"}
 """The names of operations where those of files have points."""
+
+HEAD_NORMS = (EMBEDDING_NORM, HIDDEN_NORM, _OPERATIONS[OUTPUT_NORM])
+"""The operations of a head's own norms."""
+
+APART = ("qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text")
+"""Families whose files have a head apart from the blocks, under names of its own (vLLM 055e47c, Apache-2.0,
+qwen3_next_mtp.py)."""
+
+_NAMES_APART = {
+    EMBEDDING_NORM: "mtp.pre_fc_norm_embedding.weight",
+    HIDDEN_NORM: "mtp.pre_fc_norm_hidden.weight",
+    FUSE: "mtp.fc.weight",
+    OUTPUT_NORM: "mtp.norm.weight",
+}
+_BLOCK_APART = "mtp.layers.0."
 
 
 def draft_head(model: Model) -> DraftHead:
@@ -66,6 +83,8 @@ def joining_tensors(model: Model) -> dict[str, Tensor]:
 def file_tensor(model: Model, name: str) -> str:
     """Return the name under which files have what a head has beside its block: as that of the block's own tensors up
     to the block's number."""
+    if model.family in APART:
+        return _NAMES_APART[name]
     first = file_name(model.family, block_tensors(with_draft_block(model), model.layers)[0])
     return f"{first[: first.index(f'.{model.layers}.')]}.{model.layers}.{name}.weight"
 
@@ -73,4 +92,13 @@ def file_tensor(model: Model, name: str) -> str:
 def stored_with_draft(model: Model) -> tuple[StoredTensor, ...]:
     """Return the tensors of a file that has the model and its draft head; embedding and head are shared."""
     joining = (StoredTensor(file_tensor(model, name), (part,)) for name, part in joining_tensors(model).items())
-    return (*stored_tensors(with_draft_block(model)), *joining)
+    stored = stored_tensors(with_draft_block(model))
+    return (*(_named_apart(model, item) if model.family in APART else item for item in stored), *joining)
+
+
+def _named_apart(model: Model, stored: StoredTensor) -> StoredTensor:
+    """Return a tensor of the head's block under the name that it has apart from the model's blocks; others as they
+    are."""
+    if stored.parts[0].layer != model.layers:
+        return stored
+    return replace(stored, name=_BLOCK_APART + stored.name.split(f".{model.layers}.", 1)[1])

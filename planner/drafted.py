@@ -1,11 +1,12 @@
 """Decisions with drafts: the search leaves room for the drafter, which is where the model's head is computed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from helmsman.hwdb.load_model import check_context
 from helmsman.planner.decision import Decision
+from helmsman.planner.memory.cache_bytes import snapshots_by_memory
 from helmsman.planner.prediction.drafts import DraftQuestion, check_question, drafter_bytes, drafter_of, with_drafts
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import InfeasibleError, UsageError
@@ -29,19 +30,27 @@ def decide_drafted(request: PlanRequest[Any], drafts: DraftQuestion, decide: Dec
         message, remedy = "plans with drafts have one batch", "give numbers of sequences and batches"
         raise UsageError(message, field="draft", remedy=remedy)
     first = decide(request)
-    memory, size = _needed(first.plan, drafts)
-    if _room(first.plan, memory) >= size:
+    needed = _needed(first.plan, drafts)
+    if _lacking(first.plan, needed) is None:
         return replace(first, drafted=with_drafts(first.plan, drafts))
-    decision = decide(replace(request, hardware=_without(request.hardware, memory, size)))
+    decision = decide(replace(request, hardware=_without(request.hardware, needed)))
     plan = _on(decision.plan, request.hardware)
-    if _needed(plan, drafts) != (memory, size) or _room(plan, memory) < size:
-        raise _no_room(memory, size)
+    needed = _needed(plan, drafts)
+    lacking = _lacking(plan, needed)
+    if lacking is not None:
+        raise _no_room(lacking, needed[lacking])
     return replace(decision, drafted=with_drafts(plan, drafts))
 
 
-def _needed(plan: Plan, drafts: DraftQuestion) -> tuple[str, int]:
-    """Return the memory of a plan's drafter, and the bytes it takes there."""
-    return drafter_of(plan, drafts).residence[0].memory, drafter_bytes(plan, drafts)
+def _needed(plan: Plan, drafts: DraftQuestion) -> dict[str, int]:
+    """Return by memory the bytes that a plan's drafter takes, and snapshots of states behind drafts."""
+    sizes, memory = snapshots_by_memory(plan, drafts.tokens), drafter_of(plan, drafts).residence[0].memory
+    return {**sizes, memory: sizes.get(memory, 0) + drafter_bytes(plan, drafts)}
+
+
+def _lacking(plan: Plan, needed: Mapping[str, int]) -> str | None:
+    """Return the first memory in which a plan leaves less than that."""
+    return next((memory for memory, size in needed.items() if _room(plan, memory) < size), None)
 
 
 def _room(plan: Plan, memory: str) -> int:
@@ -50,13 +59,14 @@ def _room(plan: Plan, memory: str) -> int:
     return use.available - use.used
 
 
-def _without(hardware: Hardware, memory: str, size: int) -> Hardware:
-    """Return the machine with less of a memory to use."""
-    left = hardware.memory(memory).available - size
-    if left <= 0:
-        raise _no_room(memory, size)
+def _without(hardware: Hardware, needed: Mapping[str, int]) -> Hardware:
+    """Return the machine with less of its memories to use."""
+    left = {memory: hardware.memory(memory).available - size for memory, size in needed.items()}
+    for memory, size in needed.items():
+        if left[memory] <= 0:
+            raise _no_room(memory, size)
     memories = tuple(
-        one.model_copy(update={"available": left}) if one.name == memory else one for one in hardware.memories
+        one.model_copy(update={"available": left[one.name]}) if one.name in left else one for one in hardware.memories
     )
     return hardware.model_copy(update={"memories": memories})
 

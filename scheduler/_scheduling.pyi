@@ -108,6 +108,10 @@ class ReplicaState:
     def prompt_left(self, request: int, home: Home) -> int:
         """Tokens of its prompt that are still to be computed if it goes on with its cache at `home`."""
 
+    def prompt_part(self, request: int, home: Home) -> int:
+        """Those of them before the next place where its state, if requests keep any, is to be kept for others: a pass
+        that has no more of it ends there."""
+
     def prompt_blocks(self, request: int, count: int, home: Home) -> int:
         """Blocks that prompt(request, count, home) takes."""
 

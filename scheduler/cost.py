@@ -54,7 +54,10 @@ class IterationCost:
     attention reads take while both read at once, where their memories are one; else 0.
 
     `join_device`, `join_host`: seconds between two stages of the accelerator, and of the host, the second of which
-    waits for the other side: once a layer for each sub-batch with attention on the host."""
+    waits for the other side: once a layer for each sub-batch with attention on the host.
+
+    `state_copy`, `state_out`, `state_in`: seconds in which the states of one request, of all layers, are copied to
+    another place on the accelerator, and moved over the link either way: before and behind a pass."""
 
     layers: int
     linear: Line
@@ -74,6 +77,9 @@ class IterationCost:
     shared_host: float = 0.0
     join_device: float = 0.0
     join_host: float = 0.0
+    state_copy: float = 0.0
+    state_out: float = 0.0
+    state_in: float = 0.0
 
     def scaled(
         self, linear: float = 1.0, gpu_attention: float = 1.0, cpu_attention: float = 1.0, link: float = 1.0
@@ -96,4 +102,7 @@ class IterationCost:
             swap_out=self.swap_out.scaled(link),
             swap_in=self.swap_in.scaled(link),
             ends=self.ends.scaled(linear),
+            state_copy=self.state_copy * linear,
+            state_out=self.state_out * link,
+            state_in=self.state_in * link,
         )

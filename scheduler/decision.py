@@ -25,7 +25,11 @@ class SchedulingDecision:
     """Requests by id. Sub-batch 0 has prompts, decode steps on the accelerator and some of those on the host,
     sub-batch 1 the other CPU requests. Swaps move all blocks of a request to the other home before it is used there;
     `preempted` lose theirs, and come again with a longer prompt. A first chunk whose `past` is not 0 begins with blocks
-    that others have computed; `evicted`: hashes of such blocks that are given up, since the pass wants their room."""
+    that others have computed; `evicted`: hashes of such blocks that are given up, since the pass wants their room.
+
+    Of models that keep states, such a request goes on from the snapshot behind those blocks. `kept`: requests whose
+    state behind the pass becomes the snapshot of their prompt so far; `forgotten`: hashes of blocks whose snapshots
+    make room for these."""
 
     kind: Kind
     prefill: tuple[Chunk, ...] = ()
@@ -36,3 +40,5 @@ class SchedulingDecision:
     swap_in: tuple[int, ...] = ()
     preempted: tuple[int, ...] = ()
     evicted: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    forgotten: tuple[int, ...] = ()

@@ -25,7 +25,10 @@ class Limits:
     between passes has room, and policies say how many they use. `context`: most tokens of prompt and output of a
     request, what the model has positions for. `keeps`: in a simulation, blocks of requests that are driven out stay in
     the prefix cache, whose blocks are then of `block` tokens too, until their room is wanted. `ahead`: there, a pass is
-    decided when the one before it begins, so that who arrives meanwhile waits one pass longer."""
+    decided when the one before it begins, so that who arrives meanwhile waits one pass longer. `states`: whether
+    requests keep states beside their caches; the host then has room for those of `sequences` requests, if it has a
+    cache. `snapshots`: most states of prompts that are kept on the accelerator for requests that begin alike; without
+    them none begins with blocks of another."""
 
     gpu_tokens: int
     cpu_tokens: int
@@ -37,12 +40,15 @@ class Limits:
     context: int = LONGEST_CONTEXT
     keeps: bool = False
     ahead: bool = False
+    states: bool = False
+    snapshots: int = 0
 
     def __post_init__(self) -> None:
         assert min(self.block, self.batch_tokens) > 0, "blocks and passes of at least a token"
         assert self.sequences > 0, "room for at least one request"
         assert self.context > 0, "positions for at least one token"
-        assert min(self.gpu_tokens, self.cpu_tokens, self.chunk) >= 0, "no less than nothing"
+        assert min(self.gpu_tokens, self.cpu_tokens, self.chunk, self.snapshots) >= 0, "no less than nothing"
+        assert self.states or not self.snapshots, "snapshots are of states"
 
     def blocks(self, tokens: int) -> int:
         """Blocks that a cache of `tokens` takes."""

@@ -10,7 +10,9 @@ class PassWork:
     `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_requests`, `gpu_kv`: decodes with
     attention on the accelerator, and the KV tokens that they read. `pairs`, `prompt_kv`: query-key pairs of prompt
     chunks, and KV tokens that they read. `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV
-    tokens that they read. `swap_out`, `swap_in`: KV tokens that move to the host, and to the accelerator."""
+    tokens that they read. `swap_out`, `swap_in`: KV tokens that move to the host, and to the accelerator.
+    `states_copied`, `states_out`, `states_in`: requests whose states become snapshots or come from one, and move to
+    either side."""
 
     tokens: int = 0
     outputs: int = 0
@@ -22,3 +24,6 @@ class PassWork:
     cpu_kv: int = 0
     swap_out: int = 0
     swap_in: int = 0
+    states_copied: int = 0
+    states_out: int = 0
+    states_in: int = 0

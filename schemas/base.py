@@ -67,8 +67,8 @@ def absent(value: object) -> bool:
     return value is None
 
 
-def zero(value: int) -> bool:
-    """Whether a count that later versions added is 0, and is left out of JSON."""
+def zero(value: float) -> bool:
+    """Whether a number that later versions added is 0, and is left out of JSON."""
     return value == 0
 
 

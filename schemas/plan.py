@@ -19,6 +19,7 @@ from helmsman.schemas.base import (
     empty,
     mistake,
     version,
+    zero,
 )
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Disturbed
@@ -285,7 +286,8 @@ class Drafting(Frozen):
 
     `acceptance`: the assumed probability that a draft is accepted where all before it were; `size`: bytes of the
     drafter's weights and caches in `memory`; `draft`, `verify`: seconds of one pass of the drafter and of the
-    verification; `expected`: tokens of a sequence that a step makes; `tokens_per_second`: of all sequences."""
+    verification, with the snapshots of states that it leaves; `back`: seconds in which states are put back where a
+    draft was rejected; `expected`: tokens of a sequence that a step makes; `tokens_per_second`: of all sequences."""
 
     model: Annotated[Model | None, Field(exclude_if=absent)] = None
     device: Name
@@ -295,6 +297,7 @@ class Drafting(Frozen):
     size: Total
     draft: Derived
     verify: Derived
+    back: Annotated[Derived, Field(exclude_if=zero)] = 0.0
     expected: Derived
     tokens_per_second: Derived
 

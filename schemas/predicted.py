@@ -55,7 +55,8 @@ class Seconds(Frozen):
 class MemoryUse(Frozen):
     """Bytes a plan needs in one memory against what it may use.
 
-    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75); `drafter`: what drafts tokens."""
+    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75); `drafter`: what drafts tokens, and
+    snapshots of states behind drafts."""
 
     memory: Name
     weights: Total

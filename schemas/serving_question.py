@@ -29,8 +29,9 @@ class ServingSetting(Frozen):
     accelerators; `batch_tokens`: most tokens in a pass; `chunk`: most tokens of prompts and decodes in a pass, 0:
     prompts whole; `sequences`: most requests that run at a time on a replica; `utilisation`: share of an accelerator's
     memory for weights and caches; `gpu_tokens`, `cpu_tokens`: KV tokens in a cache at most; `ahead`: a pass is decided
-    when the one before it begins, by default where the plan's engine does so; `mispredict`: a stage takes as many times
-    the seconds that the policy believes."""
+    when the one before it begins, by default where the plan's engine does so; `snapshots`: of models that keep states,
+    how many of prompts are kept for others that begin alike; `mispredict`: a stage takes as many times the seconds that
+    the policy believes."""
 
     policy: Name = POLICY
     policy_options: dict[Name, Value] = Field(default_factory=dict)
@@ -45,6 +46,7 @@ class ServingSetting(Frozen):
     gpu_tokens: Index | None = None
     cpu_tokens: Index | None = None
     ahead: bool | None = None
+    snapshots: Annotated[Index, Field(le=10**6)] | None = None
     mispredict: dict[Stage, Factor] = Field(default_factory=dict)
 
 

@@ -6,7 +6,14 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.cost.plan_costs import cost_model
-from helmsman.planner.prediction.drafts import DraftQuestion, draft_pass, drafter_of, verifying_pass
+from helmsman.planner.prediction.drafts import (
+    DraftQuestion,
+    copy_back,
+    draft_pass,
+    drafter_of,
+    verifying_pass,
+    verifying_seconds,
+)
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.replay_report import ReplayedDrafts
@@ -26,20 +33,22 @@ def simulate_drafts(plan: Plan, tokens: int, seed: int = 0) -> ReplayedDrafts | 
     question = DraftQuestion(drafting.tokens, drafting.acceptance, drafting.model)
     costs = cost_model(plan).without_table()
     draft = _seconds(drafter_of(plan, question), draft_pass(plan), costs)
-    step = drafting.tokens * draft + _seconds(plan, verifying_pass(plan, drafting.tokens), costs)
-    draws, made, steps = Random(seed), 0, 0
+    back, passed = copy_back(plan, costs), _seconds(plan, verifying_pass(plan, drafting.tokens), costs)
+    step = drafting.tokens * draft + verifying_seconds(passed, back, drafting.tokens)
+    draws, made, steps, rejected = Random(seed), 0, 0, 0
     while made < tokens:
         accepted = 0
         while accepted < drafting.tokens and draws.random() < drafting.acceptance:
             accepted += 1
-        made, steps = made + 1 + accepted, steps + 1
+        made, steps, rejected = made + 1 + accepted, steps + 1, rejected + (accepted < drafting.tokens)
+    seconds = steps * step + rejected * back
     return ReplayedDrafts(
         steps=steps,
         drafted=steps * drafting.tokens,
         accepted=made - steps,
         tokens=made,
-        seconds=steps * step,
-        tokens_per_second=plan.workload.batch * made / (steps * step),
+        seconds=seconds,
+        tokens_per_second=plan.workload.batch * made / seconds,
     )
 
 

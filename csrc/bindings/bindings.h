@@ -74,7 +74,7 @@ void expect_size(const char* what, const Buffer& buffer, size_t size);
 // Throws ValueError when `size` bytes from `offset` do not lie within the buffer.
 void expect_range(const char* what, const Buffer& buffer, size_t offset, size_t size);
 
-// f64 (2,) that something fills while it keeps `view` alive; both null for None. Destroy it holding the GIL.
+// f64 (2,) that something fills while it keeps `view` alive, wherever that is dropped; both null for None.
 struct Times {
   explicit Times(const py::object& times);
   std::shared_ptr<View> view;

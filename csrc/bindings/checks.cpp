@@ -86,7 +86,11 @@ void expect_range(const char* what, const Buffer& buffer, size_t offset, size_t 
 
 Times::Times(const py::object& times) {
   if (times.is_none()) return;
-  view = std::make_shared<View>("times", times.cast<py::buffer>(), 2, sizeof(double), true);
+  const auto drop = [](View* kept) {  // passes that let go of what is done do not hold the GIL
+    const py::gil_scoped_acquire acquire;
+    delete kept;
+  };
+  view = std::shared_ptr<View>(new View("times", times.cast<py::buffer>(), 2, sizeof(double), true), drop);
   data = static_cast<double*>(view->data());
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "formats/shape.h"
-#include "bindings/bindings.h"
+#include "bindings/counts.h"
 
 namespace helm {
 namespace {
@@ -64,6 +64,16 @@ long long submit(BoundEngine& engine, const Buffer& target, long long target_off
   return engine.submit(copy, times, wait, done);
 }
 
+long long submit_pieces(BoundEngine& engine, const Buffer& target, long long target_offset, const Buffer& source,
+                        long long source_offset, const py::buffer& pieces, const Waits& wait,
+                        const std::shared_ptr<Event>& done, const py::object& times) {
+  Copy copy{target, count_of("target_offset", target_offset, 0), source, count_of("source_offset", source_offset, 0),
+            0};
+  copy.pieces = pieces_of(pieces, target, copy.target_offset, source, copy.source_offset);
+  if (copy.pieces.empty()) throw py::value_error("a copy has pieces");
+  return engine.submit(std::move(copy), times, wait, done);
+}
+
 long long submit_strided(BoundEngine& engine, const Buffer& target, long long target_offset, Pair target_strides,
                          const Buffer& source, long long source_offset, Pair source_strides, Pair counts,
                          long long size, const Waits& wait, const std::shared_ptr<Event>& done,
@@ -116,6 +126,9 @@ void register_copy_engine(py::module_& module) {
            py::arg("ahead") = false)
       .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"), py::arg("source_offset"),
            py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
+      .def("submit_pieces", &submit_pieces, py::arg("target"), py::arg("target_offset"), py::arg("source"),
+           py::arg("source_offset"), py::arg("pieces"), py::arg("wait") = Waits{}, py::arg("done") = nullptr,
+           py::arg("times") = py::none())
       .def("submit_strided", &submit_strided, py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
            py::arg("source"), py::arg("source_offset"), py::arg("source_strides"), py::arg("counts"), py::arg("size"),
            py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())

@@ -8,13 +8,13 @@
 namespace helm {
 namespace {
 
-// Of `width` numbers for every sequence; a buffer may hold those of more sequences than a pass has.
+// Of `width` numbers for every sequence; a buffer may hold those of more sequences than a pass has, and snapshots.
 States states_at(Keeper& keeper, const py::dict& fields, size_t width) {
-  if (!has(fields, "states")) return {nullptr, 0, width};
+  if (!has(fields, "states")) return {nullptr, 0, width, 0};
   const Buffer& buffer = keeper.keep(fields["states"]);
   const size_t bytes = product({width, sizeof(float)});
   expect_size("states", buffer, bytes);
-  return {reinterpret_cast<float*>(buffer.data), buffer.size / bytes, width};
+  return {reinterpret_cast<float*>(buffer.data), buffer.size / bytes, width, count_or(fields, "snapshots", 0)};
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 
 #include "runtime/disk.h"
 #include "stage/stage.h"
-#include "bindings/bindings.h"
+#include "bindings/counts.h"
 
 namespace helm {
 namespace {
@@ -82,6 +82,21 @@ void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const 
                Times(times), wait, done);
 }
 
+// Of each buffer some pieces to other places in it, which are apart, by all threads of the pool.
+void run_copy_pieces(BoundQueue& queue, const std::shared_ptr<Pool>& pool,
+                     const std::vector<std::pair<Buffer, py::buffer>>& copies, const py::object& times,
+                     const Waits& wait, const std::shared_ptr<Event>& done) {
+  std::vector<std::pair<Buffer, std::vector<Piece>>> all;
+  for (const auto& [buffer, pieces] : copies) all.emplace_back(buffer, pieces_of(pieces, buffer, 0, buffer, 0));
+  const auto work = [pool, all = std::move(all)] {
+    auto share = [&](size_t thread) {
+      for (const auto& [buffer, pieces] : all) copy_share(buffer, pieces, thread, pool->threads());
+    };
+    pool->run(share);
+  };
+  queue.submit(work, nullptr, Times(times), wait, done);
+}
+
 void run_turn_rows(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, long long source_offset,
                    const std::vector<long long>& source_strides, const Buffer& target, long long target_offset,
                    const std::vector<long long>& target_strides, const std::vector<long long>& counts,
@@ -143,6 +158,8 @@ void register_queue(py::module_& module) {
       .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
            py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
            py::arg("done") = nullptr)
+      .def("copy_pieces", &run_copy_pieces, py::arg("pool"), py::arg("copies"), py::arg("times") = py::none(),
+           py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("turn_rows", &run_turn_rows, py::arg("pool"), py::arg("source"), py::arg("source_offset"),
            py::arg("source_strides"), py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
            py::arg("counts"), py::arg("stored"), py::arg("fmt"), py::arg("transposed"), py::arg("times") = py::none(),

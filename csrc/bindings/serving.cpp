@@ -4,40 +4,10 @@
 #include "serving/cohort.h"
 #include "serving/serving_weights.h"
 #include "formats/shape.h"
-#include "bindings/bindings.h"
+#include "bindings/counts.h"
 
 namespace helm {
 namespace {
-
-// Entries of an int64 array, `width` together.
-class Counts {
- public:
-  Counts(const char* name, const py::buffer& buffer, size_t width)
-      : name_(name), info_(buffer.request()), width_(width) {
-    if (info_.itemsize != sizeof(int64_t)) throw py::value_error(std::string(name) + " must be int64");
-    if (info_.size % static_cast<py::ssize_t>(width) != 0)
-      throw py::value_error(std::string(name) + " must have " + std::to_string(width) + " columns");
-    View(name, buffer, 0, sizeof(int64_t), false);  // contiguous
-  }
-  size_t size() const { return static_cast<size_t>(info_.size) / width_; }
-  size_t at(size_t row, size_t column = 0) const {
-    return count_of(name_, static_cast<const int64_t*>(info_.ptr)[row * width_ + column], 0);
-  }
-  template <class Entry, class Make>
-  std::vector<Entry> all(Make make) const {
-    std::vector<Entry> found;
-    for (size_t i = 0; i < size(); ++i) found.push_back(make(i));
-    return found;
-  }
-  std::vector<size_t> plain() const {
-    return all<size_t>([this](size_t i) { return at(i); });
-  }
-
- private:
-  const char* name_;
-  py::buffer_info info_;
-  size_t width_;
-};
 
 std::shared_ptr<Ragged> ragged(const py::buffer& positions, const py::buffer& sequences, const py::buffer& runs,
                                const py::buffer& outputs, const std::optional<py::buffer>& slots) {
@@ -198,16 +168,9 @@ class BoundPass {
   static LayerCopies copies(const Copies& given) {
     if (!given) return {};
     LayerCopies found{side(std::get<0>(*given)), side(std::get<1>(*given)), {}};
-    const Counts pieces("pieces", std::get<2>(*given), 3);
-    const auto check = [](const char* what, const LayerSide& side, size_t offset, size_t size) {
-      const size_t before = product({side.stride, side.layers - 1});
-      expect_range(what, side.buffer, before + offset, size);
-    };
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      found.pieces.push_back({pieces.at(i, 0), pieces.at(i, 1), pieces.at(i, 2)});
-      check("target", found.target, pieces.at(i, 0), pieces.at(i, 2));
-      check("source", found.source, pieces.at(i, 1), pieces.at(i, 2));
-    }
+    const auto before = [](const LayerSide& side) { return product({side.stride, side.layers - 1}); };
+    found.pieces = pieces_of(std::get<2>(*given), found.target.buffer, before(found.target), found.source.buffer,
+                             before(found.source));
     return found;
   }
 

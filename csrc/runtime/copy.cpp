@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "formats/pack.h"
+#include "runtime/pool.h"
 
 namespace helm {
 namespace {
@@ -52,6 +53,13 @@ void Copy::move(size_t slice, const std::function<void(size_t)>& moved) const {
       for (size_t j = 0; j < counts[1]; ++j)
         move_piece(to + i * target_strides[0] + j * target_strides[1],
                    from + i * source_strides[0] + j * source_strides[1], size);
+}
+
+void copy_share(const Buffer& buffer, const std::vector<Piece>& pieces, size_t thread, size_t threads) {
+  for (const Piece& piece : pieces) {
+    const Range own = share_of(piece.size, thread, threads);
+    std::memcpy(buffer.data + piece.target + own.begin, buffer.data + piece.source + own.begin, own.end - own.begin);
+  }
 }
 
 }  // namespace helm

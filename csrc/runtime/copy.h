@@ -49,4 +49,7 @@ struct Copy {
   static constexpr size_t kLightBytes = 65536;  // some 5 us from another core's cache
 };
 
+// This thread's bytes of every piece: from one place of a buffer to another that is apart from it.
+void copy_share(const Buffer& buffer, const std::vector<Piece>& pieces, size_t thread, size_t threads);
+
 }  // namespace helm

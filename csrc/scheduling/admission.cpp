@@ -127,7 +127,7 @@ const std::vector<Candidate>& Admission::prompts(const State& state) {
 
 bool Admission::begun(const State& state, Id id, Room& room) {
   const Home home = state.sequence(id).home;
-  const int64_t count = std::min(state.prompt_left(id, home), room.tokens);
+  const int64_t count = std::min(state.prompt_part(id, home), room.tokens);
   if (count <= 0 || state.prompt_blocks(id, count, home) > (home == Home::gpu ? room.gpu : room.cpu)) return false;
   add(state, id, count, home, false, room);
   return true;
@@ -137,7 +137,7 @@ bool Admission::begin(const State& state, Id id, Room& room) {
   if (room.places <= 0 || room.tokens <= 0) return false;
   const Home home = home_for(state, id, room);
   if (home == Home::none) return false;
-  const int64_t left = state.prompt_left(id, home), count = std::min(left, room.tokens);
+  const int64_t left = state.prompt_part(id, home), count = std::min(left, room.tokens);
   const bool cut = count < left, pieces = state.limits().chunk > 0 || prompts_.empty();
   if (cut && !pieces) return false;
   --room.places;

@@ -68,6 +68,9 @@ void State::check() const {
   equal(gpu_blocks_.used(), sums.blocks[1] + prefixes, "accelerator blocks");
   equal(cpu_blocks_.used(), sums.blocks[2], "host blocks");
   if (running() > limits_.sequences) throw std::logic_error("more requests run than may");
+  if (prefixes_.snapshots() > limits_.snapshots) throw std::logic_error("more snapshots than have room");
+  if (limits_.states && of(Status::swapped) > limits_.sequences)
+    throw std::logic_error("more states at the host than have room");
 }
 
 }  // namespace helm::scheduling

@@ -50,21 +50,26 @@ Cost cost_of(const py::object& cost) {
           cost.attr("shared_device").cast<double>(),
           cost.attr("shared_host").cast<double>(),
           cost.attr("join_device").cast<double>(),
-          cost.attr("join_host").cast<double>()};
+          cost.attr("join_host").cast<double>(),
+          cost.attr("state_copy").cast<double>(),
+          cost.attr("state_out").cast<double>(),
+          cost.attr("state_in").cast<double>()};
 }
 
 Limits limits_of(const py::object& limits) {
-  return {whole(limits, "gpu_tokens"),      whole(limits, "cpu_tokens"),
-          whole(limits, "block"),           whole(limits, "batch_tokens"),
-          whole(limits, "chunk"),           whole(limits, "sequences"),
-          whole(limits, "context"),         limits.attr("keeps").cast<bool>(),
-          limits.attr("ahead").cast<bool>()};
+  return {whole(limits, "gpu_tokens"),          whole(limits, "cpu_tokens"),
+          whole(limits, "block"),               whole(limits, "batch_tokens"),
+          whole(limits, "chunk"),               whole(limits, "sequences"),
+          whole(limits, "context"),             limits.attr("keeps").cast<bool>(),
+          limits.attr("ahead").cast<bool>(),    limits.attr("states").cast<bool>(),
+          whole(limits, "snapshots")};
 }
 
 Work work_of(const py::object& work) {
   return {whole(work, "tokens"),   whole(work, "outputs"),   whole(work, "gpu_requests"), whole(work, "gpu_kv"),
           whole(work, "pairs"),    whole(work, "prompt_kv"), whole(work, "cpu_requests"), whole(work, "cpu_kv"),
-          whole(work, "swap_out"), whole(work, "swap_in")};
+          whole(work, "swap_out"), whole(work, "swap_in"),   whole(work, "states_copied"),
+          whole(work, "states_out"), whole(work, "states_in")};
 }
 
 Kind kind_of(const std::string& name) {

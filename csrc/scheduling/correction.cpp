@@ -54,6 +54,8 @@ void Correction::scale(const Cost& believed) {
   cost_->cpu_attention.scale(believed.cpu_attention, host), cost_->cpu_request = host * believed.cpu_request;
   cost_->to_host.scale(believed.to_host, link), cost_->to_device.scale(believed.to_device, link);
   cost_->swap_out.scale(believed.swap_out, link), cost_->swap_in.scale(believed.swap_in, link);
+  cost_->state_copy = linear * believed.state_copy;
+  cost_->state_out = link * believed.state_out, cost_->state_in = link * believed.state_in;
 }
 
 }  // namespace helm::scheduling

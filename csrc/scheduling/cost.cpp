@@ -205,7 +205,9 @@ double host_seconds(const Cost& cost, Kind kind, const Load& load, double second
 
 double host_layer(const Cost& cost, const Work& work) { return transfers(cost, work) + host_attention(cost, work); }
 
-Times time_of(const Cost& cost, Kind kind, const Load& load) {
+namespace {
+
+Times stages_of(const Cost& cost, Kind kind, const Load& load) {
   switch (kind) {
     case Kind::simple:
       return simple(cost, load.half[0]);
@@ -217,6 +219,19 @@ Times time_of(const Cost& cost, Kind kind, const Load& load) {
       break;
   }
   return gpu_only(cost, load.half[0]);
+}
+
+}  // namespace
+
+// States move and are copied before the first layer and behind the last one.
+Times time_of(const Cost& cost, Kind kind, const Load& load) {
+  const Work& work = load.half[0];
+  const double copied = static_cast<double>(work.states_copied) * cost.state_copy;
+  const double moved =
+      static_cast<double>(work.states_out) * cost.state_out + static_cast<double>(work.states_in) * cost.state_in;
+  Times times = stages_of(cost, kind, load);
+  times.seconds += copied + moved, times.gpu += copied, times.link += moved;
+  return times;
 }
 
 }  // namespace helm::scheduling

@@ -36,6 +36,8 @@ struct Cost {
   double shared_device, shared_host;
   // Between two stages of either side, the second of which waits for the other: once a layer for each half.
   double join_device, join_host;
+  // The states of a request, of all layers: from one place on the accelerator to another, to the host and back.
+  double state_copy, state_out, state_in;
 };
 
 // How the work of the accelerator and of the host go together in a pass.
@@ -57,6 +59,8 @@ struct Work {
   int64_t cpu_requests = 0;           // decodes with attention on the host
   int64_t cpu_kv = 0;                 // KV tokens that they read, the appended ones included
   int64_t swap_out = 0, swap_in = 0;  // KV tokens that move to the host and to the accelerator
+  int64_t states_copied = 0;          // requests whose states become snapshots, or come from one
+  int64_t states_out = 0, states_in = 0;  // requests whose states move to the host and to the accelerator
 
   void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, ++gpu_requests, gpu_kv += cached + 1; }
   void decode_on_cpu(int64_t cached) { ++tokens, ++outputs, ++cpu_requests, cpu_kv += cached + 1; }
@@ -74,6 +78,8 @@ struct Work {
     pairs += sign * other.pairs, prompt_kv += sign * other.prompt_kv;
     cpu_requests += sign * other.cpu_requests, cpu_kv += sign * other.cpu_kv;
     swap_out += sign * other.swap_out, swap_in += sign * other.swap_in;
+    states_copied += sign * other.states_copied;
+    states_out += sign * other.states_out, states_in += sign * other.states_in;
     return *this;
   }
 };

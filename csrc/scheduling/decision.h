@@ -31,6 +31,8 @@ struct Decision {
   std::vector<Id> out, in;             // whole requests swapped to the host and back, before the pass
   std::vector<Id> dropped;             // their caches are given up; they wait to be computed again
   std::vector<int64_t> evicted;        // hashes of prefix blocks whose room the pass takes
+  std::vector<Id> kept;                // whose states behind this pass become snapshots of their prompts
+  std::vector<int64_t> forgotten;      // hashes of blocks whose snapshots these replace
 
   bool idle() const { return decodes == 0 && prompts.empty() && cpu[0].empty() && cpu[1].empty(); }
   // Nothing but decodes on the accelerator.
@@ -41,6 +43,7 @@ struct Decision {
   void clear() {
     kind = Kind::gpu_only, decodes = 0;
     prompts.clear(), cpu[0].clear(), cpu[1].clear(), out.clear(), in.clear(), dropped.clear(), evicted.clear();
+    kept.clear(), forgotten.clear();
   }
 };
 

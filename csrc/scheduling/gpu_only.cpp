@@ -38,7 +38,7 @@ class GpuOnly final : public Policy {
 
   void drive_out(State& state, Id id) const {
     const bool decodes = state.sequence(id).status == Status::on_gpu;
-    if (swaps_ && decodes && state.moved_blocks(id) <= state.free(Home::cpu)) {
+    if (swaps_ && decodes && state.may_leave(id)) {
       state.swap_out(id, true);
     } else {
       state.preempt(id);
@@ -58,7 +58,7 @@ class GpuOnly final : public Policy {
     for (; !state.prompting().empty(); crowded = true) {
       const Id first = state.prompting().front();
       if (state.outranks(state.sequence(first).priority)) break;
-      const int64_t count = std::min(room(state), state.prompt_left(first, Home::gpu));
+      const int64_t count = std::min(room(state), state.prompt_part(first, Home::gpu));
       if (count <= 0) break;
       const int64_t wanted = state.gpu().growth(1) + state.prompt_blocks(first, count, Home::gpu);
       const Rank victim = last_running(state);
@@ -83,7 +83,7 @@ class GpuOnly final : public Policy {
     const auto [priority, first] = *state.waiting().begin();
     int64_t tokens = room(state), blocks = state.free(Home::gpu) - state.gpu().growth(1);
     const auto take = [&](Id id) {
-      const int64_t count = std::min(tokens, state.prompt_left(id, Home::gpu));
+      const int64_t count = std::min(tokens, state.prompt_part(id, Home::gpu));
       if (count > 0) tokens -= count, blocks -= state.prompt_blocks(id, count, Home::gpu);
     };
     for (const Id id : state.prompting())
@@ -107,7 +107,7 @@ class GpuOnly final : public Policy {
   }
 
   static bool go_on(State& state, Id id) {
-    const int64_t count = std::min(room(state), state.prompt_left(id, Home::gpu));
+    const int64_t count = std::min(room(state), state.prompt_part(id, Home::gpu));
     if (count <= 0 || state.prompt_blocks(id, count, Home::gpu) > state.free(Home::gpu)) return false;
     state.prompt(id, count, Home::gpu);
     return true;
@@ -120,7 +120,7 @@ class GpuOnly final : public Policy {
       const auto [priority, id] = *state.waiting().begin();
       if (before && priority >= *before) return;
       if (std::find(dropped.begin(), dropped.end(), id) != dropped.end()) return;
-      const int64_t left = state.prompt_left(id, Home::gpu), count = std::min(room(state), left);
+      const int64_t left = state.prompt_part(id, Home::gpu), count = std::min(room(state), left);
       // A whole prompt waits for a pass of its own if it must be cut.
       const bool alone = state.decision().prompts.empty();
       if (state.limits().chunk == 0 && count < left && !alone) return;

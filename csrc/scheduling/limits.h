@@ -13,6 +13,8 @@ struct Limits {
   int64_t context = 0;                     // most tokens of prompt and output of a request
   bool keeps = false;                      // blocks of who is driven out stay until their room is wanted
   bool ahead = false;                      // a pass is decided when the one before it begins
+  bool states = false;                     // whether requests keep states beside their caches
+  int64_t snapshots = 0;                   // most states that are kept where prompts may part, for others to begin with
 
   int64_t blocks(int64_t tokens) const { return (tokens + block - 1) / block; }
   // Most tokens in a pass that has prompts.

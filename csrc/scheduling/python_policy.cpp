@@ -129,6 +129,10 @@ void register_replica_state(py::module_& module) {
           [](const View& view, Id id, const std::string& home) { return view.of(id).prompt_left(id, home_of(home)); },
           py::arg("request"), py::arg("home"))
       .def(
+          "prompt_part",
+          [](const View& view, Id id, const std::string& home) { return view.of(id).prompt_part(id, home_of(home)); },
+          py::arg("request"), py::arg("home"))
+      .def(
           "prompt_blocks",
           [](const View& view, Id id, int64_t count, const std::string& home) {
             return view.of(id).prompt_blocks(id, count, home_of(home));

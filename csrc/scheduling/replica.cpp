@@ -123,6 +123,7 @@ bool Replica::wait(double until) {
 void Replica::launch(double until) {
   state_.begin(clock_.now());
   policy_.decide(state_, costs_.believed);
+  state_.keep_snapshots();
   records_.moved(state_, clock_.now());
   records_.chose(policy_.considered(), clock_.now());
   const Decision& made = state_.decision();

@@ -42,6 +42,7 @@ const Decision* Scheduler::decide() {
   state_.begin(clock_.now());
   try {
     policy_->decide(state_, believed_);
+    state_.keep_snapshots();
   } catch (...) {
     state_.take_back();
     throw;

@@ -34,6 +34,7 @@ struct Sequence {
   int64_t place = 0;     // on_gpu: its place among the group's members
   int64_t priority = 0;  // smaller first
   int64_t shared = 0;    // hash blocks that it holds in the prefix cache
+  int64_t parting = 0;   // tokens up to which that had its prompt when it began
   Hashes hashes;
   std::shared_ptr<const std::vector<int64_t>> own;               // where limits.keeps: what `hashes` points to
   double last_token = std::numeric_limits<double>::quiet_NaN();  // seconds; kept while it is not on_gpu

@@ -19,7 +19,8 @@ State::State(const Limits& limits, Homes homes, Pool pool, int64_t hash_block)
       group_(sequences_, limits.block),
       cohorts_(pool),
       gpu_blocks_(limits.gpu_tokens / limits.block),
-      cpu_blocks_(limits.cpu_tokens / limits.block) {}
+      cpu_blocks_(limits.cpu_tokens / limits.block),
+      prefixes_(limits.states) {}
 
 int64_t State::cached(Id id) const {
   const Sequence& sequence = sequences_[id];
@@ -43,7 +44,7 @@ int64_t State::tokens(Home home) const {
 }
 
 bool State::settled() const {
-  return waiting_.empty() || (running() >= limits_.sequences && !ranked_) || matched(waiting_.begin()->second) == 0;
+  return waiting_.empty() || (running() >= limits_.sequences && !ranked_) || parting(waiting_.begin()->second) == 0;
 }
 
 // At least one token of a prompt is computed: it yields the next one.
@@ -55,6 +56,39 @@ int64_t State::prompt_left(Id id, Home home) const {
   const Sequence& sequence = sequences_[id];
   const bool begins = sequence.status == Status::waiting && home == Home::gpu;
   return sequence.prompt - sequence.cached - (begins ? matched(id) * hash_block_ : 0);
+}
+
+// Prompts that begin alike part where the cache has no more blocks of one, and go on behind their own last block.
+int64_t State::prompt_part(Id id, Home home) const {
+  const int64_t left = prompt_left(id, home), past = sequences_[id].prompt - left;
+  if (limits_.snapshots == 0 || home != Home::gpu) return left;
+  for (const int64_t end : {parting(id), sharable(id) * hash_block_})
+    if (end > past) return end - past;
+  return left;
+}
+
+int64_t State::sharable(Id id) const {
+  if (hash_block_ == 0) return 0;
+  return std::min(sequences_[id].hashes.count, (sequences_[id].prompt - 1) / hash_block_);
+}
+
+int64_t State::parting(Id id) const {
+  const Sequence& sequence = sequences_[id];
+  if (sequence.status != Status::waiting) return sequence.parting;
+  return prefixes_.here(sequence.hashes, sharable(id)) * hash_block_;
+}
+
+std::optional<int64_t> State::snapshot_at(Id id, int64_t cached) const {
+  const Sequence& sequence = sequences_[id];
+  if (limits_.snapshots == 0 || cached == 0 || sequence.home != Home::gpu) return {};
+  if (cached != sequence.parting && cached != sharable(id) * hash_block_) return {};
+  const int64_t hash = sequence.hashes.at[cached / hash_block_ - 1];
+  return prefixes_.has_snapshot(hash) ? std::nullopt : std::optional(hash);
+}
+
+bool State::may_leave(Id id) const {
+  const bool room = !limits_.states || static_cast<int64_t>(swapped_.size()) < limits_.sequences;
+  return room && moved_blocks(id) <= free(Home::cpu);
 }
 
 int64_t State::prompt_blocks(Id id, int64_t count, Home home) const {
@@ -117,7 +151,7 @@ void State::swap_out(Id id, bool pause) {
   require(decision_.decodes == 0, "who leaves, leaves before the others decode");
   require(sequences_[id].status == Status::on_gpu, "only what decodes on the accelerator is swapped out");
   require(pause || kept_at(Home::cpu), "nobody decodes on the host");
-  require(moved_blocks(id) <= free(Home::cpu), "no room at the host");
+  require(may_leave(id), "no room at the host");
   leave_gpu(id);
   Sequence& sequence = sequences_[id];
   const int64_t cached = sequence.cached;
@@ -134,7 +168,7 @@ void State::swap_out(Id id, bool pause) {
     std::rotate(cpu_.begin(), cpu_.end() - 1, cpu_.end());
   }
   decision_.out.push_back(id);
-  load_.half[0].swap_out += cached;
+  load_.half[0].swap_out += cached, load_.half[0].states_out += limits_.states;
 }
 
 void State::swap_in(Id id) {
@@ -152,7 +186,7 @@ void State::swap_in(Id id) {
   sequence.home = Home::gpu, sequence.cached = cached;
   join_gpu(id);
   decision_.in.push_back(id);
-  load_.half[0].swap_in += cached;
+  load_.half[0].swap_in += cached, load_.half[0].states_in += limits_.states;
 }
 
 void State::decode_on_gpu() {
@@ -176,6 +210,7 @@ void State::prompt(Id id, int64_t count, Home home) {
     require(kept_at(home), "no cache of the policy's");
     require(running() < limits_.sequences, "more requests than may run");
     waiting_.erase(rank(id));
+    sequence.parting = parting(id);
     sequence.status = Status::prompting, sequence.home = home;
     prompting_.insert(std::upper_bound(prompting_.begin(), prompting_.end(), id,
                                        [&](Id one, Id other) { return rank(one) < rank(other); }),
@@ -195,9 +230,29 @@ void State::prompt(Id id, int64_t count, Home home) {
 void State::reuse(Id id) {
   Sequence& sequence = sequences_[id];
   const int64_t found = matched(id);
+  if (limits_.states && found > 0) {
+    prefixes_.use(sequence.hashes.at[found - 1]);
+    ++load_.half[0].states_copied;
+  }
   for (int64_t i = 0; i < found; ++i) prefixes_.hold(sequence.hashes.at[i]);
   sequence.shared = found, shared_ += found;
   set_cached(id, found * hash_block_);
+}
+
+void State::keep_snapshots() {
+  if (limits_.snapshots == 0) return;
+  std::vector<int64_t> hashes;
+  for (const Chunk& chunk : decision_.prompts) {
+    const auto hash = snapshot_at(chunk.id, chunk.past + chunk.tokens);
+    if (!hash || std::find(hashes.begin(), hashes.end(), *hash) != hashes.end()) continue;
+    if (prefixes_.snapshots() + static_cast<int64_t>(hashes.size()) == limits_.snapshots) {
+      if (prefixes_.snapshots() == 0) return;
+      decision_.forgotten.push_back(prefixes_.forget());
+    }
+    hashes.push_back(*hash);
+    decision_.kept.push_back(chunk.id);
+    ++load_.half[0].states_copied;
+  }
 }
 
 void State::decode_on_cpu(Id id, int half) {

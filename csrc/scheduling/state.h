@@ -86,12 +86,16 @@ class State {
 
   // Tokens of a prompt with these hashes that the accelerator's cache has.
   int64_t reusable(Hashes hashes, int64_t prompt) const { return matched(hashes, prompt) * hash_block_; }
-  // Tokens of its prompt that are still to be computed if it goes on with its cache at `home`.
+  // Tokens of its prompt that are still to be computed if it goes on with its cache at `home`, and how many of them at
+  // most in one pass: where its state is to become a snapshot, a pass ends.
   int64_t prompt_left(Id id, Home home) const;
+  int64_t prompt_part(Id id, Home home) const;
   // What prompt(id, count, home), decode_on_cpu(id), swap_in(id) or swap_out(id) take from free(...).
   int64_t prompt_blocks(Id id, int64_t count, Home home) const;
   int64_t cpu_decode_blocks(Id id) const;
   int64_t moved_blocks(Id id) const { return limits_.blocks(cached(id)); }
+  // Whether the host has room for its cache, and its states where requests have some: for as many as may run.
+  bool may_leave(Id id) const;
 
   // ---- Making a pass. std::logic_error where a policy asks for what cannot be, and then nothing has changed.
   void begin(double now);
@@ -111,6 +115,9 @@ class State {
   // The pass is deferred: all cohorts go on whose attention is done, and `members` of cpu() begin another, if any.
   void defer(const std::vector<Id>& members, const Cost& believed);
   void set_kind(Kind kind) { decision_.kind = kind; }
+  // The pass has been made up: which of its states become snapshots, and which snapshots are given up for them. To be
+  // called once a policy has decided.
+  void keep_snapshots();
   const Decision& decision() const { return decision_; }
   const Load& load() const { return load_; }
 
@@ -143,6 +150,11 @@ class State {
   int64_t hash_blocks() const { return hash_block_ / limits_.block; }
   int64_t matched(Hashes hashes, int64_t prompt) const;
   int64_t matched(Id id) const { return matched(sequences_[id].hashes, sequences_[id].prompt); }
+  // Blocks of its prompt that can be shared, and tokens up to which the cache has them.
+  int64_t sharable(Id id) const;
+  int64_t parting(Id id) const;
+  // The block behind which its state after `cached` tokens becomes a snapshot, if it does.
+  std::optional<int64_t> snapshot_at(Id id, int64_t cached) const;
   Blocks& mine(Home home) { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
   // Gives up some of the prefix blocks that nobody holds; there must be one.
   void evict();

@@ -119,6 +119,9 @@ void State::commit_prompt(const Chunk& chunk, double end) {
   sequence.started = true;
   set_cached(chunk.id, sequence.cached + chunk.tokens);
   share(chunk.id);
+  const auto& kept = decision_.kept;
+  if (std::find(kept.begin(), kept.end(), chunk.id) != kept.end())
+    prefixes_.keep(sequence.hashes.at[sequence.cached / hash_block_ - 1]);
   if (sequence.cached < sequence.prompt) return;
   if (sequence.produced == 0) {
     outcome_.first.push_back(chunk.id);

@@ -161,12 +161,13 @@ class Submitter {
     if (layer + 2 >= it_.layers) run_->last.push_back(stored_[layer % 2]);
   }
 
-  // Caches of whole requests on their way, which everything in this layer waits for.
+  // Caches of whole requests on their way, which everything in this layer waits for. Layers without a cache have none:
+  // those of the others come before they are needed.
   Events swaps(size_t layer) {
     Events found;
-    if (!it_.swap_out.pieces.empty())
+    if (!it_.swap_out.pieces.empty() && layer < it_.swap_out.source.layers)
       found.push_back(copy_layer(*lanes_.to_host, it_.swap_out, layer, {}, &ServingSeconds::swap_out));
-    if (!it_.swap_in.pieces.empty())
+    if (!it_.swap_in.pieces.empty() && layer < it_.swap_in.source.layers)
       found.push_back(copy_layer(*lanes_.to_device, it_.swap_in, layer, found, &ServingSeconds::swap_in));
     return found;
   }

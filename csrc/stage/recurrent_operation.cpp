@@ -24,6 +24,15 @@ void check_states(const std::string& name, const States& states, size_t width, c
   expect(
       states.width == width && states.count >= sequences,
       name + " needs states of " + std::to_string(width) + " numbers for " + std::to_string(sequences) + " sequences");
+  expect(states.snapshots == 0 || (spec.sequences == 0 && states.count / spec.batch > states.snapshots),
+         name + " needs rows for " + std::to_string(states.snapshots) + " snapshots of every sequence of a batch");
+}
+
+// Tokens of a pass that go through a state one by one.
+size_t single_tokens(const States& states, size_t tokens) { return std::min(states.snapshots, tokens - 1); }
+
+StateRun part_of(const StateRun& run, size_t from, size_t count) {
+  return {run.first + from, std::min(count, run.tokens - from), run.past + from, run.state};
 }
 
 }  // namespace
@@ -47,8 +56,24 @@ void ConvolutionOperation::run(StagePass& pass) const {
     pass.barrier();
   }
   const Range own = channels_of(channels, pass.thread(), pass.threads());
-  if (own.begin < own.end) for_sequences(pass, states, [&](const StateRun& run) { convolve(pass, run, own); });
+  size_t sequence = 0;
+  for_sequences(pass, states, [&](const StateRun& run) {
+    if (own.begin >= own.end) return;
+    const size_t single = single_tokens(states, run.tokens);
+    for (size_t t = 0; t < single; ++t) {
+      convolve(pass, part_of(run, t, 1), own);
+      keep(run.state, states.behind(t, sequence, pass.batch()), own);
+    }
+    convolve(pass, part_of(run, single, run.tokens), own);
+    ++sequence;
+  });
   pass.done_by_all();
+}
+
+void ConvolutionOperation::keep(const float* state, float* snapshot, Range own) const {
+  for (size_t tap = 0; tap + 1 < taps; ++tap)
+    std::copy(state + tap * channels + own.begin, state + tap * channels + own.end,
+              snapshot + tap * channels + own.begin);
 }
 
 void ConvolutionOperation::convolve(StagePass& pass, const StateRun& run, Range own) const {
@@ -87,15 +112,26 @@ void RecurrenceOperation::run(StagePass& pass) const {
   pass.forget_input();
   const Range share = pass.mine(pass.rows());
   for (size_t row = share.begin; row < share.end; ++row) prepare(pass, row);
+  const size_t single = states.snapshots == 0 ? 0 : single_tokens(states, pass.count());
+  for (size_t t = 0; t < single; ++t) {
+    recur(pass, t, 1);
+    pass.barrier();  // others have computed what this thread copies, and wait until it has
+    const Range own = pass.mine(pass.batch() * states.width);
+    std::copy(states.data + own.begin, states.data + own.end, states.behind(t, 0, pass.batch()) + own.begin);
+  }
+  recur(pass, single, SIZE_MAX);
+  pass.done_by_all();
+}
+
+void RecurrenceOperation::recur(StagePass& pass, size_t from, size_t count) const {
   std::vector<RecurrenceRun> runs;
   for_sequences(pass, states, [&](const StateRun& run) {
     const Range own = pass.mine(states.width);
-    if (run.past == 0) std::fill_n(run.state + own.begin, own.end - own.begin, 0.0f);
-    runs.push_back(run_of(run));
+    if (run.past + from == 0) std::fill_n(run.state + own.begin, own.end - own.begin, 0.0f);
+    runs.push_back(run_of(part_of(run, from, count)));
   });
   pass.barrier();
   recur_share(pass.k().mixers(), pass.thread(), pass.threads(), shape, runs.data(), runs.size(), pass.scratch());
-  pass.done_by_all();
 }
 
 // Decays and rates of a token.

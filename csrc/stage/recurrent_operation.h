@@ -5,13 +5,17 @@
 
 namespace helm {
 
-// What an operation keeps of every sequence, f32. A state begins anew with position 0, and is never taken back.
+// What an operation keeps of every sequence, f32. A state begins anew with position 0. Of a pass whose last tokens may be
+// taken back, states behind each of the first `snapshots` tokens are kept too: behind those of the sequences, token by
+// token.
 struct States {
   float* data = nullptr;
-  size_t count = 0;  // sequences
-  size_t width = 0;  // numbers of one
+  size_t count = 0;      // rows
+  size_t width = 0;      // numbers of one
+  size_t snapshots = 0;  // only of passes in which sequences have as many tokens each
 
-  float* of(size_t sequence) const { return data + sequence * width; }
+  float* of(size_t row) const { return data + row * width; }
+  float* behind(size_t token, size_t sequence, size_t sequences) const { return of((1 + token) * sequences + sequence); }
 };
 
 // Rows [first, first + tokens) of a pass are a sequence's tokens at positions past, past + 1, ...
@@ -39,6 +43,7 @@ class ConvolutionOperation final : public Operation {
 
  private:
   void convolve(StagePass& pass, const StateRun& run, Range own) const;
+  void keep(const float* state, float* snapshot, Range own) const;
 };
 
 // A linear recurrence of every head (RecurrenceArgs). The first input has queries, keys and values. Of a delta rule,
@@ -64,6 +69,8 @@ class RecurrenceOperation final : public Operation {
 
  private:
   void prepare(StagePass& pass, size_t row) const;
+  // Tokens [from, from + count) of every sequence, or as many as it has.
+  void recur(StagePass& pass, size_t from, size_t count) const;
   RecurrenceRun run_of(const StateRun& run) const;
 };
 

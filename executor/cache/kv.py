@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from helmsman.executor.cache.paged_caches import PagedCaches, allocate_paged
+from helmsman.executor.cache.states import StateRows
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.homes.staging import ALIGNMENT
@@ -69,16 +70,20 @@ StateKey = tuple[str, str, int, int]
 class Caches:
     """The caches of every block and batch, by memory. `transposed`: attention reads keys (head_dim, capacity).
 
-    `paged`: by memory, those that have a window there; `states`: what recurrent mixers keep of every sequence."""
+    `paged`: by memory, those that have a window there; `states`: what recurrent mixers keep of every sequence,
+    of all mixers in `state_rows` where there are any."""
 
     transposed: bool
     by_tokens: bool
     by_layer: dict[tuple[str, int, int], PlacedCache] = field(default_factory=dict)
     paged: Mapping[str, PagedCaches] = field(default_factory=dict)
     states: dict[StateKey, Buffer] = field(default_factory=dict)
+    state_rows: StateRows | None = None
 
     def state(self, key: StateKey, memory: DeviceMemory, rows: int, width: int) -> Buffer:
         """Return what an operation keeps of so many sequences, f32 (rows, width), which is made once."""
+        if key not in self.states and self.state_rows is not None:
+            self.states[key] = self.state_rows.take(width)
         if key not in self.states:
             purpose = f"states of {key[1]} of block {key[2]}"
             self.states[key] = memory.place(np.zeros((rows, width), np.float32), purpose)

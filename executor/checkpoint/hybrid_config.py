@@ -65,6 +65,8 @@ def _qwen(model: Model, attention: Attention) -> dict[str, Any]:
         "linear_value_head_dim": delta.value_dim,
         "linear_conv_kernel_dim": delta.taps,
     }
+    if model.drafts:
+        fields["mtp_num_hidden_layers"] = sum(draft.count for draft in model.drafts)
     if network is not None:
         fields["intermediate_size"] = network.width
     if experts is None:

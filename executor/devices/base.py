@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from numpy.typing import NDArray
+from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor._kernels import StreamedWeights
+from helmsman.executor._kernels import Event, StreamedWeights
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
@@ -105,6 +106,17 @@ class ExecutorDevice(Protocol):
 
     def expanding(self, queue: Queue, part: ExpansionMove | Turn, signals: Signals) -> Submit:
         """Return the function that submits `part` to one of its queues in a pass."""
+
+    def copy_pieces(
+        self,
+        queue: Queue,
+        copies: Sequence[tuple[Buffer, SupportsBuffer]],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """Submit copies within buffers of its memory to one of its queues: of each, pieces int64 (n, 3), target offset,
+        source offset and bytes, to places that are apart from them. `times`: f64 (2,), filled with start and end."""
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""

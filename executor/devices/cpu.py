@@ -7,7 +7,9 @@ machine."""
 from collections.abc import Sequence
 from functools import partial
 
-from helmsman.executor._kernels import Buffer, Cohort, Pool, Queue, ServingPass, Stage, StreamedWeights
+from typing_extensions import Buffer as SupportsBuffer
+
+from helmsman.executor._kernels import Buffer, Cohort, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.memory import BoundedMemory
@@ -36,6 +38,17 @@ class CpuDevice:
         if isinstance(part, Turn):
             return submit_turn(native, self.pool, part, signals)
         return submit_expansion(native, self.pool, part, signals)
+
+    def copy_pieces(
+        self,
+        queue: parts.Queue,
+        copies: Sequence[tuple[parts.Buffer, SupportsBuffer]],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """By all threads."""
+        parts.of_kind(queue, Queue).copy_pieces(self.pool, copies, times, wait, done)
 
     def workspace_size(self, spec: AnySpec) -> int:
         """Bytes of scratch that a stage needs."""

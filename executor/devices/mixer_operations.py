@@ -28,6 +28,8 @@ class ConvolutionOperation(Named):
     """f32 (width,): multiply inputs[0] first."""
     states: Buffer | None
     """f32 (sequences, taps - 1, channels): what a convolution sees again of every sequence."""
+    snapshots: int
+    """Of the first so many tokens of a pass states are kept too: rows (1 + token) * sequences on, of a batch alone."""
 
 
 class RecurrenceOperation(Named):
@@ -67,6 +69,8 @@ class RecurrenceOperation(Named):
     """f32 (value_heads,): how much of values joins the outcome."""
     states: Buffer | None
     """f32 (sequences, value_heads, key_dim, value_dim)."""
+    snapshots: int
+    """As a convolution has them."""
 
 
 class GatedNormOperation(Named):

@@ -130,6 +130,19 @@ class CopyEngine(Protocol):
     ) -> object:
         """Queue a copy of `size` bytes; what it returns is for the engine's own kind."""
 
+    def submit_pieces(
+        self,
+        target: Buffer,
+        target_offset: int,
+        source: Buffer,
+        source_offset: int,
+        pieces: SupportsBuffer,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> object:
+        """Like submit, for one or more `pieces`, int64 (n, 3): offsets from those of target and source, bytes."""
+
     def submit_strided(
         self,
         target: Buffer,

@@ -19,11 +19,12 @@ the token that the model chooses after each, of a prompt (sequences, 1) after th
 @dataclass
 class DraftedRun:
     """One run over a prompt, whose sequences advance by as many tokens as all that are not over accept. `count`: drafts
-    of a step."""
+    of a step; `take_back`: called where a step is to have had only so many tokens, as far as states go."""
 
     run: Pass
     drafter: Drafter
     count: int
+    take_back: Callable[[int], None] = lambda _: None
     _iterations: list[Iteration] = field(default_factory=list)
     _chosen: list[Tokens] = field(default_factory=list)
     _drafted: int = 0
@@ -70,6 +71,8 @@ class DraftedRun:
         self._drafted += count * int(running.sum())
         self._accepted += agreed * int(running.sum())
         made = choices[:, : agreed + 1]
+        if agreed < count:
+            self.take_back(agreed + 1)
         self.drafter.follow(made, hidden[:, : agreed + 1], past)
         return made
 

@@ -37,8 +37,10 @@ class MtpHead:
         self._stage, self._tokens, self._hidden = HeadStage(made, device, own, tokens), tokens, model.hidden
         self._order, self._eps = draft_head(model).order, draft_head(model).norm.eps
         self._table = weights.tensor(embedding_tensors(model)[0])
-        self._norms = {name: _vector(*weights.beside(name)) for name in (EMBEDDING_NORM, HIDDEN_NORM, OUTPUT_NORM)}
-        self._final, self._format = _vector(*weights.final_norm()), made.residence[0].format
+        own_norms = {name: _vector(*weights.beside(name)) for name in (EMBEDDING_NORM, HIDDEN_NORM, OUTPUT_NORM)}
+        self._norms = {name: weights.computed_beside(name, vector) for name, vector in own_norms.items()}
+        self._final = weights.computed_final(_vector(*weights.final_norm()))
+        self._format = made.residence[0].format
         fmt, fuse = weights.beside(FUSE)
         self._fuse = device.memory.keep(fuse, fmt, self._format, 2 * model.hidden, FUSE)
         self._pool, self._past = device.pool, 0

@@ -1,17 +1,16 @@
-"""Which plans verify drafted tokens: those that can forget what a rejected one left in caches."""
+"""Which plans verify drafted tokens: those that can forget what a rejected one left in caches. States are put back."""
 
 from collections.abc import Sequence
 
 from helmsman.executor.passes.phase_pass import PhasePass, caches_native, drops_drafts
 from helmsman.lowering.buffers import chunk_tokens
-from helmsman.lowering.draft_head import MOST_DRAFTS, draft_head
+from helmsman.lowering.draft_head import APART, MOST_DRAFTS, draft_head
 from helmsman.lowering.drafter import drafter_rules, shares_head
-from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.placement import batches_together
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
-DRAFTING = ("deepseek_v3", "glm4_moe_lite")
+DRAFTING = ("deepseek_v3", "glm4_moe_lite", *APART)
 """Families whose draft heads are run."""
 
 
@@ -22,8 +21,6 @@ def check_drafts(plan: Plan, passes: Sequence[PhasePass], count: int) -> None:
     if not 1 <= count <= most:
         remedy = f"use 1 to {most}" if most else "plan a smaller batch"
         raise UsageError("not a number of drafts", field="draft_tokens", value=count, remedy=remedy)
-    if keeps_states(plan.model):
-        _refuse(f"{plan.model.name} keeps states, which a rejected draft would have changed", "leave drafts out")
     draft_head(plan.model)
     if plan.model.family not in DRAFTING:
         _refuse(f"draft heads of the family {plan.model.family} are not run", "leave drafts out")

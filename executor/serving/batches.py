@@ -38,11 +38,12 @@ class Batches:
             self.homes.free(self.running[request])
         for request in decision.swap_out:
             self.swap_out += self.homes.move(self.running[request], "cpu")
-        self.homes.prefixes.evict(decision.evicted)
+        self.homes.evict(decision.evicted)
         for request in decision.swap_in:
             self.swap_in += self.homes.move(self.running[request], "gpu")
         for chunk in decision.prefill:
             self._prompt(chunk)
+        self._keep_states(decision)
         for request in decision.decode0_gpu:
             self._decode(self.running[request])
         first, second = ([self.running[n] for n in numbers] for numbers in (decision.decode0_cpu, decision.decode1_cpu))
@@ -80,6 +81,13 @@ class Batches:
         self.rows[0].add(running.tokens[chunk.past : end], chunk.past, runs, last, self.homes.slot(running))
         self.advances.append((running, chunk.tokens))
         self.prompted.append(running)
+
+    def _keep_states(self, decision: SchedulingDecision) -> None:
+        if self.homes.states is not None:
+            self.homes.states.forget(decision.forgotten)
+        ends = {chunk.id: chunk.past + chunk.tokens for chunk in decision.prefill}
+        for request in decision.kept:
+            self.homes.keep_state(self.running[request], ends[request])
 
     def _decode(self, running: ActiveRequest) -> None:
         runs = self.homes.place(running)

@@ -29,6 +29,8 @@ from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating, seat
 from helmsman.executor.serving.served_slots import check_fetched
+from helmsman.executor.serving.state_slots import StateMoves
+from helmsman.executor.serving.state_store import StateSeconds
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_request
 from helmsman.planner.serving.served_rules import served_plan
@@ -100,8 +102,9 @@ class ServingEngine:
     def add(self, request: int, options: RequestOptions, hashes: Sequence[int] = ()) -> None:
         """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
         assert request not in self._running, "requests have numbers of their own"
-        shared = () if self._seating.states else hashes  # a state is that of the last token, not of a prefix
-        self._running[request] = ActiveRequest.of(request, options, shared)
+        states = self._seating.states
+        shares = states is None or states.snapshots > 0  # a state is that of the last token, not of a prefix
+        self._running[request] = ActiveRequest.of(request, options, hashes if shares else ())
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
@@ -131,6 +134,10 @@ class ServingEngine:
         batches.fill(decision)
         if self._seating.slots is not None:
             self._seating.slots.begin()
+        states, seconds = self._seating.states, StateSeconds()
+        moves = StateMoves() if self._homes.states is None else self._homes.states.moves
+        if states is not None:
+            states.before(self._lanes, moves, seconds)
         done = self._seating.driver.begin(
             self._lanes,
             self.plan.model.layers,
@@ -141,8 +148,11 @@ class ServingEngine:
             _copies(self._seating.passing, self._seating.cpu, batches.store),
             [joining.native for joining in batches.joining],
         )
+        kept = None if states is None else states.behind(self._lanes, moves, seconds)
         done.wait()
-        return self._stepped(batches, done, start)
+        if kept is not None:
+            kept.wait()
+        return self._stepped(batches, done, start, seconds)
 
     def reset(self) -> None:
         """Forget all requests and what is cached, whatever happened to them."""
@@ -156,7 +166,7 @@ class ServingEngine:
             self._seating.slots.reset()
         for request in list(self._running):
             self.release(request)
-        self._homes.prefixes.clear()
+        self._homes.forget_prefixes()
         self._homes.begin()
 
     def check_integrity(self) -> None:
@@ -184,7 +194,9 @@ class ServingEngine:
         if number > 0 and not rows and not joins:
             return None
         tokens = joins[0].joint if joins else rows
-        host = self._seating.hosts[number] if apart or (joins and number) else None
+        attends = bool(apart or (joins and number))
+        assert not attends or self._seating.hosts, "a host that attends"
+        host = self._seating.hosts[number] if attends else None
         stage = self._seating.stages[number]
         return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
 
@@ -192,7 +204,7 @@ class ServingEngine:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
         return _copies(caches[source], caches[target], pieces)
 
-    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> StepResult:
+    def _stepped(self, batches: Batches, done: ServingPass, start: float, states: StateSeconds) -> StepResult:
         batches.advance()
         rows = list(batches.rows)
         for joining, joined in zip(batches.joining, done.joined, strict=True):
@@ -202,12 +214,13 @@ class ServingEngine:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
-        slots, seconds = self._seating.slots, done.seconds()
+        slots, taken = self._seating.slots, done.seconds()
         counts = NO_EXPERTS
         if slots is not None:
             counts = slots.end()
-            seconds["weights"] += slots.seconds()
-        return StepResult(made, batches.on_cpu, IterationSeconds(time.monotonic() - start, **seconds), counts)
+            taken["weights"] += slots.seconds()
+        seconds = IterationSeconds(time.monotonic() - start, **taken).with_states(states.copied, *states.moved)
+        return StepResult(made, batches.on_cpu, seconds, counts)
 
     def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""

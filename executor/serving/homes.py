@@ -1,7 +1,7 @@
 """The two homes of keys and values, the accelerator's cache and the host's: who has which blocks, and what moves."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from helmsman.executor.devices.iterations import Cohort
 from helmsman.executor.serving.active_request import ActiveRequest
@@ -16,8 +16,8 @@ from helmsman.schemas.errors import InfeasibleError
 
 class Homes:
     """Blocks of `block` tokens in either cache. Those of requests that cohorts work on are given back late.
-    `prefixes`: blocks of the accelerator's cache that requests share; `states`: slots for what mixers keep of a
-    request."""
+    `prefixes`: blocks of the accelerator's cache that requests share; `states`: rows of what mixers keep of requests
+    and of prompts, None where they keep nothing."""
 
     def __init__(self, seating: Seating, block: int, deferred: HostCohorts | None) -> None:
         self.caches: dict[Home, BlockCache] = {"gpu": seating.gpu}
@@ -25,8 +25,7 @@ class Homes:
             self.caches["cpu"] = seating.cpu
         self.pools = {home: BlockPool(cache.rows // block, block) for home, cache in self.caches.items()}
         self.prefixes = Prefixes(self.pools["gpu"])
-        self._states = list(range(seating.states))[::-1]
-        self._keeps_states = seating.states > 0
+        self.states = None if seating.states is None else seating.states.slots()
         self._passing = seating.passing
         self._passed = 0
         self._deferred = deferred
@@ -35,6 +34,8 @@ class Homes:
     def begin(self) -> None:
         """A pass is made up: what nobody works on any more is free, and so is what caches pass through."""
         self._passed = 0
+        if self.states is not None:
+            self.states.begin()
         self._give_back()
 
     @property
@@ -49,8 +50,28 @@ class Homes:
 
     def reuse(self, running: ActiveRequest, tokens: int) -> None:
         """It begins with so many tokens that others have computed."""
-        self.prefixes.reuse(running.table, running.hashes[: tokens // self.pools["gpu"].block])
+        known = running.hashes[: tokens // self.pools["gpu"].block]
+        self.prefixes.reuse(running.table, known)
         running.cached = tokens
+        if self.states is not None and known:
+            self.states.restore(running, known[-1])
+
+    def evict(self, hashes: Sequence[int]) -> None:
+        """Blocks of prompts that nobody holds are free, and so are snapshots behind them."""
+        self.prefixes.evict(hashes)
+        if self.states is not None:
+            self.states.forget(hashes)
+
+    def keep_state(self, running: ActiveRequest, tokens: int) -> None:
+        """Its state becomes a snapshot once so many tokens of its prompt are cached."""
+        assert self.states is not None, "states"
+        self.states.keep(running, running.hashes[tokens // self.pools["gpu"].block - 1])
+
+    def forget_prefixes(self) -> None:
+        """Nobody shares anything any more."""
+        self.prefixes.clear()
+        if self.states is not None:
+            self.states.clear()
 
     def keep(self, running: ActiveRequest) -> None:
         """Share with others what is cached of its prompt, if it is on the accelerator."""
@@ -64,22 +85,13 @@ class Homes:
         return self.pools[running.home].runs(running.table, total)
 
     def slot(self, running: ActiveRequest) -> int:
-        """Return where the states of a request are; 0 where nothing keeps any. A state begins anew with a request's
-        first token, so that a slot needs no clearing. Raises InfeasibleError where all are taken."""
-        if not self._keeps_states:
-            return 0
-        if running.slot is None:
-            if not self._states:
-                remedy = "let the scheduler's limits be those of the engine"
-                raise InfeasibleError("more requests than states have room", field="decision", remedy=remedy)
-            running.slot = self._states.pop()
-        return running.slot
+        """Return where the states of a request are; 0 where nothing keeps any."""
+        return 0 if self.states is None else self.states.of(running)
 
     def free(self, running: ActiveRequest) -> None:
         """Nothing of it is cached any more."""
-        if running.slot is not None:
-            self._states.append(running.slot)
-            running.slot = None
+        if self.states is not None:
+            self.states.drop(running)
         working = None if self._deferred is None else self._deferred.at_work(running)
         if self._deferred is not None:
             self._deferred.drop(running)
@@ -102,8 +114,9 @@ class Homes:
         runs, table = self.pools[before].runs(running.table, cached), BlockTable()
         self._extend(home, table, cached)
         result = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
+        slot = None if self.states is None else self.states.move(running, home)
         self.free(running)
-        running.home, running.table, running.cached = home, table, cached
+        running.home, running.table, running.cached, running.slot = home, table, cached, slot
         return result
 
     def through(self, running: ActiveRequest, tokens: int) -> tuple[list[Run], Pieces, Pieces]:
@@ -138,6 +151,9 @@ class Homes:
 
     def check_integrity(self, all_running: Iterable[ActiveRequest]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""
+        all_running = list(all_running)
+        if self.states is not None:
+            self.states.check_integrity(all_running)
         block_tables: dict[Home, list[BlockTable]] = {home: [] for home in self.pools}
         for home, table, _ in self._held:
             block_tables[home].append(table)
@@ -147,9 +163,6 @@ class Homes:
             assert running.cached <= room, "what is cached has a place"
             assert running.cached < len(running.tokens) + 1, "only tokens are cached"
             assert running.home == "gpu" or not running.table.shared, "the host's cache is shared by nobody"
-            assert not self._keeps_states or (running.slot is not None) == (running.cached > 0), (
-                "states of what is cached"
-            )
         shared = self.prefixes.check_integrity(block_tables["gpu"])
         for home, pool in self.pools.items():
             pool.check_integrity(block_tables[home], shared if home == "gpu" else ())

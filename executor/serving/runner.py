@@ -1,7 +1,7 @@
 """The interfaces that the loop needs of an engine and of a scheduler, whoever made them."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from helmsman.executor.routing.slots import NO_EXPERTS, PassCounts
@@ -26,6 +26,13 @@ class IterationSeconds:
     swap_out: float
     swap_in: float
     weights: float
+
+    def with_states(self, copied: float, out: float, back: float) -> "IterationSeconds":
+        """Return the same with what states took: on the accelerator beside its first stages, and over the link either
+        way."""
+        first, second = self.linear
+        moved = {"swap_out": self.swap_out + out, "swap_in": self.swap_in + back}
+        return replace(self, linear=(first + copied, second), **moved)
 
     @property
     def accelerator(self) -> float:

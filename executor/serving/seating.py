@@ -2,9 +2,10 @@
 and one for each cohort."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
+from helmsman.executor.cache.states import StateRows
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.iterations import Cohort, Driver
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Stage
@@ -17,6 +18,7 @@ from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.routing.slots import layer_slots
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.served_slots import ServedSlots
+from helmsman.executor.serving.state_store import StateStore
 from helmsman.executor.serving.streams import TokenTable, streamed_weights, table_of
 from helmsman.executor.stages.attention_block import attending_block
 from helmsman.executor.stages.common_operations import embedding
@@ -27,9 +29,9 @@ from helmsman.executor.stages.stage import StageBuilder
 from helmsman.lowering.common_attention import attending_layers, attends_to_latents, served_caches
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.rules import Cached
-from helmsman.planner.serving.layer_facts import host_attends
+from helmsman.planner.serving.layer_facts import host_attends, host_keeps, state_bytes
 from helmsman.planner.serving.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
-from helmsman.scheduler.limits import HostOrder, Limits
+from helmsman.scheduler.limits import HOST_ORDERS, HostOrder, Limits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
@@ -41,8 +43,9 @@ RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
 class Seating:
     """`driver`: of passes; `stages`: of the sub-batches, on the accelerator, of which the first has the head for both;
     `hosts`: of their rows on the host; `passing`: caches of prompts that go to its memory; `shared`: of the host,
-    what bytes go to and come from; `states`: requests of which mixers keep states, 0 where they keep none; `slots`: for
-    experts. Without a host all but the first three, `states` and `slots` are missing, and all stages but one."""
+    what bytes go to and come from; `states`: what mixers keep of requests and prompts, None where they keep nothing;
+    `slots`: for experts. Without a host all but the first three, `states` and `slots` are missing, and all stages but
+    one; one that only keeps caches has `cpu` and `shared`."""
 
     driver: Driver
     stages: tuple[Stage, ...]
@@ -52,7 +55,7 @@ class Seating:
     passing: BlockCache | None = None
     cohorts: tuple[Cohort, ...] = ()
     shared: tuple[Buffer, ...] = ()
-    states: int = 0
+    states: StateStore | None = None
     slots: ServedSlots | None = None
 
 
@@ -71,15 +74,13 @@ def seat(
 
     Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
     caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
-    states = limits.sequences if keeps_states(plan.model) else 0
     host = host if limits.cpu_tokens else None
+    if host is not None and keeps_states(plan.model):
+        return _keeping(plan, phase_pass, accelerator, host, store, limits, engines)
     if host is not None and attends_to_latents(plan.model):
         remedy = "serve with the policy gpu-only"
         message = "latent attention beside the host, which attends to keys and values alone"
         raise UsageError(message, field="policy", value=plan.model.name, remedy=remedy)
-    if host is not None and states:
-        message = "mixers that keep states beside the host, which attends for layers that all attend"
-        raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with the policy gpu-only")
     if host is not None and not host_attends(plan.model):
         message = "layers that attend in ways of their own beside the host, which attends to all that is past"
         raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with the policy gpu-only")
@@ -93,7 +94,8 @@ def seat(
     (staging,) = stage_weights(plan, [phase_pass], memories, store, 1, tables=False)
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
     rooms = SlotRooms(plan, store, memories, phase_pass.slotted)
-    spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing, rooms)
+    states = _states(plan, accelerator, limits)
+    spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing, rooms, states)
     stages = [_stage(accelerator, spec, "activations")]
     if host is not None:
         headless = _headless(spec, None if table is None else table.linear(1))
@@ -102,7 +104,7 @@ def seat(
     streamed = streamed_weights(plan, phase_pass, staging, store, stages[0], table)
     driver = accelerator.driver(streamed, () if slots is None else slots.lookups)
     if host is None:
-        return Seating(driver, tuple(stages), gpu, states=states, slots=slots)
+        return Seating(driver, tuple(stages), gpu, states=_store_of(accelerator, states, limits), slots=slots)
     cpu = allocate(host.memory, caches, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
     one, other, *more = (_stage(host, aside, "activations of attention") for _ in range(2 + limits.cohorts))
@@ -111,6 +113,40 @@ def seat(
     cohorts = [driver.cohort(stages[0], *parts, rows, RISES[order]) for parts in zip(more, kept, strict=True)]
     shared = (cpu.buffer, *(stage.workspace for stage in (one, other, *more)))
     return Seating(driver, tuple(stages), gpu, (one, other), cpu, passing, tuple(cohorts), shared, slots=slots)
+
+
+def _keeping(
+    plan: Plan,
+    phase_pass: PhasePass,
+    accelerator: ExecutorDevice,
+    host: ExecutorDevice,
+    store: WeightLoader,
+    limits: Limits,
+    engines: Mapping[str, CopyEngine],
+) -> Seating:
+    """Return the places of an accelerator alone, and beside them room for what makes way: caches in blocks, and states
+    of as many requests as may run."""
+    if not host_keeps(plan.model):
+        message = "a host that keeps caches of layers that cache unequal heads"
+        raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with `preemption` recompute")
+    alone = seat(plan, phase_pass, accelerator, None, store, limits, HOST_ORDERS[0], engines)
+    assert alone.states is not None, "a model that keeps states"
+    caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
+    cpu = allocate(host.memory, caches, limits.cpu_tokens, fmt, "blocks of keys and values")
+    kept = alone.states.rows.elsewhere(host.memory, limits.sequences, "states of requests that wait")
+    return replace(alone, cpu=cpu, shared=(cpu.buffer, kept.buffer), states=replace(alone.states, host=kept))
+
+
+def _states(plan: Plan, device: ExecutorDevice, limits: Limits) -> StateRows | None:
+    """Return rows for states of requests that run and for snapshots; None where mixers keep nothing."""
+    if not keeps_states(plan.model):
+        return None
+    what = "states of requests and of prompts"
+    return StateRows(device.memory, limits.sequences + limits.snapshots, state_bytes(plan.model, 1), what)
+
+
+def _store_of(device: ExecutorDevice, states: StateRows | None, limits: Limits) -> StateStore | None:
+    return None if states is None else StateStore(device, states, limits.sequences, limits.snapshots)
 
 
 def _headless(spec: RaggedSpec, table: Linear | None) -> RaggedSpec:
@@ -137,11 +173,12 @@ def _spec(
     gpu: BlockCache,
     passing: BlockCache | None,
     rooms: SlotRooms,
+    states: StateRows | None,
 ) -> RaggedSpec:
     """All operations, for rows of several requests."""
     lookup = None if table is None else table.linear(0)
     most = rows_of_a_pass(limits, host=passing is not None)
-    caches, inputs = _caches(plan, device, gpu), LayerInputRows.of(plan.model, most)
+    caches, inputs = _caches(plan, device, gpu, states), LayerInputRows.of(plan.model, most)
     builder = StageBuilder(
         plan, store, caches, False, lookup, slots=rooms, sequences=limits.sequences, layer_inputs=inputs
     )
@@ -154,9 +191,9 @@ def _spec(
     return {**uniform, "batch": 1, "capacity": gpu.rows, "sequences": limits.sequences, "passing": rows}
 
 
-def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache) -> Caches:
-    """Return the caches that stages read and append to: every layer's part of the blocks."""
-    caches = Caches(False, plan.schedule.reshape)
+def _caches(plan: Plan, device: ExecutorDevice, cache: BlockCache, states: StateRows | None) -> Caches:
+    """Return the caches that stages read and append to: every layer's part of the blocks, and of the states."""
+    caches = Caches(False, plan.schedule.reshape, state_rows=states)
     nothing: dict[Cached, Part] = {"keys": (), "values": ()}
     layers = zip(attending_layers(plan.model), served_caches(plan.model), strict=True)
     for number, (layer, shape) in enumerate(layers):

@@ -75,7 +75,11 @@ class DevicePart(Protocol):
         """Return what an operation stores beside its matrix, f32; None where there is no such tensor."""
 
     def states(self, op: str, layer: int, width: int) -> Buffer | None:
-        """Return f32 (sequences, width): what an operation keeps of every sequence; None where it is not computed."""
+        """Return f32 (rows, width): what an operation keeps of every sequence, and behind that its snapshots; None
+        where it is not computed."""
+
+    def snapshots(self) -> int:
+        """Return how many tokens of a pass may be taken back, behind each of which but the last states are kept."""
 
     def tiled(self) -> bool:
         """Whether in weights of delta rules the first value heads of all key heads precede their second ones."""

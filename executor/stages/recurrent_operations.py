@@ -49,6 +49,7 @@ def delta_rule(hidden: int, body: DeltaRule, block: BlockPart) -> Iterator[AnyOp
         "rates": part.vector("delta", "delta_rate", layer),
         "passing": None,
         "states": part.states("delta", layer, body.state_elements),
+        "snapshots": part.snapshots(),
     }
     yield {
         **_gated_norm("delta_norm", "delta", "delta_gate", inner, inner, block),
@@ -96,6 +97,7 @@ def state_space(hidden: int, body: StateSpace, block: BlockPart) -> Iterator[Any
         "rates": part.vector("scan", "scan_rate", layer),
         "passing": part.vector("scan", "scan_pass", layer),
         "states": part.states("scan", layer, body.state_elements),
+        "snapshots": part.snapshots(),
     }
     yield {
         **_gated_norm("scan_norm", "scan", "scan_in", body.inner, width, block),
@@ -142,6 +144,7 @@ def _convolution(
         "bias": None if stored is None else stored["bias"],
         "factors": None,
         "states": block.part.states(name, block.layer, (taps - 1) * channels),
+        "snapshots": block.part.snapshots(),
     }
 
 

@@ -166,8 +166,11 @@ class _Part:
         if not self.has(op, layer):
             return None
         memory = self.device.memory
-        rows = self.builder.sequences or self.builder.plan.workload.batch
+        rows = self.builder.sequences or self.builder.plan.workload.batch * (1 + self.phase_pass.drafts)
         return self.builder.caches.state((memory.name, op, layer, self.batch), memory, rows, width)
+
+    def snapshots(self) -> int:
+        return self.phase_pass.step_tokens - 1
 
     def tiled(self) -> bool:
         return self.builder.store.tiled

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.lowering.draft_head import HEAD_NORMS
 from helmsman.lowering.residuals import normed_residuals
 from helmsman.lowering.tensor import CONVOLUTIONS, Tensor
 from helmsman.schemas.blocks.norms import Norm
@@ -34,5 +35,7 @@ def norm_of(model: Model, tensor: Tensor) -> Norm | None:
     if name in _QK_NORMS:
         attention = model.attention(tensor.layer)
         return None if attention is None or attention.qk_norm is None else attention.qk_norm.norm
+    if name in HEAD_NORMS:
+        return model.drafts[0].norm
     named = (norm for residual in normed_residuals(model.blocks[tensor.layer]) for norm in residual.norms)
     return next((norm.norm for norm in named if norm.name == name), None)

@@ -34,6 +34,7 @@ class DraftWeights:
         self.model = model
         self._checkpoint = checkpoint
         self._beside = joining_tensors(model)
+        self._final = next(norm for norm in output_tensors(model) if norm.name == _FINAL)
 
     @classmethod
     def open(cls, directory: Path, model: Model) -> "DraftWeights":
@@ -62,9 +63,17 @@ class DraftWeights:
         """Format and rows of what a head has beside its block, by its name in `lowering.draft_head`."""
         return self._checkpoint.tensor(self._beside[name])
 
+    def computed_beside(self, name: str, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the values of one of the head's own norms as they multiply."""
+        return self._checkpoint.computed(self._beside[name], values)
+
     def final_norm(self) -> Stored:
         """Format and rows of the model's own last norm."""
-        return self._checkpoint.tensor(next(norm for norm in output_tensors(self.model) if norm.name == _FINAL))
+        return self._checkpoint.tensor(self._final)
+
+    def computed_final(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the values of the model's own last norm as they multiply."""
+        return self._checkpoint.computed(self._final, values)
 
     def _there(self, tensor: Tensor) -> Tensor:
         """Return the tensor of the file's model that is `tensor` of the head's."""

@@ -133,7 +133,7 @@ def _check_context(plan: Plan) -> None:
 def check_memory(placed: Placed, drafting: Drafting | None = None) -> None:
     """Raise InfeasibleError where a placement, and what drafts tokens for it, do not fit a memory."""
     uses = memory_use(placed)
-    uses = uses if drafting is None else with_drafter(uses, drafting)
+    uses = uses if drafting is None else with_drafter(uses, placed, drafting)
     for memory, missing in shortages(uses).items():
         use = next(use for use in uses if use.memory == memory)
         raise InfeasibleError(

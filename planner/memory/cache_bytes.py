@@ -92,7 +92,30 @@ def _stored(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
 
 def _states(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
     """Yield the memory in which a block's states live, that of the device which computes with them, and their bytes."""
+    for device, size in _kept(placed, layer):
+        yield placed.hardware.device(device).memory, size
+
+
+def _kept(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """Yield the device that computes with a block's states, and their bytes."""
     size = state_block_bytes(placed.model, placed.workload, layer)
     if size:
-        device = places(placed, state_op(placed.model, layer), layer, "decode", 1, "rows")[0].rule.device
-        yield placed.hardware.device(device).memory, size
+        yield places(placed, state_op(placed.model, layer), layer, "decode", 1, "rows")[0].rule.device, size
+
+
+def states_by_device(plan: Placed) -> dict[str, int]:
+    """Return bytes of the states that each device computes with, of all sequences; none where mixers keep nothing."""
+    placed, total = known(plan), dict[str, int]()
+    for layer, count in alike(placed).items():
+        for device, size in _kept(placed, layer):
+            total[device] = total.get(device, 0) + count * size
+    return total
+
+
+def snapshots_by_memory(plan: Placed, drafts: int) -> dict[str, int]:
+    """Return bytes of the states that are kept behind each of so many drafts, which may be rejected."""
+    total: dict[str, int] = {}
+    for device, size in states_by_device(plan).items():
+        memory = plan.hardware.device(device).memory
+        total[memory] = total.get(memory, 0) + drafts * size
+    return total

@@ -9,7 +9,7 @@ from helmsman.lowering.rules import homes, places, residence, slots_of
 from helmsman.lowering.tensor import Tensor
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import buffers_by_memory
-from helmsman.planner.memory.cache_bytes import caches_by_memory
+from helmsman.planner.memory.cache_bytes import caches_by_memory, snapshots_by_memory
 from helmsman.planner.memory.page_locking import pinned_by_memory
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Drafting, ExpertSlots, Residence
@@ -43,11 +43,11 @@ def _memory_use(plan: KnownPlan) -> tuple[MemoryUse, ...]:
     )
 
 
-def with_drafter(uses: Iterable[MemoryUse], drafting: Drafting) -> tuple[MemoryUse, ...]:
-    """Return what is needed with what drafts tokens."""
-    return tuple(
-        use.model_copy(update={"drafter": drafting.size}) if use.memory == drafting.memory else use for use in uses
-    )
+def with_drafter(uses: Iterable[MemoryUse], placed: Placed, drafting: Drafting) -> tuple[MemoryUse, ...]:
+    """Return what is needed with what drafts tokens, and with the states that rejected ones would have changed."""
+    sizes = snapshots_by_memory(placed, drafting.tokens)
+    sizes[drafting.memory] = sizes.get(drafting.memory, 0) + drafting.size
+    return tuple(use.model_copy(update={"drafter": sizes[use.memory]}) if use.memory in sizes else use for use in uses)
 
 
 def shortages(uses: Iterable[MemoryUse]) -> dict[str, int]:

@@ -3,8 +3,9 @@
 A step of K drafts takes K D + V seconds: D of a pass of the drafter, V of a decode pass of the plan over 1 + K tokens
 of every sequence, whose experts are those that any of them chooses, with logits of all. Where a draft is accepted with
 probability A once all before it were, a step makes 1 + A + ... + A^K tokens of a sequence. A draft head takes in
-accepted tokens with its first draft, which costs a pass of one token here. Tables of measured steps are not asked: they
-are of single tokens."""
+accepted tokens with its first draft, which costs a pass of one token here. Where mixers keep states, V has a copy of
+them behind every draft, and a step in which one is rejected one more, which puts them back. Tables of measured steps
+are not asked: they are of single tokens."""
 
 from dataclasses import dataclass
 
@@ -14,7 +15,10 @@ from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placement, batches_together, known
 from helmsman.lowering.tensors import tensors
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.cost.plan_costs import cost_model
+from helmsman.planner.cost.state_copies import copy_seconds
+from helmsman.planner.memory.cache_bytes import states_by_device
 from helmsman.planner.memory.usage import memory_use, with_drafter
 from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.scheduler.iteration import Iteration, verification
@@ -41,9 +45,6 @@ def check_question(question: DraftQuestion, model: Model) -> None:
     if not 1 <= question.tokens <= MOST_DRAFTS:
         remedy = f"use 1 to {MOST_DRAFTS}"
         raise UsageError("not a number of drafts", field="draft_tokens", value=question.tokens, remedy=remedy)
-    if keeps_states(model):
-        message = f"{model.name} keeps states, which a rejected draft would have changed"
-        raise UsageError(message, field="draft", remedy="plan without drafts")
     drafter = question.model
     if drafter is None:
         draft_head(model)
@@ -96,6 +97,16 @@ def verifying_pass(plan: Plan, drafts: int) -> Iteration:
     return verification(plan.workload.batch, drafts, max(1, min(step.context, plan.workload.context - drafts)))
 
 
+def copy_back(plan: Plan, costs: CostModel) -> float:
+    """Return seconds of a copy of all states: of a snapshot behind a draft, and of putting one back."""
+    return copy_seconds(costs, states_by_device(plan))
+
+
+def verifying_seconds(passed: float, back: float, drafts: int) -> float:
+    """Return seconds of a verification: of its pass, and of snapshots behind every draft."""
+    return passed + drafts * back
+
+
 def with_drafts(plan: Plan, question: DraftQuestion) -> Plan:
     """Return the plan with what its drafts need, take and make.
 
@@ -105,7 +116,11 @@ def with_drafts(plan: Plan, question: DraftQuestion) -> Plan:
         raise UsageError(message, field="batches", value=plan.workload.batches, remedy=remedy)
     drafter, costs = drafter_of(plan, question), cost_model(plan).without_table()
     draft = pass_seconds(pass_of(known(drafter), draft_pass(plan)), costs)
-    verify = pass_seconds(pass_of(known(plan), verifying_pass(plan, question.tokens)), costs)
+    back, passed = (
+        copy_back(plan, costs),
+        pass_seconds(pass_of(known(plan), verifying_pass(plan, question.tokens)), costs),
+    )
+    verify, rejected = verifying_seconds(passed, back, question.tokens), 1.0 - question.acceptance**question.tokens
     expected = expected_tokens(question.acceptance, question.tokens)
     drafting = Drafting(
         model=question.model,
@@ -116,8 +131,9 @@ def with_drafts(plan: Plan, question: DraftQuestion) -> Plan:
         size=drafter_bytes(plan, question),
         draft=draft,
         verify=verify,
+        back=back,
         expected=expected,
-        tokens_per_second=plan.workload.batch * expected / (question.tokens * draft + verify),
+        tokens_per_second=plan.workload.batch * expected / (question.tokens * draft + verify + rejected * back),
     )
-    predicted = plan.predicted.model_copy(update={"memory": with_drafter(plan.predicted.memory, drafting)})
+    predicted = plan.predicted.model_copy(update={"memory": with_drafter(plan.predicted.memory, plan, drafting)})
     return plan.model_copy(update={"predicted": predicted, "drafting": drafting})

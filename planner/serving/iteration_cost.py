@@ -7,9 +7,10 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.state_copies import copy_seconds
 from helmsman.planner.serving.knots import NOTHING, KnotTable, straight
 from helmsman.planner.serving.kv_budget import LEAST_TOKENS, limits_of
-from helmsman.planner.serving.layer_facts import layer_bytes, query_width
+from helmsman.planner.serving.layer_facts import layer_bytes, query_width, state_bytes
 from helmsman.planner.serving.pipeline_parallel import Hops, in_rounds
 from helmsman.planner.serving.replica import Replica, ReplicaOptions, replica_of
 from helmsman.planner.serving.stages import Stages, decode_attention, rows, stages_of
@@ -67,6 +68,7 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     looks, longest = stages.looks, min(replica.model.max_context, _LONGEST)
     shared_device, shared_host = _shared(replica, costs, longest)
     join_device, join_host = _joins(replica, costs)
+    state, computing = state_bytes(replica.model, 1), next(iter(replica.accelerators), replica.host)
     return IterationCost(
         layers=replica.model.layers,
         linear=KnotTable(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
@@ -85,6 +87,9 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
         shared_host=shared_host,
         join_device=join_device,
         join_host=join_host,
+        state_copy=copy_seconds(costs, {computing.name: state}),
+        state_out=moves.out(lambda _: state)(1) if state else 0.0,
+        state_in=moves.back(lambda _: state)(1) if state else 0.0,
     )
 
 

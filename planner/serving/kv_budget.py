@@ -7,7 +7,9 @@ engine touches all of what it allocates, no cache has more than as many requests
 that computes has room for a request of any length, in half of what there is at most.
 
 A plan for an engine that sizes its cache itself says so in its memories (`Memory.reserved`): then all that is available
-beside weights and the engine's reserve is cache, and passes are as large as the engine lets them be."""
+beside weights and the engine's reserve is cache, and passes are as large as the engine lets them be. Where mixers keep
+states, the accelerator also holds snapshots for prompts that begin alike, one for every few requests that may run, in a
+part of the room that caches would have."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +22,7 @@ from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.serving.engine_reserve import PassLimits, cards_of, reserved_bytes, usual_passes
-from helmsman.planner.serving.layer_facts import held_values, host_attends, state_bytes, token_bytes
+from helmsman.planner.serving.layer_facts import held_values, host_attends, host_keeps, state_bytes, token_bytes
 from helmsman.planner.serving.native_room import (
     host_beside,
     host_bytes,
@@ -53,6 +55,12 @@ SEQUENCES = 512
 NATIVE_SEQUENCES = 64
 """Requests that run at a time where native devices serve, which allocate for them."""
 
+SHARED_BY = 4
+"""Requests that may run for each snapshot: prompts that many begin with are few."""
+
+SNAPSHOT_SHARE = 8
+"""Snapshots have at most one part in so many of the room of caches."""
+
 _SPAN = 2**15
 """Tokens over which a cache's bytes are averaged."""
 
@@ -82,11 +90,20 @@ def _engine_passes(replica: Replica) -> PassLimits | None:
     return None
 
 
+def snapshots_of(model: Model, options: ReplicaOptions, sequences: int, room: float) -> int:
+    """Return how many states of prompts are kept for others, beside those of requests, in `room` bytes for caches."""
+    if not keeps_states(model):
+        return 0
+    if options.snapshots is not None:
+        return options.snapshots
+    return max(0, min(-(-sequences // SHARED_BY), int(room / SNAPSHOT_SHARE / state_bytes(model, 1))))
+
+
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
-    """Return what the replica holds; nothing on a host that would attend for layers without keys and values. Raises
-    InfeasibleError where no block of a cache has room, BadInputError for a model whose layers cache different heads."""
+    """Return what the replica holds; on a host that cannot attend nothing but what makes way. Raises InfeasibleError
+    where no block of a cache has room, BadInputError for a model whose layers cache different heads."""
     device = native_device(replica.plan) if replica.whole else None
-    if not host_attends(replica.model):
+    if not host_attends(replica.model) and not (options.stores and host_keeps(replica.model)):
         options = replace(options, cpu_tokens=0)
     limits = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
     return replace(limits, context=replica.model.max_context)
@@ -96,7 +113,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     """Where native devices serve, what their engine allocates."""
     plan, size = replica.plan, cached_token_bytes(replica)
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
-    limits = Limits(0, 0, batch, sequences, options.block, options.chunk or 0, options.cohorts)
+    keeps, chunk = keeps_states(plan.model), options.chunk or 0
+    limits = Limits(0, 0, batch, sequences, options.block, chunk, options.cohorts, states=keeps)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
@@ -108,29 +126,37 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
         memory.available - working_bytes(plan, limits, host=cpu > 0),
     )
     room = within - staying_bytes(plan, device)
+    snapshots = snapshots_of(plan.model, options, sequences, room)
+    room -= state_bytes(plan.model, snapshots)
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
         most = max(needed, min(replica.model.max_context, room // size // 2))
     gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: size}, most, options)
-    return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
+    return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu, snapshots=snapshots)
 
 
 def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
     """For everything else, what engines of GPUs do (NEO-20)."""
-    passing = _passing(replica, options)
+    passing, sequences = _passing(replica, options), _sequences(replica, options)
+    rooms = _rooms(replica, options, 0)
+    working = min(room for memory, room in rooms.items() if memory in _working(replica))
+    options = replace(options, snapshots=snapshots_of(replica.model, options, sequences, working))
     gpu, cpu = min(_stage_tokens(replica, options, stage) for stage in range(len(replica.layers))), 0
     if replica.away is not None:
-        home = replica.host.memory
-        left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
+        home, states = replica.host.memory, 0 if host_attends(replica.model) else state_bytes(replica.model, sequences)
+        left = rooms[home] - gpu * _token_bytes(replica, 0).get(home, 0.0) - states
         cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
     whole = 0 if _engine_passes(replica) is None else passing
     chunk = whole if options.chunk is None else options.chunk
-    return Limits(gpu, cpu, passing, _sequences(replica, options), options.block, chunk, options.cohorts)
+    limits = Limits(gpu, cpu, passing, sequences, options.block, chunk, options.cohorts)
+    return replace(limits, states=keeps_states(replica.model), snapshots=options.snapshots or 0)
 
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     """Tokens for whose part of a stage's layers there is room beside its weights."""
-    rooms, token_bytes = _rooms(replica, options, stage), _token_bytes(replica, stage)
+    token_bytes, shared = _token_bytes(replica, stage), state_bytes(replica.model, options.snapshots or 0)
+    rooms = _rooms(replica, options, stage)
+    rooms = {memory: room - (memory in _working(replica)) * shared for memory, room in rooms.items()}
     return _gpu_tokens(replica.hardware, rooms, token_bytes, options.gpu_tokens, options)
 
 

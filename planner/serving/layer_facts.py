@@ -6,7 +6,7 @@ from math import isclose, sqrt
 
 from helmsman.lowering.bodies.recurrent import STATE_BYTES
 from helmsman.lowering.common_attention import served_caches
-from helmsman.lowering.layer_cache import state_of
+from helmsman.lowering.layer_cache import keeps_states, state_of
 from helmsman.lowering.row_values import layer_input_values
 from helmsman.schemas.blocks.attention import Attention, CompressedAttention, LatentAttention
 from helmsman.schemas.blocks.block import Body
@@ -89,6 +89,15 @@ def host_attends(model: Model) -> bool:
         return False
     first, *others = (layout.attention for layout in model.layouts)
     return first is not None and _plain(first) and all(other == first for other in others)
+
+
+def host_keeps(model: Model) -> bool:
+    """Whether a host that does not attend may keep what an accelerator has of a request: of models that keep states,
+    where all layers that cache anything cache as much of a token."""
+    return (
+        keeps_states(model)
+        and len({(cache.heads, cache.key_dim, cache.value_dim) for cache in served_caches(model)}) == 1
+    )
 
 
 def _plain(op: Attention) -> bool:

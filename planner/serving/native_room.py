@@ -14,6 +14,7 @@ from helmsman.planner.memory.devices_used import devices_used
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.serving.layer_facts import (
     cached_values,
+    host_attends,
     layer_bytes,
     query_width,
     state_bytes,
@@ -94,12 +95,14 @@ def kept_values(model: Model, rows: int) -> int:
 
 
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
-    """Activations of the device that computes; with a `host` beside it those of two sub-batches and of cohorts, and
-    caches that pass through."""
+    """Activations of the device that computes, and what mixers keep of requests and of prompts that others may share;
+    with a `host` that attends beside it activations of two sub-batches and of cohorts, and caches that pass through."""
+    host = host and host_attends(placed.model)
     model, rows, sequences = placed.model, rows_of_a_pass(limits, host=host), limits.sequences
     looked_up = rows * _looked_up_bytes(placed)
     if not host:
-        return looked_up + ragged_workspace_bytes(model, rows, sequences) + state_bytes(model, sequences)
+        states = state_bytes(model, sequences + limits.snapshots)
+        return looked_up + ragged_workspace_bytes(model, rows, sequences) + states
     work = 2 * looked_up + ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
     kept = 4 * limits.cohorts * kept_values(model, sequences)
     layer = layer_bytes(model, passing_rows(placed, limits), kv_rule(placed, 0).used)
@@ -114,7 +117,10 @@ def _looked_up_bytes(placed: Placed) -> int:
 
 
 def host_bytes(placed: Placed, limits: Limits) -> int:
-    """Activations of the host's attention: of both sub-batches, and of cohorts."""
+    """Activations of the host's attention, of both sub-batches and of cohorts; of one that only keeps caches, states of
+    as many requests as may run."""
+    if not host_attends(placed.model):
+        return state_bytes(placed.model, limits.sequences)
     return (2 + limits.cohorts) * ragged_workspace_bytes(placed.model, limits.sequences, 1)
 
 
@@ -125,7 +131,8 @@ def fitted(placed: Placed, limits: Limits) -> Limits:
     Raises InfeasibleError where no block has room."""
     device = placed.hardware.device(devices_used(placed)[0])
     host = host_beside(placed.hardware, device.name) if limits.cpu_tokens else None
-    work = working_bytes(placed, limits, host=host is not None) + _gathered(placed, limits, host is not None)
+    attends = host is not None and host_attends(placed.model)
+    work = working_bytes(placed, limits, host=attends) + _gathered(placed, limits, attends)
     memory = placed.hardware.memory(device.memory)
     gpu = _blocks_of(placed, limits, memory.available - staying_bytes(placed, device) - work, limits.gpu_tokens)
     if not gpu:

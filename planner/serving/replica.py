@@ -24,8 +24,9 @@ class ReplicaOptions:
     `utilisation`: share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that
     is the replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens
     and requests in a pass. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache at most. `chunk`, `block`, `cohorts`: as
-    in `Limits`. What is None is as `planner.serving.kv_budget` has it, or the engine that the plan is for. Raises
-    UsageError."""
+    in `Limits`. `snapshots`: states of prompts that are kept for others. What is None is as `planner.serving.kv_budget`
+    has it, or the engine that the plan is for. `stores`: whether a host that does not attend keeps the caches of
+    requests that make way. Raises UsageError."""
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -38,6 +39,8 @@ class ReplicaOptions:
     gpu_tokens: int | None = None
     cpu_tokens: int | None = None
     cohorts: int = 1
+    snapshots: int | None = None
+    stores: bool = False
 
     def __post_init__(self) -> None:
         for field in ("utilisation", "host_share"):
@@ -53,7 +56,7 @@ class ReplicaOptions:
             "block": 1,
             "cohorts": 1,
         }
-        for field, least in {**counts, "gpu_tokens": self.block, "cpu_tokens": 0}.items():
+        for field, least in {**counts, "gpu_tokens": self.block, "cpu_tokens": 0, "snapshots": 0}.items():
             count = getattr(self, field)
             if count is not None and count < least:
                 raise UsageError("too few", field=field, value=count, remedy=f"at least {least}")

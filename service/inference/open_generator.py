@@ -9,7 +9,6 @@ from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.system.machine import Machine
-from helmsman.lowering.layer_cache import keeps_states
 from helmsman.planner.serving.native_room import fitted, native_device
 from helmsman.planner.serving.served_rules import served_plan
 from helmsman.scheduler._scheduling import Scheduler
@@ -30,7 +29,8 @@ def open_generator(plan: Plan, checkpoint: Path, setting: ServingSetting, *, pre
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
     plan = served_plan(plan)
     setup = setup_of(plan, setting)
-    setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
+    snapshots = setup.limits.snapshots if prefix_cache else 0
+    setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context, snapshots=snapshots))
     if native_device(plan) is None:
         setup = replace(setup, limits=fitted(plan, setup.limits))
     engine = ServingEngine.load(plan, checkpoint, Machine.this(), setup.limits, _order(setup))
@@ -47,7 +47,7 @@ def _order(setup: Setup) -> HostOrder:
 
 
 def _started(engine: ServingEngine, setup: Setup, *, prefix_cache: bool) -> Generator:
-    shares = prefix_cache and not keeps_states(engine.plan.model)  # a state is that of the last token, not of a prefix
+    shares = prefix_cache and (not setup.limits.states or setup.limits.snapshots > 0)
     block = setup.limits.block if shares else 0
     policy = policy_maker(setup.policy, setup.options)
     scheduler = Scheduler(setup.believed, setup.limits, policy, setup.options, block)

@@ -224,6 +224,10 @@ class HybridTold(Told):
         """Return memory for the states of an operation, with what something else has left there."""
         return self.kept_states(np.full(width, 3.0, np.float32))
 
+    def snapshots(self) -> int:
+        """Return 0: no tokens are taken back."""
+        return 0
+
     def kept_states(self, values: NDArray[np.float32]) -> Buffer:
         """Return writable memory with these values."""
         buffer = self.arena.alloc(values.nbytes, "states")

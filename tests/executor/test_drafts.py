@@ -1,6 +1,7 @@
 """Greedy decoding with drafts: the same tokens whatever is drafted, and the draft head against transformers' own."""
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 from expert_layouts import divided_plan
+from hybrid_models import COMMON as HYBRID_COMMON
+from hybrid_models import FAMILIES as HYBRID_FAMILIES
 from hybrid_models import written_hybrid
 from latent_models import COMMON, FAMILIES
 from numpy.typing import NDArray
@@ -19,6 +22,7 @@ from two_cpus import TWO_CPUS
 from helmsman.cli.run import main
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.drafts.mtp_head import MtpHead
+from helmsman.executor.drafts.rejected_states import RejectedStates
 from helmsman.executor.engine import Engine
 from helmsman.executor.passes.generation import DraftCount, Tokens
 from helmsman.executor.system.machine import Machine
@@ -26,7 +30,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import ExpertSlots, Residence, Select
+from helmsman.schemas.plan import Drafting, ExpertSlots, Residence, Select
 from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
@@ -51,6 +55,20 @@ def write_model(folder: Path, family: str) -> tuple[Path, Model]:
     config.save_pretrained(folder / "config")
     model = load_model(str(folder / "config" / "config.json"))
     write_checkpoint(model, folder / "checkpoint", fmt="f32")
+    return folder / "checkpoint", load_model(str(folder / "checkpoint" / "config.json"))
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Model]:
+    """Write a Qwen3.5 with experts, whose draft head lies apart."""
+    from transformers import AutoConfig
+
+    folder, family = tmp_path_factory.mktemp("hybrid"), "qwen3_5_moe_text"
+    sizes = {**HYBRID_COMMON, **HYBRID_FAMILIES[family], "max_position_embeddings": 256, "vocab_size": VOCAB}
+    config = AutoConfig.for_model(family, **sizes)
+    config.mtp_num_hidden_layers = 1
+    config.save_pretrained(folder / "config")
+    write_checkpoint(load_model(str(folder / "config" / "config.json")), folder / "checkpoint", fmt="f32")
     return folder / "checkpoint", load_model(str(folder / "checkpoint" / "config.json"))
 
 
@@ -107,7 +125,64 @@ class Watched:
     [(2, 2), pytest.param(None, 1, marks=pytest.mark.nightly), pytest.param(0, 1, marks=pytest.mark.nightly)],
 )
 def test_drafts_change_no_token(written: tuple[Path, Model], on_cpu: int | None, batch: int) -> None:
-    directory, model = written
+    change_no_token(*written, on_cpu, batch)
+
+
+@pytest.mark.parametrize(("on_cpu", "batch"), [(2, 2), pytest.param(None, 1, marks=pytest.mark.nightly)])
+def test_rejected_drafts_put_states_back(hybrid: tuple[Path, Model], on_cpu: int | None, batch: int) -> None:
+    """Of delta rules on both sides of a split."""
+    change_no_token(*hybrid, on_cpu, batch)
+
+
+def test_states_that_rejected_drafts_have_changed_show(
+    hybrid: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, model = hybrid
+    monkeypatch.setattr(RejectedStates, "take_back", lambda states, taken: None)
+    with Engine.load(make_plan(model, 2, workload=SHAPE), directory, Machine.this(), draft_tokens=DRAFTS) as engine:
+        given = np.zeros((1, PROMPT + OUTPUT), np.int32)
+        engine.draft(Replayed(given, DRAFTS), DRAFTS)
+        stale = engine.generate(prompts(1), OUTPUT, ignore_eos=True)
+    with Engine.load(make_plan(model, 2, workload=SHAPE), directory, Machine.this()) as engine:
+        assert engine.generate(prompts(1), OUTPUT, ignore_eos=True).tokens != stale.tokens
+
+
+def test_a_head_apart_is_that_of_its_files(hybrid: tuple[Path, Model]) -> None:
+    """A block of transformers between what vLLM puts around it: norms stored around zero, the embedding first."""
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    directory, model = hybrid
+    ids = prompts(1)
+    with Engine.load(make_plan(model, 2, workload=SHAPE), directory, Machine.this(), draft_tokens=1) as engine:
+        assert isinstance(engine.drafter, MtpHead)
+        watched = Watched(engine.drafter)
+        engine.draft(watched, 1)
+        made = engine.generate(ids, 3, ignore_eos=True)
+    stored = load_file(directory / "model.safetensors")
+    main = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+    own = {name.removeprefix("mtp."): value for name, value in stored.items() if name.startswith("mtp.")}
+    block = deepcopy(main.model.layers[3])
+    block.load_state_dict({n.removeprefix("layers.0."): v for n, v in own.items() if n.startswith("layers.")})
+
+    def normed(x: torch.Tensor, name: str) -> torch.Tensor:
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * (1 + own[f"{name}.weight"])
+
+    tokens = torch.from_numpy(np.concatenate([ids, made.chosen[:1].T], axis=1)).long()
+    mask = torch.full((PROMPT, PROMPT), -torch.inf).triu(1)[None, None]
+    with torch.no_grad():
+        hidden = main(tokens[:, :-1], output_hidden_states=True).hidden_states[-1]
+        embedded = main.model.embed_tokens(tokens[:, 1:])
+        pairs = torch.cat([normed(embedded, "pre_fc_norm_embedding"), normed(hidden, "pre_fc_norm_hidden")], -1)
+        joined = pairs @ own["fc.weight"].T
+        places = main.model.rotary_emb(joined, torch.arange(PROMPT)[None])
+        left = block(joined, position_embeddings=places, attention_mask=mask)
+        logits = main.lm_head(normed(left[0] if isinstance(left, tuple) else left, "norm"))[0, -1]
+    assert np.abs(watched.logits[0][0] - logits.numpy()).max() <= 1e-3 * logits.abs().max()
+
+
+def change_no_token(directory: Path, model: Model, on_cpu: int | None, batch: int) -> None:
+    """Draft with a model's own head, and with one that is right about as many tokens as it is told."""
     ids, plan = prompts(batch), make_plan(model, on_cpu, workload=SHAPE.model_copy(update={"batch": batch}))
     with Engine.load(plan, directory, Machine.this()) as engine:
         expected = engine.generate(ids, OUTPUT, ignore_eos=True)
@@ -236,7 +311,7 @@ def test_plans_that_draft_nothing_are_refused(written: tuple[Path, Model], tmp_p
     hybrid_shape = SHAPE.model_copy(update={"prompt_tokens": 8, "output_tokens": 8, "context": 32})
     for refused, options, reason in (
         (headless, {}, "has no head that drafts tokens"),
-        (make_plan(hybrid, workload=hybrid_shape), {}, "keeps states"),
+        (make_plan(hybrid, workload=hybrid_shape), {}, "has no head that drafts tokens"),
         (make_plan(small_model("qwen3"), workload=SHAPE), {}, "has no head that drafts tokens"),
         (streamed, {}, "shares the model's head"),
         (plan, {"draft_tokens": 17}, "not a number of drafts"),
@@ -275,6 +350,15 @@ def test_the_command_reports_what_became_of_drafts(
     counts, steps = report["drafts"], {span.iteration for span in read_trace(trace).spans if span.phase == "decode"}
     assert counts["passes"] == len(steps) == 7 - counts["accepted"]
     assert counts["drafted"] >= counts["accepted"]
+    drafting = Drafting(
+        device="loopback", memory="vram", tokens=2, acceptance=0.5, size=1000, draft=1e-3, verify=1e-3, expected=1.75,
+        tokens_per_second=1.0,
+    )  # fmt: skip
+    planned = make_plan(model, 2, workload=SHAPE).model_copy(update={"drafting": drafting})
+    (tmp_path / "plan.json").write_text(planned.to_json())
+    for more, drafts in ((), True), (("--draft-tokens", "0", "--output-tokens", "1"), False):
+        assert main([*run, *more, "--json"]) == 0
+        assert ("drafts" in json.loads(capsys.readouterr().out)) == drafts, more
     temperature, depth, torch_run = ("--temperature", "1"), ("--depth", "4"), ("--backend", "torch")
     for more, reason in ((temperature, "likeliest"), (depth, "--depth"), (torch_run, "torch")):
         assert main([*run, "--draft-tokens", "2", *more]) == 2

@@ -57,8 +57,7 @@ def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy:
     replica = replica_cost(plan, options)
     limits = replica.limits
     assert limits.cpu_tokens == (0 if name == "qwen3_5_moe_text" else 448)
-    block = 0 if name == "qwen3_5_moe_text" else limits.block
-    scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), block)
+    scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), limits.block)
     clients = [Client(prompt) for prompt in PROMPTS]
     with ServingEngine.load(plan, tmp_path, Machine.this(), limits) as engine:
         serve_all(engine, scheduler, clients, limits.block)

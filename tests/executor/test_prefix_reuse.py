@@ -1,5 +1,6 @@
 """Requests that begin alike share blocks: what the scheduler says is reused is what the engine reuses."""
 
+from dataclasses import replace
 from queue import SimpleQueue
 from random import Random
 
@@ -11,6 +12,7 @@ from virtual_serving import VOCABULARY, VirtualEngine, content
 from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import RequestEnd, RequestOptions
+from helmsman.executor.serving.state_slots import StateSlots
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import SchedulingDecision
@@ -19,6 +21,7 @@ from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests
 
 LIMITS = Limits(gpu_tokens=120, cpu_tokens=240, batch_tokens=64, sequences=6, block=4, chunk=24)
+WITH_STATES = replace(LIMITS, states=True, snapshots=3)
 ON_HOST = ("simple-offload", "symmetric", "fastdecode-plus")
 """Policies whose accelerator has no cache."""
 HASHES = BlockHashes(LIMITS.block, b"key")
@@ -31,20 +34,27 @@ def prompt_of(random: Random) -> list[int]:
     return alike + [random.randrange(VOCABULARY) for _ in range(random.randint(1, 12))]
 
 
+class Forgetful(list[tuple[int, int]]):
+    """Copies that are not made."""
+
+    def append(self, pair: tuple[int, int]) -> None:
+        """Keep nothing."""
+
+
 class Served:
     """The core and an engine, pass by pass, as the loop runs them; `left`: tokens that requests still make."""
 
-    def __init__(self, policy: str, seed: int) -> None:
+    def __init__(self, policy: str, seed: int, limits: Limits) -> None:
         given = {"preemption": "swap"} if policy == "gpu-only" and seed % 2 else {}
         options = checked_options(policy, given | ({"threshold": "0"} if policy == "apex" else {}))
         self.random = Random(f"{policy} {seed}")
         cost = random_cost(self.random)
-        self.scheduler = Scheduler(cost, LIMITS, policy, options, LIMITS.block)
-        self.engine = VirtualEngine(LIMITS)
+        self.scheduler = Scheduler(cost, limits, policy, options, limits.block)
+        self.engine = VirtualEngine(limits)
         self.prompts: dict[int, list[int]] = {}
         self.made: dict[int, list[int]] = {}
         self.left: dict[int, int] = {}
-        self.seen = {"reused": 0, "evicted": 0, "left while sharing": 0}
+        self.seen = {"reused": 0, "evicted": 0, "left while sharing": 0, "kept": 0, "forgotten": 0, "came back": 0}
 
     def arrive(self) -> None:
         number, prompt = len(self.prompts), prompt_of(self.random)
@@ -79,6 +89,9 @@ class Served:
 
     def note(self, made: SchedulingDecision) -> None:
         self.seen["evicted"] += len(made.evicted)
+        self.seen["kept"] += len(made.kept)
+        self.seen["forgotten"] += len(made.forgotten)
+        self.seen["came back"] += len(made.swap_in)
         self.seen["reused"] += sum(each.past for each in made.prefill if not self.engine.running[each.id].cached)
         moved = (self.engine.running[number] for number in (*made.swap_out, *made.preempted))
         self.seen["left while sharing"] += sum(bool(each.table.shared) for each in moved)
@@ -89,9 +102,9 @@ class Served:
         assert self.scheduler.free() == self.engine.free
 
 
-def serve(policy: str, seed: int, passes: int = 150) -> Served:
+def serve(policy: str, seed: int, passes: int = 150, limits: Limits = LIMITS) -> Served:
     """Requests come, leave and end; in the middle the device fails."""
-    served = Served(policy, seed)
+    served = Served(policy, seed, limits)
     for step in range(passes):
         if served.random.random() < 0.5 and len(served.left) < 12:
             served.arrive()
@@ -117,8 +130,30 @@ def serve(policy: str, seed: int, passes: int = 150) -> Served:
 def test_what_is_shared_is_whole_whatever_happens(policy: str) -> None:
     """Every row that a request reads has what the request itself would have written."""
     seen = [serve(policy, seed).seen for seed in range(2)]
-    found = {name: sum(each[name] for each in seen) for name in seen[0]}
+    found = {name: sum(each[name] for each in seen) for name in ("reused", "evicted", "left while sharing")}
     assert all(count == 0 if policy in ON_HOST else count > 5 for count in found.values()), found
+
+
+def test_states_are_whole_whatever_happens() -> None:
+    """Those of requests that leave and come back, and of prompts that others begin with."""
+    seen = [serve("gpu-only", seed, limits=WITH_STATES).seen for seed in range(4)]
+    found = {name: sum(each[name] for each in seen) for name in seen[0]}
+    assert all(count > 5 for count in found.values()), found
+
+
+@pytest.mark.parametrize("lost", ["back", "restored", "kept"])
+def test_a_state_that_stays_behind_is_found_out(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    """A stale one after a preemption, or after a prefix that was not computed."""
+    begun = StateSlots.begin
+
+    def begin(slots: StateSlots) -> None:
+        begun(slots)
+        slots.moves = replace(slots.moves, **{lost: Forgetful()})
+
+    monkeypatch.setattr(StateSlots, "begin", begin)
+    with pytest.raises(AssertionError, match="its state is its own"):
+        for seed in range(4):
+            serve("gpu-only", seed, limits=WITH_STATES)
 
 
 @pytest.mark.nightly
@@ -126,6 +161,8 @@ def test_what_is_shared_is_whole_whatever_happens(policy: str) -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_what_is_shared_is_whole_in_many_runs(policy: str, seed: int) -> None:
     serve(policy, seed, 400)
+    if policy not in ON_HOST:
+        serve(policy, seed, 400, replace(WITH_STATES, cpu_tokens=240 if policy == "gpu-only" else 0))
 
 
 def hashed(prompts: list[list[int]], outputs: list[int], gap: float) -> Requests:
@@ -160,18 +197,22 @@ def test_as_much_is_reused_as_is_simulated(policy: str) -> None:
     assert (state.looked_up, state.reused) == (sum(map(len, prompts)), sum(expected))
 
 
-def test_all_at_once_reuse_what_is_simulated() -> None:
+@pytest.mark.parametrize("limits", [LIMITS, WITH_STATES])
+@pytest.mark.parametrize("preemption", ["recompute", "swap"])
+def test_all_at_once_reuse_what_is_simulated(limits: Limits, preemption: str) -> None:
     """Also where prompts wait, are cut and lose their blocks: passes take what the simulation takes."""
     random = Random(3)
     prompts, outputs = [prompt_of(random) for _ in range(60)], [random.randint(1, 30) for _ in range(60)]
-    cost, options = random_cost(random), {"preemption": "recompute"}
-    found = _scheduling.simulate(hashed(prompts, outputs, 0.0).columns(), cost, cost, LIMITS, "gpu-only", options)
-    scheduler, engine = Scheduler(cost, LIMITS, "gpu-only", options, LIMITS.block), VirtualEngine(LIMITS)
+    cost, options = random_cost(random), {"preemption": preemption}
+    found = _scheduling.simulate(hashed(prompts, outputs, 0.0).columns(), cost, cost, limits, "gpu-only", options)
+    scheduler, engine = Scheduler(cost, limits, "gpu-only", options, limits.block), VirtualEngine(limits)
+    out = 0
     for number, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
         scheduler.add(number, len(prompt), output, hashes=HASHES(prompt))
         engine.add(number, RequestOptions(prompt, output), HASHES(prompt))
     left, reused = dict(enumerate(outputs)), dict[int, int]()
     while (made := scheduler.decide()) is not None:
+        out += sum(engine.running[number].cached for number in made.swap_out)
         for chunk in made.prefill:
             reused.setdefault(chunk.id, chunk.past)
         for number in engine.step(made).tokens:
@@ -183,7 +224,9 @@ def test_all_at_once_reuse_what_is_simulated() -> None:
         engine.check_integrity()
         assert scheduler.free() == engine.free
     assert [reused[number] for number in range(60)] == found["reused_tokens"].tolist()
-    assert found["preemptions"].sum() > 0 and found["reused_tokens"].sum() > 100
+    assert found["swapped_out"].sum() == out
+    assert (found["preemptions"].sum() > 0) == (preemption == "recompute") or out > 0
+    assert found["reused_tokens"].sum() > 100
 
 
 def test_hashes_are_of_all_tokens_up_to_a_blocks_end() -> None:

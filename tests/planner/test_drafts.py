@@ -9,11 +9,16 @@ from helmsman import plan as planned
 from helmsman.cli.plan import main
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
+from helmsman.lowering.layer_cache import state_of
 from helmsman.lowering.lower import lower
+from helmsman.lowering.pass_shape import pass_of
+from helmsman.lowering.placement import known
 from helmsman.planner.checks.accept import accept
+from helmsman.planner.cost.plan_costs import cost_model
 from helmsman.planner.decision import Decision
+from helmsman.planner.memory.cache_bytes import states_by_device
 from helmsman.planner.prediction.drafts import DraftQuestion, drafter_bytes, expected_tokens, verifying_pass
-from helmsman.planner.prediction.predict import mean_step
+from helmsman.planner.prediction.predict import mean_step, pass_seconds
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, Drafting, Plan, Select
@@ -115,6 +120,27 @@ def test_the_search_leaves_room_for_the_drafter(plan: Plan) -> None:
     assert "drafting" not in json.loads(without.to_json())
 
 
+def test_snapshots_of_states_are_planned_and_simulated() -> None:
+    """Bytes of the states behind every draft; seconds in which they are written, and put back."""
+    plan = decided(model="Qwen3.5-35B-A3B", hardware={**MACHINE, "gpu": "RTX 4090"}).plan
+    drafting, states = drafting_of(plan), states_by_device(plan)
+    assert sum(states.values()) == sum(state_of(plan.model, layer).size for layer in range(plan.model.layers))
+    kept = sum(use.drafter for use in plan.predicted.memory) - drafting.size
+    assert kept == 3 * sum(states.values()) > 0
+    costs = cost_model(plan).without_table()
+    passed = pass_seconds(pass_of(known(plan), verifying_pass(plan, 3)), costs)
+    assert drafting.verify == pytest.approx(passed + 3 * drafting.back, rel=1e-9)
+    reading = 2 * sum(states.values()) / max(device.read.value for device in plan.hardware.devices)
+    assert drafting.back >= reading
+    simulated = simulate_drafts(plan, 40_000)
+    assert simulated is not None
+    rejected = (1 - 0.8**3) * drafting.back
+    step = 3 * drafting.draft + drafting.verify + rejected
+    assert simulated.seconds / simulated.steps == pytest.approx(step, rel=0.01)
+    assert simulated.tokens_per_second == pytest.approx(drafting.tokens_per_second, rel=0.02)
+    assert accept(Plan.model_validate_json(plan.to_json())) == plan
+
+
 def test_a_plan_with_room_to_spare_stays_as_it_is() -> None:
     roomy = {"gpu": "RTX 4090", "cpu": "AMD Ryzen 9 7950X", "ram": 64 * 10**9}
     made, without = decided(hardware=roomy).plan, planned({**QUESTION, "hardware": roomy}).plan
@@ -148,7 +174,7 @@ def test_a_smaller_model_drafts_with_all_of_its_weights_and_caches() -> None:
         ({"draft_tokens": 17}, "not a number of drafts"),
         ({"draft": "Qwen3-0.6B"}, "Qwen3-0.6B has 151936 tokens"),
         ({"model": "Qwen3-8B"}, "has no head that drafts tokens"),
-        ({"model": "Qwen3.5-35B-A3B"}, "keeps states"),
+        ({"model": "Qwen3.5-35B-A3B", "draft": "Qwen3.5-27B"}, "Qwen3.5-27B keeps states"),
         ({"batch": "max"}, "have one batch"),
     ],
 )

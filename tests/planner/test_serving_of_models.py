@@ -24,6 +24,7 @@ from helmsman.planner.serving.served_rules import served_placement
 from helmsman.planner.serving.stages import rows, stages_of
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
 from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.limits import Limits
 from helmsman.schemas.blocks.feed_forward import Experts
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
@@ -31,7 +32,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss", "deepseek_v3", "qwen3_next", "lfm2_moe", "nemotron_h", "gemma4_text-moe")
-ASKED = ReplicaOptions(batch_tokens=64, sequences=8, utilisation=1.0)
+ASKED = ReplicaOptions(batch_tokens=64, sequences=8, utilisation=1.0, snapshots=0)
 
 
 def plan_of(family: str) -> Plan:
@@ -43,6 +44,11 @@ def plan_of(family: str) -> Plan:
 def priced_replica(family: str) -> ReplicaCost:
     """Price a family's replica once for all tests."""
     return replica_cost(plan_of(family), ASKED)
+
+
+def limits(plan: Plan, options: ReplicaOptions) -> Limits:
+    """Return what a replica holds, whatever its passes cost."""
+    return limits_of(replica_of(plan, options), options)
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "gemma4_text-e"])
@@ -114,14 +120,46 @@ def test_what_requests_keep_is_room_that_caches_have_not(family: str) -> None:
     model, memory = read_small(family), 40_000_000
     hardware = make_hardware(vram=memory)
     plan = make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64), hardware=hardware)
-    few, many = (
-        replica_cost(plan, replace(ASKED, sequences=count, gpu_tokens=10**9, cpu_tokens=0)).limits for count in (4, 8)
-    )
+    few, many = (limits(plan, replace(ASKED, sequences=count, gpu_tokens=10**9, cpu_tokens=0)) for count in (4, 8))
     size = token_bytes(model, "f32")
     freed = state_bytes(model, 4) + 4 * 4 * model.vocab
     assert few.gpu_tokens - many.gpu_tokens == pytest.approx(freed / size, abs=2 * few.block)
     kept = [state_of(model, layer) for layer in range(model.layers)]
     assert state_bytes(model, 3) == 12 * sum(state.numbers + state.inputs for state in kept)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "lfm2_moe", "nemotron_h"])
+def test_snapshots_and_states_at_the_host_have_room(family: str) -> None:
+    """Bounded, on the accelerator in place of keys and values; the host keeps states of as many as may run."""
+    model = read_small(family)
+    size, state = token_bytes(model, "f32"), state_bytes(model, 1)
+    hardware = make_hardware(vram=40_000_000)
+    plan = make_plan(model, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=64), hardware=hardware)
+    asked = replace(ASKED, gpu_tokens=10**9, cpu_tokens=10**9, stores=True)
+    none, some = (limits(plan, replace(asked, snapshots=count)) for count in (0, 6))
+    assert (none.states, none.snapshots, some.snapshots) == (True, 0, 6)
+    assert none.gpu_tokens - some.gpu_tokens == pytest.approx(6 * state / size, abs=2 * some.block)
+    assert limits(plan, replace(asked, snapshots=None)).snapshots == 2, "a quarter of eight"
+    tight = limits(plan, replace(asked, sequences=400, snapshots=None))
+    assert tight.snapshots * state <= (tight.gpu_tokens + tight.block) * size / 7
+    host = next(memory for memory in hardware.memories if memory.name == "dram")
+    assert some.cpu_tokens == pytest.approx((host.available - 8 * state) / size, abs=2 * some.block)
+    assert limits(plan, replace(asked, stores=False)).cpu_tokens == 0
+
+
+def test_states_are_moved_over_the_link_and_copied_in_memory() -> None:
+    plan = plan_of("lfm2_moe")
+    state, cost, hardware = state_bytes(plan.model, 1), replica_cost(plan, ASKED).cost, plan.hardware
+    link = next(link for link in hardware.links if link.source_memory == "vram")
+    assert cost.state_out == pytest.approx(state / link.bandwidth.value + link.latency.value, rel=1e-6)
+    assert cost.state_copy == pytest.approx(2 * state / hardware.device("loopback").read.value, rel=1e-6)
+
+
+def test_models_without_states_have_neither() -> None:
+    plan = plan_of("mixtral")
+    found, cost = limits(plan, replace(ASKED, snapshots=None)), replica_cost(plan, ASKED).cost
+    assert (found.states, found.snapshots) == (False, 0)
+    assert (cost.state_copy, cost.state_out, cost.state_in) == (0.0, 0.0, 0.0)
 
 
 def test_a_host_attends_only_where_all_layers_attend_plainly() -> None:
@@ -135,8 +173,8 @@ def test_layers_may_cache_different_heads_and_those_that_share_caches_none(name:
     caches = [cache_of(model, layer) for layer in range(model.layers)]
     assert token_bytes(model, "bf16") == sum(2 * cache.values for cache in caches if cache is not None)
     plan = make_plan(model, 0, hardware=make_hardware(vram=2**40))
-    limits = replica_cost(plan, replace(ASKED, gpu_tokens=4096, cpu_tokens=0)).limits
-    assert (limits.gpu_tokens, limits.cpu_tokens) == (4096, 0)
+    found = limits(plan, replace(ASKED, gpu_tokens=4096, cpu_tokens=0))
+    assert (found.gpu_tokens, found.cpu_tokens) == (4096, 0)
 
 
 def test_entries_beside_keys_and_values_are_refused() -> None:

@@ -77,6 +77,15 @@ def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
     )
 
 
+def test_states_are_moved_and_copied_before_and_behind_a_pass() -> None:
+    chance = Random(5)
+    cost = replace(random_cost(chance), state_copy=0.25, state_out=0.5, state_in=0.125)
+    work = _on_gpu(chance)
+    states = replace(work, states_copied=3, states_out=2, states_in=1)
+    before, after = (pass_times(cost, "gpu-only", each, NONE, ()) for each in (work, states))
+    assert after == pytest.approx((before[0] + 1.875, before[1] + 0.75, before[2], before[3] + 1.125))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_each_cohort_joins_the_linear_stage_of_its_layer(seed: int) -> None:
     """Those at one layer join one stage together; the host attends to each cohort apart."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving_cases import all_gaps, random_case
+from serving_cases import all_gaps, random_case, with_states
 from serving_oracle import serve as one_by_one
 from serving_oracle import simple_cost
 
@@ -32,6 +32,19 @@ def test_every_request_ends_once_and_nothing_exceeds_its_memory(seed: int, polic
     assert (found["status"][found["event_request"][ends]] == statuses).all()
     assert (found["gpu_blocks"] <= case.limits.gpu_tokens // case.limits.block).all()
     assert (found["cpu_blocks"] <= case.limits.cpu_tokens // case.limits.block).all()
+
+
+@pytest.mark.parametrize("seed", [*range(100, 108), *(pytest.param(n, marks=pytest.mark.nightly) for n in range(400))])
+def test_states_change_no_sum_and_runs_are_their_passes(seed: int) -> None:
+    """Snapshots and states at the host stay within their room, and what is reused is the same pass by pass."""
+    case = with_states(random_case(seed, ("gpu-only", "neo", "adaptive")[seed % 3]), seed)
+    found, singly = case.run(), case.run(reference=True)
+    for name in ("status", "produced", "preemptions", "reused_tokens"):
+        assert (found[name] == singly[name]).all(), name
+    for name in ("started_s", "first_token_s", "finish_s"):
+        np.testing.assert_allclose(found[name], singly[name], rtol=1e-9, atol=1e-9)
+    if not case.limits.snapshots:
+        assert not found["reused_tokens"].any()
 
 
 @pytest.mark.parametrize("policy", POLICIES)

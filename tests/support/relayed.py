@@ -155,6 +155,19 @@ class RelayedEngine:
     ) -> None:
         self.far.submit(far(target), target_offset, far(source), source_offset, size, wait, done, times)
 
+    def submit_pieces(
+        self,
+        target: parts.Buffer,
+        target_offset: int,
+        source: parts.Buffer,
+        source_offset: int,
+        pieces: SupportsBuffer,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        self.far.submit_pieces(far(target), target_offset, far(source), source_offset, pieces, wait, done, times)
+
     def submit_strided(
         self,
         target: parts.Buffer,
@@ -215,6 +228,17 @@ class RelayedDevice:
         if isinstance(there, Turn):
             return submit_turn(mine, self._pool, there, signals)
         return submit_expansion(mine, self._pool, there, signals)
+
+    def copy_pieces(
+        self,
+        queue: parts.Queue,
+        copies: Sequence[tuple[parts.Buffer, SupportsBuffer]],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        mine = parts.of_kind(queue, RelayedQueue).far
+        mine.copy_pieces(self._pool, [(far(buffer), pieces) for buffer, pieces in copies], times, wait, done)
 
     def workspace_size(self, spec: AnySpec) -> int:
         return Stage.workspace_size(relayed(spec))

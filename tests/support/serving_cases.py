@@ -72,6 +72,15 @@ def random_case(seed: int, policy: str | None = None, most: int = 150) -> Case:
     )
 
 
+def with_states(case: Case, seed: int) -> Case:
+    """The same where requests keep states, of which up to eight are kept for prompts that begin alike."""
+    random = Random(f"states {seed}")
+    copied, out, back = (random.choice([0.0, random.uniform(0.0, 0.02)]) for _ in range(3))
+    cost = replace(case.cost, state_copy=copied, state_out=out, state_in=back)
+    limits = replace(case.limits, states=True, snapshots=random.choice([0, 1, 2, 8]))
+    return replace(case, cost=cost, limits=limits)
+
+
 def in_closed_loop(case: Case, seed: int) -> Case:
     """The same requests, sent by up to 40 users who think for no time, always as long, or as it comes."""
     random, requests, count = Random(f"users {seed}"), case.requests, len(case.requests)

@@ -4,6 +4,7 @@ A row's content follows from all tokens up to it, so whoever reads another's blo
 found out at once."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,6 +18,7 @@ from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating
+from helmsman.executor.serving.state_slots import StateMoves, StateSlots
 from helmsman.scheduler.decision import Home, SchedulingDecision
 from helmsman.scheduler.limits import Limits
 
@@ -84,12 +86,16 @@ def content(tokens: Sequence[int]) -> list[int]:
 
 
 class VirtualEngine:
-    """A `Runner`. `memory`: by home, keys and values of every row."""
+    """A `Runner`. `memory`: by home, keys and values of every row; `states`: by home, of what requests have cached."""
 
     def __init__(self, limits: Limits) -> None:
         rows = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens, "passing": limits.gpu_tokens + limits.cpu_tokens}
         caches = {home: BlockCache(None, (LayerRows(1, _ROW),), count) for home, count in rows.items()}
-        self.homes = Homes(cast(Seating, SimpleNamespace(**caches, states=0)), limits.block, None)
+        counts = {"gpu": limits.sequences + limits.snapshots, "cpu": limits.sequences}
+        self.states = {home: np.zeros(count, np.int64) for home, count in counts.items()}
+        slots = partial(StateSlots, limits.sequences, limits.snapshots, limits.sequences)
+        store = SimpleNamespace(slots=slots) if limits.states else None
+        self.homes = Homes(cast(Seating, SimpleNamespace(**caches, states=store)), limits.block, None)
         self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
         self.running: dict[int, ActiveRequest] = {}
 
@@ -105,7 +111,7 @@ class VirtualEngine:
     def reset(self) -> None:
         for request in list(self.running):
             self.release(request)
-        self.homes.prefixes.clear()
+        self.homes.forget_prefixes()
 
     def check_integrity(self) -> None:
         self.homes.check_integrity(self.running.values())
@@ -121,8 +127,13 @@ class VirtualEngine:
         batches.fill(decision)
         self._copy("gpu", "cpu", batches.swap_out)
         self._copy("cpu", "gpu", batches.swap_in)
+        moves = StateMoves() if self.homes.states is None else self.homes.states.moves
+        self._move("cpu", "gpu", moves.out)
+        self._move("gpu", "cpu", moves.back)
+        self._move("gpu", "gpu", moves.restored)
         for running, tokens in batches.advances:
             self._append(running, tokens)
+        self._move("gpu", "gpu", moves.kept)
         batches.advance()
         tokens = {}
         for request in (*batches.rows[0].yields, *batches.rows[1].yields):
@@ -136,6 +147,11 @@ class VirtualEngine:
         for to, begin, size in pieces:
             there[to // _ROW : (to + size) // _ROW] = here[begin // _ROW : (begin + size) // _ROW]
 
+    def _move(self, target: Home, source: Home, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy states, all at once."""
+        rows = np.array(pairs, np.int64).reshape(-1, 2)
+        self.states[target][rows[:, 0]] = self.states[source][rows[:, 1]].copy()
+
     def _append(self, running: ActiveRequest, tokens: int) -> None:
         """What is cached is its own; what is not yet is written."""
         total = running.cached + tokens
@@ -144,3 +160,7 @@ class VirtualEngine:
         memory, expected = self.memory[running.home], content(running.tokens[:total])
         assert (memory[:, rows[: running.cached]] == expected[: running.cached]).all(), "what it reads is its own"
         memory[:, rows[running.cached :]] = expected[running.cached :]
+        if self.homes.states is not None:
+            states, row = self.states["gpu"], self.homes.slot(running)
+            assert not running.cached or states[row] == expected[running.cached - 1], "its state is its own"
+            states[row] = expected[-1]

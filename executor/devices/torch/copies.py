@@ -49,16 +49,17 @@ class CopyLane(TorchLane):
         target_offset: int,
         source: Buffer,
         source_offset: int,
-        pieces: NDArray[np.int64],
+        pieces: SupportsBuffer | NDArray[np.int64],
         wait: Sequence[WaitPoint] = (),
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> None:
-        """Like submit, for `pieces` (n, 3): offsets from those of the target and the source, bytes."""
+        """Like submit, for `pieces`, int64 (n, 3): offsets from those of the target and the source, bytes."""
         to, of = bytes_of(target)[target_offset:], bytes_of(source)[source_offset:]
+        places = np.asarray(pieces, np.int64).reshape(-1, 3).tolist()
 
         def work() -> None:
-            for at, begin, size in pieces.tolist():
+            for at, begin, size in places:
                 to[at : at + size].copy_(of[begin : begin + size], non_blocking=True)
 
         self.submit_work(work, wait, done, times)

@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import numpy as np
 import torch
+from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor._kernels import StreamedWeights
+from helmsman.executor._kernels import Event, StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, Queue, of_kind
 from helmsman.executor.devices.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.devices.torch.buffers import TorchBuffer, TorchMemory
+from helmsman.executor.devices.torch.buffers import TorchBuffer, TorchMemory, bytes_of
 from helmsman.executor.devices.torch.compute import ComputeLane
 from helmsman.executor.devices.torch.copies import CopyLane
 from helmsman.executor.devices.torch.driver import DRIVER
@@ -55,6 +57,24 @@ class TorchDevice:
         if isinstance(part, Turn):
             return submit(partial(turn, part))
         return submit(lambda past: expand(part))
+
+    def copy_pieces(
+        self,
+        queue: Queue,
+        copies: Sequence[tuple[Buffer, SupportsBuffer]],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """One after the other, on the stream that computes."""
+        all_pieces = [(bytes_of(buffer), np.asarray(pieces, np.int64).reshape(-1, 3)) for buffer, pieces in copies]
+
+        def work() -> None:
+            for held, pieces in all_pieces:
+                for to, begin, size in pieces.tolist():
+                    held[to : to + size].copy_(held[begin : begin + size], non_blocking=True)
+
+        of_kind(queue, ComputeLane).submit_work(work, wait, done, times)
 
     def open_lane(self, name: str, source: DeviceMemory | None, target: DeviceMemory | None) -> Lane:
         """A stream of its own for one direction of a link."""

@@ -113,11 +113,16 @@ class TorchPass:
     def _swaps(self, layer: int) -> list[Event]:
         """Caches of whole requests on their way, which everything in this layer waits for."""
         swaps: list[Event] = []
-        if "swap_out" in self._copies:
+        if self._moves("swap_out", layer):
             swaps.append(self._copy(self._lanes.to_host, "swap_out", layer, ()))
-        if "swap_in" in self._copies:
+        if self._moves("swap_in", layer):
             swaps.append(self._copy(self._lanes.to_device, "swap_in", layer, tuple(swaps)))
         return swaps
+
+    def _moves(self, what: Moves, layer: int) -> bool:
+        """Whether caches of requests move in this layer: in as many as there are caches, which come before they are
+        needed."""
+        return what in self._copies and layer < self._copies[what][0][2]
 
     def _copy(self, lane: CopyLane | None, what: Moves, layer: int, wait: Sequence[WaitPoint]) -> Event:
         assert lane is not None, "caches that move need a link both ways"

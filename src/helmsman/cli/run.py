@@ -52,7 +52,7 @@ def build_parser() -> Parser:
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     depth = "as if N tokens were cached before the prompt, their keys and values noise: to measure at a depth"
-    parser.add_argument("--depth", type=_depth, default=0, metavar="N", help=depth)
+    parser.add_argument("--depth", type=_whole, default=0, metavar="N", help=depth)
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
     parser.add_argument(
         "--storage",
@@ -72,8 +72,10 @@ def build_parser() -> Parser:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     routing = "write which experts every token chose, layer by layer, in the last run (Parquet)"
     parser.add_argument("--routing-trace", type=Path, metavar="FILE", help=routing)
-    drafts = "tokens that the model's own draft head (MTP) proposes a step; what is made stays the same (default: none)"
-    parser.add_argument("--draft-tokens", type=_count, default=0, metavar="K", help=drafts)
+    drafts = (
+        "tokens that the model's draft head (MTP) proposes a step, which change no token made (default: the plan's)"
+    )
+    parser.add_argument("--draft-tokens", type=_whole, metavar="K", help=drafts)
     add_sampling_arguments(parser)
     add_engine_arguments(parser)
     parser.set_defaults(in_flags=parser.in_flags)
@@ -143,11 +145,20 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     if args.routing_trace is not None and (args.chat or args.backend != "native"):
         remedy = "leave --chat and --backend torch out"
         raise UsageError("native runs of one request record it", field="--routing-trace", remedy=remedy)
-    if args.draft_tokens:
+    if _drafts(args, plan):
         _check_drafts(args, plan)
     if args.system is not None and not args.chat:
         raise UsageError("only a conversation has it", field="--system", remedy="add --chat, or put it into --text")
     return plan
+
+
+def _drafts(args: argparse.Namespace, plan: "Plan") -> int:
+    """Return the drafts of a step: as asked for, or those of a plan whose drafter is the model's own head, where such a
+    run can draft."""
+    if args.draft_tokens is not None or plan.drafting is None or plan.drafting.model is not None:
+        return args.draft_tokens or 0
+    drafts_nothing = args.chat or args.backend != "native" or args.depth or args.routing_trace is not None
+    return 0 if drafts_nothing or args.kv_cache == "growing" or not sampling_of(args).native else plan.drafting.tokens
 
 
 def _check_drafts(args: argparse.Namespace, plan: "Plan") -> None:
@@ -161,7 +172,7 @@ def _check_drafts(args: argparse.Namespace, plan: "Plan") -> None:
     if not sampling_of(args).native:
         message, remedy = "drafts are verified by the likeliest tokens", "leave --temperature and penalties out"
         raise UsageError(message, field="--draft-tokens", remedy=remedy)
-    check_drafts(plan, passes_of(plan), args.draft_tokens)
+    check_drafts(plan, passes_of(plan), _drafts(args, plan))
 
 
 def text_of(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
@@ -204,7 +215,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
             on_bytes=on_bytes,
             growing=args.kv_cache == "growing",
             **({"record_routing": True} if args.routing_trace is not None else {}),
-            **({"draft_tokens": args.draft_tokens} if args.draft_tokens else {}),
+            **({"draft_tokens": drafts} if (drafts := _drafts(args, plan)) else {}),
         )
 
 
@@ -316,7 +327,7 @@ def _check_checkpoint(path: Path) -> None:
         raise BadInputError(message, file=str(path), remedy="name a checkpoint's directory or file")
 
 
-def _depth(text: str) -> int:
+def _whole(text: str) -> int:
     return 0 if text == "0" else _count(text)
 
 

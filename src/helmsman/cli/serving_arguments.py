@@ -68,6 +68,10 @@ def add_limit_arguments(group: "argparse._ArgumentGroup") -> None:
     for home, where, default in (("gpu", "accelerator's", room), ("cpu", "host's", enough)):
         what = f"KV tokens in the {where} cache at most (default: {default})"
         add(f"--{home}-tokens", type=_tokens, metavar="N", help=what)
+    kept = (
+        "of models that keep states: how many are kept for prompts that begin alike (default: --sequences / 4, in an "
+    )
+    add("--snapshots", type=int, metavar="N", help=f"{kept}eighth of the room of caches at most)")
 
 
 def _tokens(text: str) -> int:
@@ -96,8 +100,8 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
 _SERVING = (
     "policy", "policy_option", "rate", "arrivals", "sort", "limit", "users", "think", "seed", "slo", "replicas",
     "router", "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation",
-    "gpu_tokens", "cpu_tokens", "ahead", "mispredict", "sweep", "relative_to", "find_capacity", "find_users",
-    "find_replicas", "seeds", "export_vllm", "export_aiperf",
+    "gpu_tokens", "cpu_tokens", "ahead", "snapshots", "mispredict", "sweep", "relative_to", "find_capacity",
+    "find_users", "find_replicas", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
     "users": MAX_USERS,
@@ -108,7 +112,7 @@ _COUNTS = {
 }
 """Options that are counts of at least one, and the most they may be."""
 
-_LIMITS = {"batch_tokens": (1, 10**9), "chunk": (0, 10**9), "sequences": (1, 10**6)}
+_LIMITS = {"batch_tokens": (1, 10**9), "chunk": (0, 10**9), "sequences": (1, 10**6), "snapshots": (0, 10**6)}
 """The least and the most that limits may be."""
 
 
