@@ -1,15 +1,15 @@
 """Passes of one shape: what plans that agree in their rules do for other numbers of tokens are the same tasks of other
 sizes. Their tasks are made once, and the kinds of work among them sized for every pass."""
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
+from typing import Any
 
 from helmsman.lowering.graph import PLACE, RepeatingGraph, Task, TaskRun
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import windows
-from helmsman.lowering.placement import KnownPlan
+from helmsman.lowering.placement import FactT, KnownPlan
 from helmsman.lowering.task_order import TaskOrder, order_of
 from helmsman.lowering.task_sizes import Sizes, TaskSizes, before
 from helmsman.scheduler.iteration import Iteration
@@ -19,6 +19,9 @@ _KEPT = itemgetter(*(at for at, name in enumerate(Task._fields[:PLACE]) if name 
 
 _TOKENS, _FORMAT, _SEQUENCES = (Task._fields.index(name) for name in ("tokens", "format", "sequences"))
 """Where the sizes of a task are among its fields: four of them before its format, the others from its sequences on."""
+
+_MOST_PASSES = 16
+"""The number of passes of a shape that are remembered, some ten kilobytes each: lengths of prompts in a study."""
 
 
 class PassShape:
@@ -43,16 +46,18 @@ class PassShape:
         self.kinds = tuple(kinds)
         self.order = order_of(graph.runs, self.numbers, kinds)
         self._merged: dict[tuple[int, ...], TaskOrder] = {}
-        self._last = SizedPass(iteration, self, self.kinds)
+        self._passes = {iteration: SizedPass(iteration, self, self.kinds)}
 
     def sized(self, plan: KnownPlan, iteration: Iteration) -> "SizedPass":
-        """Return the pass of a `plan` of this shape in its sizes. The last one is remembered: an engine asks for a pass
-        to see what launches leave, and again for its figures."""
-        if self._last.iteration != iteration:
+        """Return the pass of a `plan` of this shape in its sizes. Some are remembered: an engine asks for one to see
+        what launches leave, and again for its figures; a study asks for the same on machines that are built alike."""
+        if iteration not in self._passes:
+            if len(self._passes) >= _MOST_PASSES:
+                del self._passes[next(iter(self._passes))]
             sizes = TaskSizes(plan, iteration)
             kinds = tuple([_sized(task, sizes.of(task)) for task in self.kinds])
-            self._last = SizedPass(iteration, self, kinds)
-        return self._last
+            self._passes[iteration] = SizedPass(iteration, self, kinds)
+        return self._passes[iteration]
 
     def merged(self, kinds: tuple[int, ...]) -> TaskOrder:
         """Return the order where some kinds do equal work (`TaskOrder.merged`)."""
@@ -64,15 +69,24 @@ class PassShape:
 
 @dataclass(frozen=True)
 class SizedPass:
-    """A pass of a shape; `kinds`: those of the shape in its sizes."""
+    """A pass of a shape; `kinds`: those of the shape in its sizes; `facts`: see `fact`."""
 
     iteration: Iteration
     shape: PassShape
     kinds: tuple[Task, ...]
+    facts: dict[Hashable, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    @cached_property
+    def fact(self, about: Hashable, work_out: Callable[[], FactT]) -> FactT:
+        """Return what is known `about` this pass, worked out the first time: nothing that depends on a machine's
+        figures."""
+        if about not in self.facts:
+            self.facts[about] = work_out()
+        fact: FactT = self.facts[about]
+        return fact
+
+    @property
     def graph(self) -> RepeatingGraph:
-        """Return all tasks."""
+        """Return all tasks, made when they are asked for: they are many times as large as the kinds."""
         if self.iteration == self.shape.graph.iteration:
             return self.shape.graph
         pairs = zip(self.shape.graph.runs, self.shape.numbers, strict=True)

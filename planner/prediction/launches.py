@@ -13,8 +13,9 @@ from itertools import accumulate
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placement, shaped
-from helmsman.planner.cost.model import CostModel, work_of
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.machine import Roles
+from helmsman.planner.prediction.pass_figures import works_by_price
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import KvFormat, StoredFormat
@@ -22,7 +23,7 @@ from helmsman.schemas.hardware import Device, Dispatch, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 from helmsman.schemas.workload import Workload
-from helmsman.timing.works import Works, alike
+from helmsman.timing.works import Works
 
 _ENDS = ("value", "p10", "p90")
 
@@ -103,7 +104,7 @@ def ceiling(work: Sequence[float], total: float) -> float:
 def _work(placed: Placement, device: Device) -> list[tuple[Task, float]]:
     """The device's operations of the mean decode step of one batch, and their seconds but for launching."""
     bare = _with_device(placed.hardware, device.model_copy(update={"dispatch": None}))
-    works = alike(pass_of(shaped(placed), mean_step(placed.workload)), work_of)
+    works = works_by_price(pass_of(shaped(placed), mean_step(placed.workload)))
     return on_device(works, device.name, CostModel(bare))
 
 

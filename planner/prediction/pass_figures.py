@@ -62,12 +62,19 @@ class PassFigures:
     @cached_property
     def works(self) -> Works:
         """Return the kinds of work."""
-        return alike(self.lowered, work_of)
+        return works_by_price(self.lowered)
 
     @cached_property
     def prices(self) -> list[Estimate]:
         """Return the price of one task of each."""
         return [self.costs.price(task) for task in self.works.kinds]
+
+
+def works_by_price(lowered: LoweredPass) -> Works:
+    """Return the kinds of work of a pass: tasks that are priced alike are of one."""
+    if isinstance(lowered, SizedPass):
+        return lowered.fact("works by price", lambda: alike(lowered, work_of))
+    return alike(lowered, work_of)
 
 
 @dataclass(frozen=True)

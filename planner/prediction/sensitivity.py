@@ -15,14 +15,15 @@ from helmsman.lowering.graph import RepeatingGraph
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
-from helmsman.planner.cost.model import Bound, CostModel, work_of
+from helmsman.planner.cost.model import Bound, CostModel
+from helmsman.planner.prediction.pass_figures import works_by_price
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.predicted import Interval
 from helmsman.timing.makespan import works_makespan
-from helmsman.timing.works import Works, alike
+from helmsman.timing.works import Works
 
 Cause = tuple[str, str]
 """What errs as one: the device or link, and what bounds its work there."""
@@ -101,7 +102,7 @@ def _passes(placed: Placed, weights: Mapping[Phase, float]) -> Iterator[tuple[It
 
 
 def _of_pass(graph: RepeatingGraph, costs: CostModel) -> Sensitivity:
-    works = alike(graph, work_of)
+    works = works_by_price(graph)
     prices = [costs.price(task) for task in works.kinds]
     causes = [(lane_owner(task.resource), price.bound) for task, price in zip(works.kinds, prices, strict=True)]
     launches = [(device.name, LAUNCH) for device in costs.between().hardware.devices if device.launching is not None]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from helmsman.lowering.graph import CACHED, Task
+from helmsman.lowering.pass_shape import SizedPass
 from helmsman.lowering.stages import last_ops
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cost.model import CostModel, work_of
@@ -99,17 +100,13 @@ def unit_sizes(model: Model, workload: Workload, weights: StoredFormat, kv: KvFo
 
 def unit_costs(lowered: LoweredPass, model: Model, costs: CostModel) -> UnitCosts:
     """Return the seconds of the units of a pass over the blocks of a model."""
-    pattern, last = model.pattern, last_ops(model)
+    pattern = model.pattern
     totals = dict.fromkeys(("embedding", "output", "crossing", *pattern), 0.0)
-
-    def work(task: Task) -> Hashable:
-        return work_of(task), None if task.layer is None else pattern[task.layer]
-
-    works = alike(lowered, work)
-    units, prices = (
-        [_unit(task, pattern, last) for task in works.kinds],
-        [costs.price(task).mid for task in works.kinds],
-    )
+    if isinstance(lowered, SizedPass):
+        works, units = lowered.fact(("works by unit", pattern), lambda: _works(lowered, model))
+    else:
+        works, units = _works(lowered, model)
+    prices = [costs.price(task).mid for task in works.kinds]
     for kind in works.order.kind:
         totals[units[kind]] += prices[kind]
     return UnitCosts(
@@ -119,6 +116,17 @@ def unit_costs(lowered: LoweredPass, model: Model, costs: CostModel) -> UnitCost
         crossing=totals["crossing"],
         between=_seconds_between(works, costs),
     )
+
+
+def _works(lowered: LoweredPass, model: Model) -> tuple[Works, tuple[str, ...]]:
+    """Return the kinds of work of a pass, told apart by their units too, and the unit of each."""
+    pattern, last = model.pattern, last_ops(model)
+
+    def work(task: Task) -> Hashable:
+        return work_of(task), None if task.layer is None else pattern[task.layer]
+
+    works = alike(lowered, work)
+    return works, tuple([_unit(task, pattern, last) for task in works.kinds])
 
 
 def _unit(task: Task, pattern: str, last: tuple[str, ...]) -> str:

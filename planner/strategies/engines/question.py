@@ -8,13 +8,14 @@ from typing import Protocol, Self, TypeVar
 
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placement, shaped
-from helmsman.planner.cost.model import CostOptions, work_of
+from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.mixed_formats import format_sizes
 from helmsman.planner.options import Recorded
 from helmsman.planner.prediction.launches import launched, on_device
+from helmsman.planner.prediction.pass_figures import works_by_price
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
@@ -32,7 +33,6 @@ from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.same import Same
 from helmsman.schemas.workload import Workload
-from helmsman.timing.works import alike
 
 
 class EngineRules(Protocol):
@@ -129,7 +129,7 @@ class EngineQuestion:
         """`bare` with the least times that launching the operations of a decode step leaves."""
         placed, device = self.settled.placement(bare), bare.accelerator.name
         costs = Question(bare, self.cost_options).costs(placed)
-        works = alike(pass_of(shaped(placed), mean_step(placed.workload)), work_of)
+        works = works_by_price(pass_of(shaped(placed), mean_step(placed.workload)))
         work = on_device(works, device, costs)
         driven = launched(bare.roles.hardware, device, dispatch, bare.model.layers, work)
         sources = {**driven.sources, dispatch.seconds.source: source}
