@@ -2,10 +2,11 @@
 
 from helmsman.lowering.placement import Placed
 from helmsman.planner.cost.footprint import at_footprint
-from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.model import CostModel, CostOptions, shared_costs
 from helmsman.planner.cost.table_prices import table_prices
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan, Strategy
+from helmsman.schemas.same import Same
 
 
 def cost_model(plan: Plan, file: str | None = None) -> CostModel:
@@ -26,6 +27,13 @@ def costs_of(placed: Placed, strategy: Strategy, file: str | None = None) -> Cos
         CostOptions(switch("corrections", True), switch("l3_blend", False), switch("capped", True)),
         table_prices(placed) if switch("operation_table", False) else None,
     )
+
+
+def costs_of_placement(placed: Placed, options: CostOptions) -> CostModel:
+    """Prices of a placement: of the operation table that fits it, and rooflines for the rest; those of rooflines alone
+    are remembered with the machine."""
+    hardware, table = at_footprint(placed), table_prices(placed)
+    return shared_costs(Same(hardware), options) if table is None else CostModel(hardware, options, table)
 
 
 def _switch(strategy: Strategy, name: str, default: bool, file: str | None) -> bool:

@@ -5,7 +5,7 @@ from textwrap import wrap
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
-from helmsman.lowering.placement import KnownPlan, batches_together
+from helmsman.lowering.placement import batches_together, shaped
 from helmsman.lowering.rules import homes, places
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.cost.rounding_loss import attention_loss, loss_of
@@ -135,7 +135,7 @@ def _matrices(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
 
 def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
     """Yield the rule that rows of a matrix are kept by, and the bytes of these rows."""
-    placed = KnownPlan(plan)
+    placed = shaped(plan)
     for tensor, count in counted_tensors(placed):
         if len(tensor.shape) > 1 and tensor.tied_to is None:
             for piece in homes(placed, tensor):
@@ -145,7 +145,7 @@ def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
 
 def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
     """Formats of heads of keys and values, and how many."""
-    placed = KnownPlan(plan)
+    placed = shaped(plan)
     for layer, count in alike(placed).items():
         for piece in pieces_of(placed, layer):
             yield piece.rule.format, count * piece.heads

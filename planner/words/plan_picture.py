@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from string import ascii_lowercase, ascii_uppercase, digits
 
-from helmsman.lowering.placement import known
+from helmsman.lowering.placement import shaped
 from helmsman.planner.memory.names import memory_name
 from helmsman.planner.words.block_places import BlockPlace, block_places, experts_apart
 from helmsman.planner.words.expert_lines import expert_lines
@@ -66,7 +66,7 @@ def _first(title: str, count: int) -> Sequence[str]:
 
 def _strips(plan: Plan, paint: Paint) -> Iterator[str]:
     """A strip for decode steps, one for prompts where it is another, and what their letters mean."""
-    placed, own = known(plan), _letters(plan.hardware)
+    placed, own = shaped(plan), _letters(plan.hardware)
     phases: tuple[Phase, ...] = ("decode", "prefill")
     of_steps, of_prompts = (block_places(placed, phase) for phase in phases)
     steps, prompts = ([_letter(place, own) for place in of_phase] for of_phase in (of_steps, of_prompts))

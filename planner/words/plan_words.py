@@ -4,12 +4,11 @@ weights would let all of them lie with the accelerator."""
 from collections import Counter
 from collections.abc import Mapping
 
-from helmsman.lowering.placement import Placement, batches_together
+from helmsman.lowering.placement import Placement, batches_together, shaped
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import weights_misfit
-from helmsman.planner.cost.footprint import at_footprint
-from helmsman.planner.cost.model import CostModel, CostOptions
-from helmsman.planner.cost.table_prices import table_prices
+from helmsman.planner.cost.model import CostOptions
+from helmsman.planner.cost.plan_costs import costs_of_placement
 from helmsman.planner.machine import roles
 from helmsman.planner.memory.names import memory_place
 from helmsman.planner.memory.usage import memory_use, shortages
@@ -138,9 +137,12 @@ def _smaller(plan: Plan) -> str:
         return ""
     smaller = (fmt for fmt in SMALLER if size_of(parameters(plan.model), fmt) < _CLEARLY_LESS * sum(sizes.values()))
     for fmt in smaller:
-        if not weights_misfit(plan.model, fmt) and not shortages(memory_use(whole := _whole(plan, accelerator, fmt))):
-            costs = CostModel(at_footprint(whole), CostOptions(), table_prices(whole))
-            rate = plan.workload.batch * batches_together(whole) / phase_seconds(whole, costs, "decode")
+        if weights_misfit(plan.model, fmt):
+            continue
+        whole = shaped(_whole(plan, accelerator, fmt))
+        if not shortages(memory_use(whole)):
+            seconds = phase_seconds(whole, costs_of_placement(whole, CostOptions()), "decode")
+            rate = plan.workload.batch * batches_together(whole) / seconds
             where = memory_place(plan.hardware, accelerator.memory)
             return f"with {fmt} all would fit {where}: {format_number(rate, 2)} tokens/s"
     return ""

@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 
 from helmsman.lowering.placement import Placed, Placement, batches_together, known, shaped
 from helmsman.planner.batches.largest import largest_batch
-from helmsman.planner.cost.footprint import at_footprint
-from helmsman.planner.cost.model import CostModel, CostOptions, shared_costs
-from helmsman.planner.cost.table_prices import table_prices
+from helmsman.planner.cost.model import CostModel, CostOptions
+from helmsman.planner.cost.plan_costs import costs_of_placement
 from helmsman.planner.decision import Decision, PlanDraft
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.names import room_in_words
@@ -21,7 +20,6 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
-from helmsman.schemas.same import Same
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,7 @@ class Question:
 
     def costs(self, placed: Placed) -> CostModel:
         """Prices of a candidate: of the operation table that fits it, and rooflines for the rest."""
-        hardware, table = at_footprint(placed), table_prices(placed)
-        if table is None:
-            return shared_costs(Same(hardware), self.cost_options)
-        return CostModel(hardware, self.cost_options, table)
+        return costs_of_placement(placed, self.cost_options)
 
     def step_seconds(self, placed: Placement) -> float:
         """The expected seconds of a candidate's mean decode step."""

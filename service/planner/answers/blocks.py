@@ -5,7 +5,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal
 
-from helmsman.lowering.placement import KnownPlan, known
+from helmsman.lowering.placement import KnownPlan, shaped
 from helmsman.planner.words.block_places import BlockPlace, block_places, experts_apart
 from helmsman.planner.words.expert_places import ExpertPlace
 from helmsman.planner.words.plan_words import device_name
@@ -22,7 +22,7 @@ _LETTERS: dict[How, str] = {"streamed": "~", "shared": "x", "experts": "e"}
 
 def block_runs(plan: Plan) -> tuple[tuple[BlockRun, ...], tuple[BlockRun, ...]]:
     """Return the runs of blocks of a plan in decode steps, and in prompts."""
-    placed = known(plan)
+    placed = shaped(plan)
     return tuple(_runs(placed, "decode")), tuple(_runs(placed, "prefill"))
 
 
