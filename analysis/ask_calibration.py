@@ -29,12 +29,12 @@ from helmsman.planner.mixed_formats import format_sizes
 from helmsman.planner.prediction.predict import phase_seconds, predict
 from helmsman.planner.registry import ENGINES
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.engines.calibrated_build import calibration_of
 from helmsman.planner.strategies.engines.calibration import (
     DECODE,
     HOST_DOUBT,
     PROMPT,
     calibrated,
-    calibration_of,
     prior_factors,
     used_lanes,
 )

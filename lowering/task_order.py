@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 
-import numpy as np
-from numpy.typing import NDArray
-
 from helmsman.lowering.graph import Task, TaskRun
 from helmsman.schemas.hardware import lane_owner
-
-Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -80,16 +75,12 @@ class TaskOrder:
         first = {number: place for place, number in reversed(list(enumerate(kinds)))}
         lanes = tuple([self.lane_of[first[number]] for number in range(len(first))])
         moves = tuple([self.moves[first[number]] for number in range(len(first))])
-        kind = array("i", np.array(kinds, np.int32)[self._kinds].tobytes())
+        kind = array("i", map(kinds.__getitem__, self.kind))
         return TaskOrder(lanes, moves, kind, self.dep_counts, self.deps)
 
-    def by_task(self, values: Sequence[int]) -> Numbers:
+    def by_task(self, values: Sequence[int]) -> "array[int]":
         """Return by task what kinds have."""
-        return np.array(values, np.int32)[self._kinds]
-
-    @cached_property
-    def _kinds(self) -> Numbers:
-        return np.array(self.kind, np.int32)
+        return array("i", map(values.__getitem__, self.kind))
 
     def _waits(self) -> Iterator[tuple[int, int]]:
         """Yield the tasks that wait, each with every task that it waits for."""

@@ -8,7 +8,6 @@ from array import array
 from collections.abc import Callable
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.task_order import Numbers
 from helmsman.timing._clock import Loop
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.host_thread import HostThread
@@ -69,12 +68,12 @@ class Clock:
         """Return a number of its own for the work of a task that does other work than all before it."""
         return self._add(task, alone, self.slowed(task) if self.slowed is not None else ())
 
-    def feed(self, works: "array[int] | Numbers", dep_counts: "array[int]", deps: "array[int]") -> None:
+    def feed(self, works: "array[int]", dep_counts: "array[int]", deps: "array[int]") -> None:
         """Add tasks in topological order: of each the number of its work and how many tasks it waits for, and the
         numbers of these, of all tasks in one array. Raises ValueError for a dependency that has not come before."""
         self.loop.feed(works, dep_counts, deps)
         if self._thread is not None:
-            self._launching += sum([self._held[number] for number in works.tolist()])
+            self._launching += sum([self._held[number] for number in works])
 
     def run(self, unfinished: int = 0) -> None:
         """Go on until at most `unfinished` tasks are left. Raises ValueError where tasks wait for each other."""

@@ -6,7 +6,6 @@ of the engine's table says (`covariance` there); of an engine without a table ea
 itself."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import exp, hypot, log
 from typing import Literal
@@ -14,11 +13,10 @@ from typing import Literal
 import numpy as np
 
 from helmsman.hwdb.engine_calibration import NOISE, Array, Factors, factors_in
-from helmsman.hwdb.engine_constants import FAMILIES, Constants, Family, constants_digest, family_of
+from helmsman.hwdb.engine_constants import FAMILIES, Constants, Family, family_of
 from helmsman.hwdb.fit import Z90
 from helmsman.planner.strategies.engines.kernels import EngineBuild, device_constants
 from helmsman.schemas.engine_calibration import EngineCalibration
-from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure, Source, scaled_figure
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link
@@ -44,30 +42,6 @@ HOST_DOUBT = 0.1
 
 _OPERATIONS, _BYTES, _FLOPS, _CHUNKS = 355, 4.6e9, 7.5e12, 4
 """A decode step of 8 billion parameters in 4 bits, and a prompt of 512 tokens: by these a device's spread is given."""
-
-
-def calibration_of(hardware: Hardware, strategy: str, build: EngineBuild | None) -> EngineCalibration | None:
-    """Return the factors that a record has of the engine of a strategy; None where it has none, or of another backend
-    than the build's. Raises BadInputError for factors of constants that the package no longer has."""
-    known = next((one for one in hardware.calibrations if one.strategy == strategy), None)
-    if known is None or (build is not None and build.backend not in (None, known.backend)):
-        return None
-    if known.constants is not None and known.constants != constants_digest(known.engine):
-        problem, remedy = f"calibrates other constants of {known.engine} than Helm has now", "run helm-calibrate again"
-        raise BadInputError(problem, field="calibrations", value=known.constants, remedy=remedy)
-    return known
-
-
-def calibrated_build(build: EngineBuild, known: EngineCalibration | None) -> EngineBuild:
-    """Return the build that is meant: where a question leaves something open, that of the runs."""
-    if known is None:
-        return build
-    return replace(
-        build,
-        era=known.era if build.era == "unknown" and known.era is not None else build.era,
-        backend=build.backend or known.backend,
-        flash=known.flash if build.flash is None else build.flash,
-    )
 
 
 def calibrated(hardware: Hardware, known: EngineCalibration, main: StoredFormat) -> Hardware:

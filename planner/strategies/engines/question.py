@@ -19,7 +19,7 @@ from helmsman.planner.prediction.pass_figures import works_by_price
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.engines.calibration import calibrated, calibrated_build, calibration_of
+from helmsman.planner.strategies.engines.calibrated_build import calibrated_build, calibration_of
 from helmsman.planner.strategies.engines.heads_apart import head_width, with_heads_apart
 from helmsman.planner.strategies.engines.kernels import EngineBuild, is_driven, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
@@ -117,7 +117,11 @@ class EngineQuestion:
             hardware = with_kernels(hardware, build, self._formats, head_width(frame.model))
         if self.engine.software.heads_apart and (build is None or build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
-        return _on(frame, hardware if known is None else calibrated(hardware, known, self._formats[0]))
+        if known is not None:
+            from helmsman.planner.strategies.engines.calibration import calibrated  # with numpy, which plans do without
+
+            hardware = calibrated(hardware, known, self._formats[0])
+        return _on(frame, hardware)
 
     @property
     def _formats(self) -> tuple[StoredFormat, ...]:
