@@ -115,7 +115,7 @@ def serve(policy: str, seed: int, passes: int = 150, limits: Limits = LIMITS) ->
             served.engine.reset()
             served.scheduler.reset()
             served.left.clear()
-            assert served.scheduler.free() == (LIMITS.gpu_tokens // 4, LIMITS.cpu_tokens // 4)
+            assert served.scheduler.free() == (limits.gpu_tokens // 4, limits.cpu_tokens // 4)
         served.work()
         served.check()
     for number, made in served.made.items():
