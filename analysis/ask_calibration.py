@@ -227,9 +227,9 @@ def _linearised(used: Sequence[_Used], plans: Sequence[Plan], before: Factors, b
         return [whole.seconds.mid]
 
     def predicted(factors: Factors) -> Linearised:
-        asked = zip(used, plans, needed, strict=True)
+        runs_priced = zip(used, plans, needed, strict=True)
         return Linearised.stacked(
-            [slopes_of(partial(seconds, one, plan), factors, names) for one, plan, names in asked]
+            [slopes_of(partial(seconds, one, plan), factors, names) for one, plan, names in runs_priced]
         )
 
     return predicted
@@ -305,8 +305,8 @@ def _figure(run: CalibratingRun, of: Measured, plan: Plan) -> Interval:
     predicted = plan.predicted
     known = predicted.request if of == "request" else predicted.decode if of == "decode" else predicted.prefill
     assert known is not None, "plans of today have it"
-    asked = run.model_copy(update={"of": of})
-    ends = sorted(speed_of(asked, end) for end in (known.seconds.low, known.seconds.mid, known.seconds.high))
+    in_unit = run.model_copy(update={"of": of})
+    ends = sorted(speed_of(in_unit, end) for end in (known.seconds.low, known.seconds.mid, known.seconds.high))
     return Interval(low=ends[0], mid=ends[1], high=ends[2])
 
 
@@ -335,9 +335,9 @@ def _other(one: _Used, fmt: str, prompt: int, output: int) -> _Used:
     work = request.workload.model_copy(
         update={"prompt_tokens": prompt, "output_tokens": output, "context": prompt + output, "prefix_tokens": 0}
     )
-    asked = replace(request, workload=work, weights=weights, formats=formats)
+    other = replace(request, workload=work, weights=weights, formats=formats)
     lengths = {"prompt_tokens": prompt, "output_tokens": output, "prefix_tokens": 0}
-    return replace(one, request=asked, run=one.run.model_copy(update=lengths))
+    return replace(one, request=other, run=one.run.model_copy(update=lengths))
 
 
 def _factors(factors: Factors) -> Iterator[CalibratedFactor]:

@@ -103,12 +103,9 @@ _OF_SOFTWARE = ("build_era", "backend", "same_software")
 def driven_hardware(plan: Plan, record: Hardware) -> Hardware:
     """Return a record as the engine of a plan finds and drives it: with its constants and launch times. Raises
     UsageError for a plan of no engine, InfeasibleError where the engine has no plan there."""
-    engine = own_engine(plan)
-    if engine is None:
+    if own_engine(plan) is None:
         raise UsageError("is of no engine", field="plan", value=plan.strategy.name, remedy="use it as it is")
-    own = plan.strategy.name
-    options = read_options(method(own).options, _offered_options(plan), own)
-    return decide(replace(request_of_plan(plan, with_rounding(record)), options=options)).plan.hardware
+    return decide(same_request(plan, with_rounding(record))).plan.hardware
 
 
 def _offered_options(plan: Plan) -> dict[str, object]:
@@ -151,6 +148,12 @@ def _same_work(read: ReadSettings, request: PlanRequest[Any]) -> PlanRequest[Any
 
 def _subject(request: PlanRequest[Any]) -> SettingsSubject:
     return SettingsSubject(request.model, request.weights, request.formats, request.hardware, request.workload)
+
+
+def same_request(plan: Plan, hardware: Hardware) -> PlanRequest[Any]:
+    """Return the request whose answer a plan is, with all options of its strategy, on `hardware`."""
+    own = plan.strategy.name
+    return request_of_plan(plan, hardware).of(own, read_options(method(own).options, _offered_options(plan), own))
 
 
 def request_of_plan(plan: Plan, hardware: Hardware | None = None) -> PlanRequest[Any]:

@@ -45,7 +45,7 @@ def _described(library: Any, handle: Any) -> DetectedGpu:
         """Return what a function says; None where the GPU cannot tell."""
         try:
             return getattr(library, function)(handle, *more)
-        except Exception:  # one figure that a driver fails at, in whatever way, hides none of the others
+        except Exception:  # drivers raise many classes (a missing symbol, no support, bad text): this figure is unknown
             return None
 
     name, memory, pci = say("nvmlDeviceGetName"), say("nvmlDeviceGetMemoryInfo"), say("nvmlDeviceGetPciInfo")

@@ -7,7 +7,7 @@ from typing import Literal
 from helmsman.schemas.plan_question import Value
 
 Measured = Literal["decode", "prefill", "request"]
-"""What a figure is of: tokens/s of decode steps or of prompts, seconds of whole requests."""
+"""Kinds of measured figures: tokens/s of decode steps or of prompts, or seconds of whole requests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from helmsman.analysis.ask_settings import same_request
 from helmsman.analysis.bench_files.measured_run import MeasuredRun
 from helmsman.hwdb.catalogue import find_cpu, reported_gpus
 from helmsman.hwdb.device_names import read_name
 from helmsman.hwdb.load_model import entry_name, load_model
 from helmsman.hwdb.model_names import stated_format
 from helmsman.lowering.tensors import parameters
-from helmsman.planner.options import offered, read_options, recorded
+from helmsman.planner.options import recorded
 from helmsman.planner.read_request import machine_of, read_question, request_from
-from helmsman.planner.registry import ENGINES, method, strategy_of
+from helmsman.planner.registry import ENGINES, strategy_of
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.settings.plan_places import PlanPlaces
 from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -28,8 +28,9 @@ _SAME_SIZE = 0.03
 
 @dataclass(frozen=True)
 class CalibrationSubject:
-    """What runs are about where their results do not say: the machine, the engine, a model (None: results name theirs),
-    formats, lengths, and options of the engine; `plan`: that runs carried out, instead of all that."""
+    """Holds what results do not state of their runs: the machine, the engine, the model (None: each result names its
+    own), formats, tokens of prompt and output, and options of the engine; `plan`: what the runs carried out, in place of
+    all that."""
 
     hardware: Hardware
     engine: str
@@ -84,7 +85,7 @@ def _engine_of(engine: str | None, strategy: str) -> str:
     return known
 
 
-def request_of_plan(plan: Plan, subject: CalibrationSubject) -> PlanRequest[Any]:
+def _request_of_plan(plan: Plan, subject: CalibrationSubject) -> PlanRequest[Any]:
     """Return the question whose answer a plan is, on the subject's machine. Raises UsageError for a plan of another
     engine or machine."""
     strategy = ENGINES[subject.engine]
@@ -96,34 +97,20 @@ def request_of_plan(plan: Plan, subject: CalibrationSubject) -> PlanRequest[Any]
         if next((other.product for other in same), None) != device.product:
             problem, remedy = f"is for {device.product or device.name}", "name the machine that ran it"
             raise UsageError(problem, field="plan", value=subject.hardware.name, remedy=remedy)
-    places = PlanPlaces(plan)
-    weights, formats = places.formats
-    kind = method(strategy).options
-    known = offered(kind)
-    options = {name: value for name, value in plan.strategy.options.items() if name in known}
-    return PlanRequest(
-        plan.model,
-        subject.hardware,
-        plan.workload,
-        strategy,
-        read_options(kind, options, strategy),
-        weights=weights,
-        kv=places.nearest_kv_format,
-        formats=formats,
-    )
+    return same_request(plan, subject.hardware)
 
 
 def request_of_run(run: MeasuredRun, subject: CalibrationSubject) -> PlanRequest[Any]:
     """Return the question whose plan a run carried out. Raises UsageError for a run on another machine or of another
     model, and for what the planner does not know."""
     if subject.plan is not None:
-        return request_of_plan(subject.plan, subject)
+        return _request_of_plan(subject.plan, subject)
     _check_machine(run, subject.hardware)
     model = _model(run, subject)
     options = {name: value for name, value in {**run.options, **subject.options}.items() if value is not None}
     options |= {"build_era": run.era} if run.era and subject.engine == "llama.cpp" else {}
     prompt, output = run.prompt or subject.prompt, run.output or subject.output
-    asked = {
+    question = {
         "model": model.model_copy(update={"max_context": max(model.max_context, prompt + output)}),
         "hardware": subject.hardware,
         "engine": subject.engine,
@@ -135,7 +122,7 @@ def request_of_run(run: MeasuredRun, subject: CalibrationSubject) -> PlanRequest
         "batch": run.batch or subject.batch,
         "options": options,
     }
-    return request_from(asked)
+    return request_from(question)
 
 
 def _format(run: MeasuredRun) -> str | None:

@@ -32,7 +32,7 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Part:
+class PassPart:
     """A part of passes: its constants, and the logarithm of seconds by features (a row each) and constants."""
 
     constants: Mapping[str, Constant]
@@ -62,12 +62,12 @@ def _joined(known: Array, reading: Array, computing: Array) -> Array:
 
 def _products(kernel: str) -> Callable[[MeasuredPass], Array]:
     def features(row: MeasuredPass) -> Array:
-        tasks, rows = row.tasks, float(row.asked.rows)
+        tasks, rows = row.tasks, float(row.shape.rows)
         plain = tasks.bytes("products")
         reading = plain * WIDTHS[kernel] / WIDTHS["16"] / row.bandwidth
         computing = rows * plain / (RATES[kernel] * row.flops)
-        count, step = float(tasks.count("products")), row.asked.phase == "decode"
-        fixed = [count, _NONE if step else count * -(-row.asked.rows // CHUNK_ROWS)]
+        count, step = float(tasks.count("products")), row.shape.phase == "decode"
+        fixed = [count, _NONE if step else count * -(-row.shape.rows // CHUNK_ROWS)]
         amounts = [*fixed, reading, computing, float(row.halved)]
         return np.array([*amounts, *_row_weights(rows, ROWS)])
 
@@ -76,8 +76,8 @@ def _products(kernel: str) -> Callable[[MeasuredPass], Array]:
 
 def _experts(row: MeasuredPass) -> Array:
     tasks = row.tasks
-    count, step = float(tasks.count("experts")), row.asked.phase == "decode"
-    fixed = [count, _NONE if step else count * -(-row.asked.rows // CHUNK_ROWS)]
+    count, step = float(tasks.count("experts")), row.shape.phase == "decode"
+    fixed = [count, _NONE if step else count * -(-row.shape.rows // CHUNK_ROWS)]
     reading, computing = tasks.bytes("experts") / row.bandwidth, tasks.flops("experts") / row.flops
     one, _ = tasks.parts["experts"][0]
     return np.array([*fixed, reading, computing, float(row.halved), *_row_weights(one.tokens / one.sequences, ROWS)])
@@ -92,10 +92,10 @@ def _product_seconds(features: Array, known: Array) -> Array:
 
 
 def _attention(row: MeasuredPass) -> Array:
-    tasks, step = row.tasks, row.asked.phase == "decode"
+    tasks, step = row.tasks, row.shape.phase == "decode"
     amounts = [tasks.count("attention"), tasks.bytes("attention") / row.bandwidth if step else _NONE]
     score = _NONE if step else tasks.flops("attention") / row.flops
-    weights = [0.0] * len(PROMPTS) if step else _row_weights(float(row.asked.tokens), PROMPTS)
+    weights = [0.0] * len(PROMPTS) if step else _row_weights(float(row.shape.tokens), PROMPTS)
     return np.array([*amounts, score, *weights])
 
 
@@ -133,10 +133,10 @@ _KERNELS: Mapping[str, Constant] = {
     **{f"factor{rows:g}": _FACTOR for rows in ROWS},
 }
 
-PARTS: Mapping[str, Part] = {
-    **{kernel: Part(_KERNELS, _products(kernel), _product_seconds, "products", kernel) for kernel in MEASURED},
-    "experts": Part(_KERNELS, _experts, _product_seconds, "experts", "16"),
-    "attention": Part(
+PARTS: Mapping[str, PassPart] = {
+    **{kernel: PassPart(_KERNELS, _products(kernel), _product_seconds, "products", kernel) for kernel in MEASURED},
+    "experts": PassPart(_KERNELS, _experts, _product_seconds, "experts", "16"),
+    "attention": PassPart(
         {
             "attending": Constant(log(8e-6), 0.7, (0.2, 0.2, 0.3, 0.1)),
             "cache": Constant(log(0.75), 0.2, (0.1, 0.1, 0.15, 0.05)),
@@ -146,7 +146,7 @@ PARTS: Mapping[str, Part] = {
         _attention_seconds,
         "attention",
     ),
-    "other": Part(
+    "other": PassPart(
         {
             "other": Constant(log(3e-6), 0.5, (0.1, 0.1, 0.2, 0.05)),
             "moving": Constant(log(0.3), 0.5, (0.2, 0.2, 0.3, 0.05)),
@@ -162,7 +162,7 @@ PARTS: Mapping[str, Part] = {
 class PartFit:
     """The rows of one part, and fits to any of them."""
 
-    def __init__(self, part: Part, rows: Sequence[MeasuredPass]) -> None:
+    def __init__(self, part: PassPart, rows: Sequence[MeasuredPass]) -> None:
         self.part, self.rows = part, distinct([row for row in rows if part.of(row)], part)
         self.features = np.array([part.features(row) for row in self.rows])
         self.seconds = np.log([row.parts[part.measured] for row in self.rows])
@@ -223,12 +223,12 @@ class PartFit:
         return made
 
 
-def distinct(rows: Sequence[MeasuredPass], part: Part) -> list[MeasuredPass]:
+def distinct(rows: Sequence[MeasuredPass], part: PassPart) -> list[MeasuredPass]:
     """Return rows of which each has another amount of the part's work: passes of other contexts have the same
     products."""
     known: dict[tuple[object, ...], MeasuredPass] = {}
     for row in rows:
-        same = row.asked.rows if part.kernel is not None else row.asked
+        same = row.shape.rows if part.kernel is not None else row.shape
         known.setdefault((row.source, row.model, same), row)
     return list(known.values())
 

@@ -18,7 +18,7 @@ Parts = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class PassAsked:
+class PassShape:
     """A pass: of a prompt (`batch` 1), or a step of `batch` sequences that then hold `context` tokens."""
 
     phase: str
@@ -54,7 +54,7 @@ class Profile(Protocol):
     def models(self) -> tuple[str, ...]:
         """Return the models of which it tells passes."""
 
-    def parts(self, model: Model, asked: PassAsked) -> Parts | None:
+    def parts(self, model: Model, shape: PassShape) -> Parts | None:
         """Return the seconds of a pass; None where something was not measured."""
 
 
@@ -81,22 +81,22 @@ class OperatorProfile:
     def models(self) -> tuple[str, ...]:
         return DENSE
 
-    def parts(self, model: Model, asked: PassAsked) -> Parts | None:
-        shape, rows = model.dense, float(asked.rows)
-        heads = shape.heads, shape.kv_heads, shape.head_dim
-        qkv, wide = (shape.heads + 2 * shape.kv_heads) * shape.head_dim, (2 if shape.gated else 1) * shape.ffn
+    def parts(self, model: Model, shape: PassShape) -> Parts | None:
+        dense, rows = model.dense, float(shape.rows)
+        heads = dense.heads, dense.kv_heads, dense.head_dim
+        qkv, wide = (dense.heads + 2 * dense.kv_heads) * dense.head_dim, (2 if dense.gated else 1) * dense.ffn
         matrices = (
-            (qkv, model.hidden), (model.hidden, shape.heads * shape.head_dim), (wide, model.hidden),
-            (model.hidden, shape.ffn),
+            (qkv, model.hidden), (model.hidden, dense.heads * dense.head_dim), (wide, model.hidden),
+            (model.hidden, dense.ffn),
         )  # fmt: skip
         products = [self.products.at(float(n), float(k), rows) for n, k in matrices]
-        head = self.plain.at(65536.0, float(model.hidden), float(asked.batch))
-        if asked.phase == "decode":
+        head = self.plain.at(65536.0, float(model.hidden), float(shape.batch))
+        if shape.phase == "decode":
             grid = self.steps.get(heads)
-            attention = grid and grid.at(float(asked.batch), float(asked.context))
+            attention = grid and grid.at(float(shape.batch), float(shape.context))
         else:
             grid = self.prompts.get(heads)
-            attention = grid and grid.at(1.0, float(asked.tokens))
+            attention = grid and grid.at(1.0, float(shape.tokens))
         if attention is None or head is None or any(seconds is None for seconds in products):
             return None
         layers = model.layers
@@ -127,27 +127,27 @@ class LayerProfile:
     def models(self) -> tuple[str, ...]:
         return (self.model,)
 
-    def parts(self, model: Model, asked: PassAsked) -> Parts | None:
+    def parts(self, model: Model, shape: PassShape) -> Parts | None:
         made: Parts = {}
         for part, names, each in (("products", _PRODUCTS, self.dense), ("other", _OTHERS, self.dense)):
             known = [(grid, times) for name, times in names if (grid := each.get(name)) is not None]
-            seconds = [(grid.at(float(asked.rows)), times) for grid, times in known]
+            seconds = [(grid.at(float(shape.rows)), times) for grid, times in known]
             if any(value is None for value, _ in seconds):
                 return None
             if part == "products" or self.steps is not None:
                 made[part] = model.layers * sum((value or 0.0) * times for value, times in seconds)
         if "lm_head" in self.ends:
-            head = self.ends["lm_head"].at(float(asked.batch))
+            head = self.ends["lm_head"].at(float(shape.batch))
             if head is None:
                 return None
             made["head"] = head
         if self.steps is None or self.prompts is None:
             return made
-        grid = self.steps if asked.phase == "decode" else self.prompts
-        point = (asked.batch, asked.context) if asked.phase == "decode" else (asked.tokens,)
+        grid = self.steps if shape.phase == "decode" else self.prompts
+        point = (shape.batch, shape.context) if shape.phase == "decode" else (shape.tokens,)
         attention = grid.at(*map(float, point))
-        once = [self.dense[name].at(float(asked.rows)) for name in ("embedding", "final_layernorm")]
-        sampled = self.ends["sampler"].at(float(asked.batch))
+        once = [self.dense[name].at(float(shape.rows)) for name in ("embedding", "final_layernorm")]
+        sampled = self.ends["sampler"].at(float(shape.batch))
         if attention is None or sampled is None or any(value is None for value in once):
             return None
         made["attention"] = model.layers * attention
@@ -178,8 +178,8 @@ class ExpertProfile:
     def models(self) -> tuple[str, ...]:
         return tuple(name for name, shape in EXPERTS.items() if shape in self.layers)
 
-    def parts(self, model: Model, asked: PassAsked) -> Parts | None:
-        seconds = self.layers[EXPERTS[model.name]].at(float(asked.rows))
+    def parts(self, model: Model, shape: PassShape) -> Parts | None:
+        seconds = self.layers[EXPERTS[model.name]].at(float(shape.rows))
         return None if seconds is None else {"experts": model.layers * seconds}
 
 

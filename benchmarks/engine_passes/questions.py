@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks.engine_passes.profiles import Parts, PassAsked, Profile
+from benchmarks.engine_passes.profiles import Parts, PassShape, Profile
 from benchmarks.engine_passes.work import PassTasks, model_of, tasks_of
 from helmsman.hwdb.catalogue import find_gpu
 from helmsman.hwdb.engine_classes import engine_class, half_ratio, lineage
@@ -27,7 +27,7 @@ class MeasuredPass:
     gpu: str
     source: str
     model: str
-    asked: PassAsked
+    shape: PassShape
     tasks: PassTasks
     parts: Parts
     nodes: tuple[str, ...]
@@ -43,14 +43,14 @@ class MeasuredPass:
         return sum(self.parts.values())
 
 
-def all_passes() -> Iterator[PassAsked]:
+def all_passes() -> Iterator[PassShape]:
     """Yield steps and prompts."""
     for batch in BATCHES:
         for context in CONTEXTS:
             if batch * context <= _MOST_CACHED:
-                yield PassAsked("decode", batch, 1, context)
+                yield PassShape("decode", batch, 1, context)
     for tokens in PROMPT_LENGTHS:
-        yield PassAsked("prefill", 1, tokens, tokens)
+        yield PassShape("prefill", 1, tokens, tokens)
 
 
 def measured_passes(profile: Profile) -> Iterator[MeasuredPass]:
@@ -59,10 +59,10 @@ def measured_passes(profile: Profile) -> Iterator[MeasuredPass]:
     nodes = lineage(gpu.name, gpu.device_class, "cuda")
     halved = half_ratio(gpu.name, engine_class(gpu.name, gpu.device_class)) > 1.0
     for name in profile.models():
-        for asked in all_passes():
-            parts = profile.parts(model_of(name), asked)
+        for shape in all_passes():
+            parts = profile.parts(model_of(name), shape)
             if parts is not None:
-                tasks = tasks_of(name, asked)
+                tasks = tasks_of(name, shape)
                 noise = OLDER_NOISE if profile.older else NOISE
                 sheet = nodes, gpu.bandwidth, gpu.flops, halved, profile.kernel, noise
-                yield MeasuredPass(gpu.name, profile.source, name, asked, tasks, parts, *sheet)
+                yield MeasuredPass(gpu.name, profile.source, name, shape, tasks, parts, *sheet)

@@ -14,7 +14,7 @@ from benchmarks.engine_passes.questions import MeasuredPass
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What was said of a pass, by part."""
+    """Holds the predicted seconds of a measured pass, by part."""
 
     row: MeasuredPass
     said: dict[str, float]
@@ -56,15 +56,15 @@ def lines(made: Sequence[PassOutcome], by: Callable[[PassOutcome], str]) -> Iter
 
 def phase_of(outcome: PassOutcome) -> str:
     """Return whether it is of a step, of few or many sequences, or of a prompt."""
-    asked = outcome.row.asked
-    if asked.phase == "prefill":
+    shape = outcome.row.shape
+    if shape.phase == "prefill":
         return "prompts"
-    return "steps of 16 to 128" if 16 <= asked.batch <= 128 else "steps of other batches"
+    return "steps of 16 to 128" if 16 <= shape.batch <= 128 else "steps of other batches"
 
 
 def spread(made: Sequence[PassOutcome], phase: str) -> float:
     """Return the standard deviation of the logarithm of passes of a phase about what was said."""
-    errors = [log(1.0 + outcome.error) for outcome in made if outcome.row.asked.phase == phase]
+    errors = [log(1.0 + outcome.error) for outcome in made if outcome.row.shape.phase == phase]
     return float(np.sqrt(np.mean(np.square(errors))))
 
 
@@ -126,7 +126,7 @@ def report(rows: Sequence[MeasuredPass], fit: PassFit) -> str:
 
 
 def _by_gpu(outcome: PassOutcome) -> str:
-    return f"{outcome.row.gpu}, {'steps' if outcome.row.asked.phase == 'decode' else 'prompts'}"
+    return f"{outcome.row.gpu}, {'steps' if outcome.row.shape.phase == 'decode' else 'prompts'}"
 
 
 def _by_kernel(outcome: PassOutcome) -> str:

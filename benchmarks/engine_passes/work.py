@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.engine_passes.profiles import PassAsked
+from benchmarks.engine_passes.profiles import PassShape
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
@@ -47,9 +47,9 @@ def model_of(name: str) -> Model:
 
 
 @cache
-def tasks_of(name: str, asked: PassAsked) -> PassTasks:
+def tasks_of(name: str, shape: PassShape) -> PassTasks:
     """Return the tasks of a pass with plain weights."""
-    workload = Workload(prompt_tokens=asked.context, output_tokens=1, batch=asked.batch, context=asked.context + 1)
+    workload = Workload(prompt_tokens=shape.context, output_tokens=1, batch=shape.batch, context=shape.context + 1)
     everything = Select()
     placed = Placement(
         model_of(name),
@@ -61,7 +61,7 @@ def tasks_of(name: str, asked: PassAsked) -> PassTasks:
     )
     made: dict[str, list[tuple[Task, int]]] = {"products": [], "head": [], "experts": [], "attention": [], "other": []}
     iteration = Iteration(
-        1, "decode" if asked.phase == "decode" else "prefill", asked.batch, asked.tokens, asked.context
+        1, "decode" if shape.phase == "decode" else "prefill", shape.batch, shape.tokens, shape.context
     )
     for run in lower_runs(placed, iteration).runs:
         for task in run.tasks:

@@ -84,10 +84,10 @@ def _chosen(sweep: Sweep, model: Model, machine: Hardware, fmt: StoredFormat) ->
     seconds: dict[int, float] = {}
     for value in range(layers + 1):
         options = {"ngl": value} if sweep.knob == "ngl" else {"ngl": model.layers + 1, "n_cpu_moe": value}
-        asked = {"model": model, "hardware": machine, "format": "q4_0", "engine": "llama.cpp", "options": options,
+        question = {"model": model, "hardware": machine, "format": "q4_0", "engine": "llama.cpp", "options": options,
                  "prompt_tokens": max(1, sweep.context - 128), "output_tokens": 128}  # fmt: skip
         try:
-            made = decide(replace(request_from(asked), weights=fmt))
+            made = decide(replace(request_from(question), weights=fmt))
         except InfeasibleError:
             continue
         seconds[value] = made.plan.predicted.decode.seconds.mid

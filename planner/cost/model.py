@@ -10,7 +10,6 @@ from math import exp, hypot, log
 from typing import Literal
 
 from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
-from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
@@ -19,6 +18,7 @@ from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
+from helmsman.planner.cost.task_amounts import ATTENDING, caches_read, chunks_of, tokens_together
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 from helmsman.schemas.same import Same
@@ -32,8 +32,6 @@ _PRODUCTS = ("linear", "experts", "attention", "scores", "wv", "decompress", "pi
 _MATRICES = ("linear", "experts")
 """Kinds that multiply with weights."""
 
-_ATTENDING = ("attention", "scores", "wv")
-"""Kinds that read caches."""
 _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 
 _MOST_PRICES = 20_000
@@ -272,7 +270,7 @@ class CostModel:
         rate = device.read
         if task.kind == "decompress" and device.decompress is not None:
             return self._quotient(task.bytes, [device.decompress], "memory")
-        if task.kind in _ATTENDING and self.options.l3_blend:
+        if task.kind in ATTENDING and self.options.l3_blend:
             rate = blended(device, task.bytes)
         shares = self._share(device, "memory", task)
         return self._quotient(task.bytes, [rate, *shares], "memory")
@@ -283,7 +281,11 @@ class CostModel:
         curve = self._rates[device.name].curve(bound, task.kind, task.format)
         if curve is None:
             return []
-        at = task.bytes / _caches(task, device) if bound == "memory" else _together(task, curve.op == "attention")
+        at = (
+            task.bytes / caches_read(task, device)
+            if bound == "memory"
+            else tokens_together(task, curve.op == "attention")
+        )
         return [interpolate(curve, max(at, 1.0))]
 
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
@@ -306,7 +308,7 @@ class CostModel:
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
         own = [figure for of, figure in (device.overheads or {}).items() if of == task.kind]
         if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
-            by_chunk = self._constant(scaled_figure(device.prompt_overhead, _chunks(task)), "overhead")
+            by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task)), "overhead")
             if not own:
                 return by_chunk
             beside = by_chunk if task.kind in _MATRICES else None
@@ -382,25 +384,5 @@ def _launched(task: Task) -> int:
     """How often an operation is launched by itself, where a decode step is a captured graph: for every chunk of a
     prompt; of a step where it moves or expands, or is a part of divided attention."""
     if task.phase == "prefill":
-        return _chunks(task)
+        return chunks_of(task)
     return 1 if task.kind in _NEVER_CAPTURED else 0
-
-
-def _chunks(task: Task) -> int:
-    """Return in how many chunks an operation takes the tokens of its pass."""
-    return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
-
-
-def _together(task: Task, alone: bool) -> float:
-    """Tokens that share what is read: in a decode step each has a cache of its own, and an expert is read for those
-    that choose it. `alone`: by a curve of attention
-    itself, which was measured of one sequence; others are of all tokens of a pass."""
-    if task.kind == "experts" or (task.kind in _ATTENDING and (alone or task.phase == "decode")):
-        return task.tokens / task.sequences
-    return task.tokens
-
-
-def _caches(task: Task, device: Device) -> int:
-    """Return how many caches `task` reads, each a new start for the memory; of an online pass requests have them."""
-    online = task.op == HOST_ATTENTION or (task.op == DECODE_ATTENTION and device.request is not None)
-    return 1 if online else task.sequences

@@ -5,15 +5,26 @@ accepted, InfeasibleError, with the smallest change that would do, where nothing
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helmsman.hwdb import load_hardware as records
 from helmsman.hwdb import load_model as models
+from helmsman.library_questions import (
+    Asked,
+    AskedServing,
+    checked_seeds,
+    compared_names,
+    given_plan,
+    given_request,
+    named_engine,
+    serving_question,
+    with_model_place,
+)
 from helmsman.models_here import model_place
 from helmsman.planner.decide import decide
 from helmsman.planner.decision import Decision
-from helmsman.planner.read_request import machine_of, read_question, request_from
-from helmsman.planner.registry import FORMER, OWN, check_no_engine, method
+from helmsman.planner.read_request import machine_of, read_question
+from helmsman.planner.registry import check_no_engine, method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.engine_settings import EngineSettings, SettingsReading
@@ -21,10 +32,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.plan_question import PlanQuestion
-from helmsman.schemas.read import parse_mapping
 from helmsman.schemas.serving import ServingCapacity, ServingCount, ServingReport
-from helmsman.schemas.serving_question import ServingQuestion
 from helmsman.this_machine import this_machine
 
 if TYPE_CHECKING:
@@ -36,12 +44,6 @@ if TYPE_CHECKING:
     from helmsman.schemas.replay_report import ReplayReport
     from helmsman.schemas.trace import Trace
 
-Asked = PlanRequest[Any] | PlanQuestion | Mapping[str, object]
-"""A request, or a question as `PlanQuestion` or JSON has it; a model and a machine may stand for their names."""
-AskedServing = ServingQuestion | Mapping[str, object]
-"""A question about serving, or its content as JSON has it."""
-
-MOST_SEEDS = 1000
 MOST_TOLERANCE = 10.0
 
 
@@ -104,7 +106,7 @@ def plan(question: Asked) -> Decision:
     >>> decision.plan.label
     'cpu(1)->cuda(29)'
     """
-    return decide(_request(question))
+    return decide(given_request(question))
 
 
 def compare(
@@ -124,8 +126,8 @@ def compare(
     from helmsman.analysis.ask_strategies import check_several
     from helmsman.analysis.ask_strategies import compare as compared
 
-    check_no_engine(_engine(question))
-    request, names = _request(question), _names(strategies)
+    check_no_engine(named_engine(question))
+    request, names = given_request(question), compared_names(strategies)
     given = {name: value for name, value in dict(options or {}).items() if value is not None}
     check_several(given, several=True)
     if request.batch is not None or request.batches is not None:
@@ -152,8 +154,8 @@ def emit(asked: Plan | Decision | Asked, engine: str) -> EngineSettings:
     from helmsman.analysis.ask_settings import settings_of
 
     if isinstance(asked, Plan | Decision):
-        return settings_of(_plan(asked), engine)
-    request = _request(asked)
+        return settings_of(given_plan(asked), engine)
+    request = given_request(asked)
     return settings_of(decide(request).plan, engine, request)
 
 
@@ -171,7 +173,7 @@ def read_settings(given: str | Path, question: Asked) -> SettingsReading:
     from helmsman.analysis.ask_settings import reading_of
     from helmsman.settings_text import settings_text
 
-    return reading_of(settings_text(str(given)), _request(question))
+    return reading_of(settings_text(str(given)), given_request(question))
 
 
 def calibrate(
@@ -196,7 +198,7 @@ def calibrate(
     from helmsman.analysis.bench_files.read import read_results
     from helmsman.analysis.bench_files.run_requests import subject_of
 
-    subject = subject_of(question if isinstance(question, PlanRequest) else _placed(question), this_machine)
+    subject = subject_of(question if isinstance(question, PlanRequest) else with_model_place(question), this_machine)
     runs = [*runs_by_hand(decode, prefill), *(run for path in results for run in read_results(Path(path)))]
     return calibration(subject, runs)
 
@@ -215,7 +217,7 @@ def simulate(plan: Plan | Decision) -> "ReplayReport":
     from helmsman.simulator.stream import simulate as replayed
     from helmsman.simulator.synchronisation import synchronisation
 
-    plan = _plan(plan)
+    plan = given_plan(plan)
     costs = cost_model(plan)
     stream = replayed(plan, median_price(plan), costs.between(), slowed=costs.slowed())
     drafts = simulate_drafts(plan, max(1, plan.workload.decode_steps))
@@ -233,7 +235,7 @@ def serve_simulation(plan: Plan | Decision, question: AskedServing) -> ServingRe
     """
     from helmsman.analysis.ask_serving import served, study_of
 
-    return served(study_of(_plan(plan), _serving(question)))[1]
+    return served(study_of(given_plan(plan), serving_question(question)))[1]
 
 
 def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCapacity:
@@ -251,7 +253,7 @@ def find_capacity(plan: Plan | Decision, question: AskedServing, seeds: int | No
     from helmsman.analysis.ask_capacity import capacity
     from helmsman.analysis.ask_serving import study_of
 
-    return capacity(study_of(_plan(plan), _serving(question)), _seeds(seeds))
+    return capacity(study_of(given_plan(plan), serving_question(question)), checked_seeds(seeds))
 
 
 def find_users(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCount:
@@ -269,7 +271,7 @@ def find_users(plan: Plan | Decision, question: AskedServing, seeds: int | None 
     from helmsman.analysis.ask_capacity import most_users
     from helmsman.analysis.ask_serving import study_of
 
-    return most_users(study_of(_plan(plan), _serving(question)), _seeds(seeds))
+    return most_users(study_of(given_plan(plan), serving_question(question)), checked_seeds(seeds))
 
 
 def find_replicas(plan: Plan | Decision, question: AskedServing, seeds: int | None = None) -> ServingCount:
@@ -286,7 +288,7 @@ def find_replicas(plan: Plan | Decision, question: AskedServing, seeds: int | No
     from helmsman.analysis.ask_capacity import fewest_replicas
     from helmsman.analysis.ask_serving import study_of
 
-    return fewest_replicas(study_of(_plan(plan), _serving(question)), _seeds(seeds))
+    return fewest_replicas(study_of(given_plan(plan), serving_question(question)), checked_seeds(seeds))
 
 
 def profile(loopback: str | None = None, storage: Sequence[str | Path] = ()) -> Hardware:
@@ -331,7 +333,7 @@ def run(
     from helmsman.executor.ask_run import run as executed
 
     listed: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else [*prompts]
-    return executed(_plan(plan), Path(checkpoint), listed, output_tokens, runs, ignore_eos, sampling, seed)
+    return executed(given_plan(plan), Path(checkpoint), listed, output_tokens, runs, ignore_eos, sampling, seed)
 
 
 def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float = 0.08) -> "CheckReport":
@@ -349,64 +351,10 @@ def check(plan: Plan | Decision, measured: "Trace | Execution", tolerance: float
 
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0.0 < tolerance <= MOST_TOLERANCE:
         raise UsageError(f"must be between 0 and {MOST_TOLERANCE:g}", field="tolerance", value=tolerance)
-    plan = _plan(plan)
+    plan = given_plan(plan)
     if not isinstance(measured, Trace) and not hasattr(measured, "trace"):
         raise UsageError(
             "neither runs nor a Trace", field="measured", value=measured, remedy="give what run() returned"
         )
     trace = measured if isinstance(measured, Trace) else measured.trace()
     return document(plan, checked(plan, cost_model(plan), trace, None, tolerance, ("measured", "simulated")))
-
-
-def _plan(plan: Plan | Decision) -> Plan:
-    plan = plan.plan if isinstance(plan, Decision) else plan
-    if not isinstance(plan, Plan):
-        raise UsageError("not a plan", value=plan, remedy="give a Plan, or the Decision that has it")
-    return plan
-
-
-def _serving(question: AskedServing) -> ServingQuestion:
-    if isinstance(question, ServingQuestion):
-        return question
-    return parse_mapping(ServingQuestion, question, "serving question", "{'requests': FILE or 'synthetic:..'}", str)
-
-
-def _seeds(seeds: int | None) -> int | None:
-    """Return a number of draws. Raises UsageError for what is none."""
-    if seeds is None:
-        return None
-    if isinstance(seeds, bool) or not isinstance(seeds, int) or not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(f"must be between 1 and {MOST_SEEDS}", field="seeds", value=seeds)
-    return seeds
-
-
-def _names(strategies: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the strategies to compare, each once. Raises UsageError for those that are none, and for fewer than
-    two."""
-    if isinstance(strategies, str) or not isinstance(strategies, Sequence | None):
-        raise UsageError("not several names", field="strategies", value=strategies, remedy="give a list of names")
-    names = OWN if strategies is None else tuple(dict.fromkeys(FORMER.get(str(name), str(name)) for name in strategies))
-    for name in names:
-        method(name)
-    if len(names) < 2:
-        raise UsageError("several strategies are compared", field="strategies", value=list(names), remedy="use plan()")
-    return names
-
-
-def _engine(question: Asked) -> str | None:
-    engine = question.get("engine") if isinstance(question, Mapping) else getattr(question, "engine", None)
-    return None if engine is None else str(engine)
-
-
-def _request(question: Asked) -> PlanRequest[Any]:
-    if isinstance(question, PlanRequest):
-        return question
-    return request_from(_placed(question), this_machine)
-
-
-def _placed(question: PlanQuestion | Mapping[str, object]) -> PlanQuestion | Mapping[str, object]:
-    """Return a question with the path of its model where that is one on the disk."""
-    if isinstance(question, PlanQuestion):
-        return question.model_copy(update={"model": model_place(question.model)})
-    name = question.get("model") if isinstance(question, Mapping) else None
-    return {**question, "model": model_place(name)} if isinstance(name, str) else question

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.engine_passes.fit import PassFit
 from benchmarks.engine_passes.grids import Grid
 from benchmarks.engine_passes.predict import Predictor
-from benchmarks.engine_passes.profiles import PassAsked
+from benchmarks.engine_passes.profiles import PassShape
 from benchmarks.engine_passes.questions import MeasuredPass
 from benchmarks.engine_passes.report import outcomes, report
 from benchmarks.engine_passes.table import table_of, written
@@ -21,8 +21,8 @@ from helmsman.hwdb.pass_constants import PassConstants, of_node, pass_constants
 
 GPUS = ("L40S", "RTX A6000", "RTX 4090")
 PASSES = (
-    *(PassAsked("decode", batch, 1, context) for batch, context in ((1, 1024), (16, 4096), (64, 1024), (128, 256))),
-    *(PassAsked("prefill", 1, tokens, tokens) for tokens in (128, 1024)),
+    *(PassShape("decode", batch, 1, context) for batch, context in ((1, 1024), (16, 4096), (64, 1024), (128, 256))),
+    *(PassShape("prefill", 1, tokens, tokens) for tokens in (128, 1024)),
 )
 
 
@@ -37,10 +37,10 @@ def measured(gpu: str) -> list[MeasuredPass]:
     sheet, _ = find_gpu(gpu)
     nodes, predictor = lineage(sheet.name, sheet.device_class, "cuda"), Predictor.of(gpu, known_of(gpu))
     rows = []
-    for name, asked in product(("Llama-3.2-1B", "Qwen3-8B"), PASSES):
+    for name, shape in product(("Llama-3.2-1B", "Qwen3-8B"), PASSES):
         parts = dict.fromkeys(("products", "head", "attention", "other"), 0.0)
         bare = MeasuredPass(
-            gpu, "made", name, asked, tasks_of(name, asked), parts, nodes, sheet.bandwidth, sheet.flops, False, "16"
+            gpu, "made", name, shape, tasks_of(name, shape), parts, nodes, sheet.bandwidth, sheet.flops, False, "16"
         )
         rows.append(replace(bare, parts=predictor.parts(bare)))
     return rows
@@ -51,7 +51,7 @@ def test_passes_of_known_constants_are_met_with_and_without_their_gpu() -> None:
     fit = PassFit(rows)
     with_them, without = outcomes(rows, fit, left_out=False), outcomes(rows, fit, left_out=True)
     assert median(abs(outcome.error) for outcome in with_them) < 0.06
-    slower = [outcome for outcome in without if outcome.row.gpu == "L40S" and outcome.row.asked.batch == 16]
+    slower = [outcome for outcome in without if outcome.row.gpu == "L40S" and outcome.row.shape.batch == 16]
     ratios = [outcome.said["attention"] / outcome.row.parts["attention"] for outcome in slower]
     assert len(ratios) == 2 and all(0.5 < ratio < 0.9 for ratio in ratios), "nobody else has its slow caches"
     table = json.loads(written(table_of(rows, fit)))

@@ -192,7 +192,7 @@ def test_a_real_limit_of_memory_is_found() -> None:
 EMULATOR = shutil.which("qemu-x86_64") or shutil.which("qemu-x86_64-static")
 
 
-@pytest.mark.skipif(EMULATOR is None, reason="emulates a processor without AVX2 with qemu-user")
+@pytest.mark.skipif(EMULATOR is None, reason="needs Debian's qemu-user, which emulates a processor without AVX2")
 def test_an_emulated_processor_without_avx2_has_portable_kernels() -> None:
     script = "from helmsman.library import diagnose; print(diagnose().to_json())"
     command = [str(EMULATOR), "-cpu", "Nehalem", sys.executable, "-c", script]

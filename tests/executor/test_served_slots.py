@@ -75,7 +75,7 @@ def test_requests_get_what_they_get_alone(
         assert len(counts.hits) == len(chosen[counts.layer]) > 10 and counts.hit_rate > 0
 
 
-def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model]) -> None:
+def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a failed pass left half looked up is forgotten, and the same request gets the same tokens."""
     directory, model = stored
     decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
@@ -89,17 +89,17 @@ def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model]) -> None:
             engine.reset()
             return stepped.tokens[0], stepped.experts.hits
 
-        expected, own = first(), slots.layers[1].rounds
+        expected = first()
 
         def broken(*_: object, **__: object) -> object:
             raise RuntimeError("no experts")
 
-        slots.layers[1].rounds = broken  # type: ignore[assignment, method-assign]
-        engine.add(0, RequestOptions([5, 6, 7, 8], 4))
-        with pytest.raises(RuntimeError, match="no experts"):
-            engine.step(decision)
-        engine.reset()
-        slots.layers[1].rounds = own  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(slots.layers[1], "rounds", broken)
+            engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+            with pytest.raises(RuntimeError, match="no experts"):
+                engine.step(decision)
+            engine.reset()
         assert first() == expected == (expected[0], 0)
 
 

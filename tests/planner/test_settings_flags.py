@@ -126,7 +126,7 @@ def test_a_flag_has_one_meaning(module: Any) -> None:
     assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
 
 
-@pytest.mark.skipif(PARSER not in os.environ, reason=f"asks llama.cpp's own parser, a program that {PARSER} names")
+@pytest.mark.skipif(PARSER not in os.environ, reason=f"needs llama.cpp's own parser, whose program {PARSER} names")
 @pytest.mark.parametrize(
     ("options", "more", "said"),
     [
