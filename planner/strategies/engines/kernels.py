@@ -74,13 +74,6 @@ def with_kernels(
     return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), width)
 
 
-def is_driven(hardware: Hardware, build: EngineBuild) -> bool:
-    """Whether a record is one that a plan of the engine holds: with its constants, and everything else as it finds
-    it."""
-    stated = hardware.sources.get(build.engine)
-    return stated is not None and stated.kind == "fitted"
-
-
 @lru_cache(maxsize=64)
 def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], width: float) -> Hardware:
     hardware = same.document

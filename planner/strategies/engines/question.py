@@ -21,7 +21,7 @@ from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.calibrated_build import calibrated_build, calibration_of
 from helmsman.planner.strategies.engines.heads_apart import head_width, with_heads_apart
-from helmsman.planner.strategies.engines.kernels import EngineBuild, is_driven, with_kernels
+from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.planner.strategies.streaming.framing import with_doubts
@@ -108,8 +108,6 @@ class EngineQuestion:
         if not self.own_software or looped(self.requested.roles.hardware):
             return self.requested
         frame, bare, build = self.requested, self.requested.roles.hardware, self.build
-        if build is not None and is_driven(bare, build):
-            return frame
         known = calibration_of(bare, self.engine.name, build)
         hardware = _for_engines(Same(with_threads(bare, self.threads)))
         if build is not None:
