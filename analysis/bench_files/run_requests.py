@@ -29,8 +29,8 @@ _SAME_SIZE = 0.03
 @dataclass(frozen=True)
 class CalibrationSubject:
     """Holds what results do not state of their runs: the machine, the engine, the model (None: each result names its
-    own), formats, tokens of prompt and output, and options of the engine; `plan`: what the runs carried out, in place of
-    all that."""
+    own), formats, tokens of prompt and output, and options of the engine; `plan`: what the runs carried out, in place
+    of all that."""
 
     hardware: Hardware
     engine: str

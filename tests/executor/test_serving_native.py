@@ -189,7 +189,7 @@ def test_copies_of_pieces_take_as_long_as_their_bytes() -> None:
     lanes = (served.queue, None, other, engine, None, None)
     rows = ragged([0], [(0, 1, 0, 0, 1)], [(0, 1, 0)], [0])
     batch = (served.stage, rows, np.array([1], np.int32).data, None, None)
-    done = ServingPass(lanes, 2, [batch], swap_in=((source, 0, 1), (target, 0, 1), pieces))
+    done = ServingPass(lanes, 2, [batch], swap_in=((source, 0, 2), (target, 0, 2), pieces))
     done.wait()
     resolution = 1e-9  # of differences of a clock that has run for days
     assert done.seconds()["swap_in"] >= 2 * (1e-3 + 1000 / 1e6) - resolution

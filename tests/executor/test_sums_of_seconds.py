@@ -11,8 +11,8 @@ import pytest
 from helmsman.executor._kernels import Pool
 from helmsman.executor.devices import probe
 from helmsman.executor.devices.probe import COLUMNS, READ_PIECE, panel_bytes, random_matrix, read_rate, weights_rate
-from helmsman.executor.profile.processor import _shares
 from helmsman.executor.profile.samples import ProcessorSamples
+from helmsman.executor.profile.shares import read_shares
 from helmsman.lowering.operation import PANEL
 from helmsman.schemas.formats import StoredFormat
 
@@ -73,7 +73,7 @@ def test_the_share_of_a_product_is_of_the_mean_of_its_runs() -> None:
 
     steady: Any = Steady()
     pool: Any = object()
-    found = _shares(pool, steady, 10**6, run, 2)
+    found = read_shares(pool, steady, 10**6, run, 2)
     assert found.shares == pytest.approx([0.5, 0.5])
     assert found.reads == [1e6, 1e6]
 

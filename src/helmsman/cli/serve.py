@@ -51,7 +51,9 @@ def build_parser() -> Parser:
     alike = "prompts that begin alike share what is computed, in blocks of 16 tokens (default)"
     caches.add_argument("--prefix-cache", action=argparse.BooleanOptionalAction, default=True, help=alike)
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, pipeline_parallel=None)
-    parser.set_defaults(mispredict=[])  # what helm-sim may vary
+    parser.set_defaults(
+        mispredict=[], ahead=False
+    )  # what helm-sim may vary: here passes are decided one after the other
     add_access_arguments(parser)
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
