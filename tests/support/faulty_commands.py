@@ -123,7 +123,7 @@ def profile(argv: Sequence[str]) -> int:
     """helm-profile whose measurements are those of the catalogue."""
     from helmsman.cli.profile import main
 
-    profiler.profile = lambda *_: load_hardware("rtx4060-laptop", None).model_copy(update={"name": "this"})
+    profiler.profile = lambda *_, **__: load_hardware("rtx4060-laptop", None).model_copy(update={"name": "this"})
     return main(argv)
 
 
