@@ -9,6 +9,7 @@ from random import Random
 import pytest
 from daily import one_in
 from serving_oracle import INFO, simple_cost
+from together import together
 
 from helmsman.analysis.ask_capacity import capacity, fewest_replicas, most_users
 from helmsman.analysis.ask_serving import ServingStudy, refuse_think_alone
@@ -197,7 +198,7 @@ def test_replicas_for_users() -> None:
     assert answer.count >= 2 and answer.rate is None and answer.run.users == 3 * one
 
 
-@pytest.mark.parametrize(
+@together(
     ("ask", "known", "field"),
     [
         (capacity, study(SHORT, slo=None), "slo"),

@@ -8,6 +8,7 @@ from benchmarks.papers.facts.answer import Answer, of_figure
 from benchmarks.papers.facts.left_out import GROUPS
 from benchmarks.papers.facts.page import page, unexplained
 from benchmarks.papers.figure import Found
+from together import together
 
 GIVEN = [
     {"id": "HELM-F001", "value": 4096, "unit": "", "quantity": "hidden"},
@@ -39,7 +40,7 @@ def given(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
+@together(
     ("answer", "published", "holds"),
     [
         (Answer(1.19), 1.0, True),

@@ -7,6 +7,7 @@ from pathlib import Path
 from tomllib import loads
 
 import pytest
+from together import together
 
 from helmsman.cli.parser import Parser
 from helmsman.planner.registry import OWN
@@ -25,7 +26,7 @@ def parsers() -> dict[str, Parser]:
     return {**{name: make() for name, make in made.items()}, **of_strategies}
 
 
-@pytest.mark.parametrize(("name", "parser"), parsers().items())
+@together(("name", "parser"), parsers().items())
 def test_every_option_has_a_help_with_its_default(name: str, parser: Parser) -> None:
     formatter = parser._get_formatter()
     for action in parser._actions:

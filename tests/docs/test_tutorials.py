@@ -11,6 +11,7 @@ from daily import one_in
 from page_examples import ROOT, PageRun, blocks_of, matches
 from plans import make_hardware
 from quick_probes import quick_probes
+from remembered import remembered_replicas
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.system.machine import Machine
@@ -20,6 +21,13 @@ from helmsman.schemas.entry_points import added
 from helmsman.schemas.hardware import Hardware
 
 DOCS = ROOT / "docs"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered() -> Iterator[None]:
+    """What a replica costs is found once for each plan."""
+    with remembered_replicas():
+        yield
 
 
 @pytest.fixture
@@ -35,7 +43,7 @@ def page_run(
     def make(page: str, *, nightly: bool = False) -> PageRun:
         run = PageRun(DOCS / page, tmp_path, capsys, nightly)
         if not nightly:
-            quick_probes(monkeypatch)
+            quick_probes(monkeypatch.setattr)
             run.stands_for["helm-profile"] = lambda _: _profiled()
         return run
 

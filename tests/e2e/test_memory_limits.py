@@ -220,7 +220,7 @@ FITS = {
     "profile table": 4 * GIB,
 }
 """From which limit on a command must end well."""
-OFTEN = [(GIB // 2, command) for command in ("run",)] + [(2 * GIB, "serve")]
+OFTEN = [(GIB // 2, "run")]
 CELLS = [
     pytest.param(limit, command, marks=() if (limit, command) in OFTEN else pytest.mark.nightly)
     for command in FITS

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
+from quick_probes import quick_probes
 from safetensors.torch import load_file, save_file
 from shapes import small_model
 from splits import with_storage
@@ -24,7 +25,6 @@ from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.homes import storage
-from helmsman.executor.measuring import measure, prober
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document
@@ -49,8 +49,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """One turn of short probes beside a run: how many there are is asserted where probes are tested."""
-    monkeypatch.setattr(measure, "TURNS", 1)
-    monkeypatch.setattr(prober, "JOINT_REPEATS", 2)
+    quick_probes(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -4,19 +4,48 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from shapes import small_model
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor.checkpoint.write import write_checkpoint
 
+ISAS = (*kernels.supported_isas(), *kernels.emulated_isas())
+"""Every instruction set of this CPU, and what it can imitate."""
+PAIRS = ("avx512bf16", "amx", "neonbf16")
+"""Instruction sets whose tables are another's but for products of bf16, of prompts (csrc/kernels/tables)."""
+WORDS = ("avxvnni", "avx512vnni", "neondot", "neoni8mm")
+"""Those whose tables are another's but for products of whole numbers, and attention of single tokens."""
 
-@pytest.fixture(params=[*kernels.supported_isas(), *kernels.emulated_isas()])
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every instruction set of this CPU in turn, and what it can imitate."""
+
+def isas_but(borrowing: tuple[str, ...]) -> list[ParameterSet]:
+    """Return every instruction set for `params`; those that borrow the kernels under test from another run at night."""
+    return [pytest.param(isa, marks=pytest.mark.nightly if isa.startswith(borrowing) else ()) for isa in ISAS]
+
+
+def selected(isa: str) -> Iterator[str]:
     before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
+    kernels.select_isa(isa)
+    yield isa
     kernels.select_isa(before)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every instruction set in turn."""
+    yield from selected(request.param)
+
+
+@pytest.fixture(params=isas_but(PAIRS))
+def word_isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every one with products of whole numbers, or attention of single tokens, of its own."""
+    yield from selected(request.param)
+
+
+@pytest.fixture(params=isas_but((*PAIRS, *WORDS)))
+def base_isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every one whose other kernels are its own."""
+    yield from selected(request.param)
 
 
 @pytest.fixture(scope="module")

@@ -151,7 +151,9 @@ def random_case(rng: np.random.Generator, shape: Shape, context: int, tokens: in
         for column, page in enumerate((1, 3, 16, 128, 512))
     ],
 )
-def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page: int, kv_format: "KvFormat") -> None:
+def test_any_schedule_of_pages_equals_plain_attention(
+    word_isa: str, two: Pool, page: int, kv_format: "KvFormat"
+) -> None:
     """Stored values are exact here: the tolerance is f32's, but for q8_0, whose queries and weights are rounded."""
     rng = np.random.default_rng(page)
     for heads, kv_heads, head_dim, batch in ((8, 2, 128, 1), (5, 1, 24, 3)):
@@ -242,7 +244,7 @@ def coded_bound(q: Floats, k: Floats, v: Floats) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize(("group", "dim"), [(1, 128), (2, 64), (4, 128), (7, 96)])
-def test_decode_over_codes_is_within_its_bound(isa: str, two: Pool, group: int, dim: int) -> None:
+def test_decode_over_codes_is_within_its_bound(word_isa: str, two: Pool, group: int, dim: int) -> None:
     """Any magnitudes, an attention sink with the smallest values, and queries that one column dominates."""
     rng = np.random.default_rng(group)
     shape = replace(
@@ -277,7 +279,7 @@ def test_many_random_schedules(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 5])
-def test_whole_pages_in_order_leave_the_same_bits(isa: str, two: Pool, tokens: int) -> None:
+def test_whole_pages_in_order_leave_the_same_bits(word_isa: str, two: Pool, tokens: int) -> None:
     """No head is cut between two threads here, and pages are whole tiles."""
     rng = np.random.default_rng(3)
     shape = replace(QWEN3, layers=1, head_dim=64, rotary_dim=0, capacity=1400, kv_format="bf16", batch=3)
@@ -292,7 +294,7 @@ def test_whole_pages_in_order_leave_the_same_bits(isa: str, two: Pool, tokens: i
             np.testing.assert_array_equal(paged.attend(q, given, 1300 - tokens), plain)
 
 
-def test_the_papers_six_tokens(isa: str, pool: Pool) -> None:
+def test_the_papers_six_tokens(word_isa: str, pool: Pool) -> None:
     """HELM, table 4.2 (E-HELM-22): scores 2 4 1 0 1 2 and values 10 30 5 2 8 12, a token at a time."""
     shape = replace(LLAMA, heads=1, kv_heads=1, head_dim=1, rotary_dim=0, layers=1, hidden=16)
     paged = Paged(shape, pool)
@@ -311,7 +313,7 @@ def test_the_papers_six_tokens(isa: str, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 4])
-def test_nothing_seen_is_no_error(isa: str, two: Pool, tokens: int) -> None:
+def test_nothing_seen_is_no_error(word_isa: str, two: Pool, tokens: int) -> None:
     """Empty calls and spans, and spans that no token may see, change nothing; a row that sees nothing is zero."""
     rng = np.random.default_rng(4)
     shape = replace(LLAMA, rotary_dim=0, layers=1, capacity=100)
@@ -330,7 +332,7 @@ def test_nothing_seen_is_no_error(isa: str, two: Pool, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_extreme_scores(isa: str, two: Pool, tokens: int) -> None:
+def test_extreme_scores(word_isa: str, two: Pool, tokens: int) -> None:
     """Neither overflow nor NaN (E-HELM-21), whichever order the largest comes in."""
     rng = np.random.default_rng(5)
     shape = replace(LLAMA, heads=2, kv_heads=1, rotary_dim=0, layers=1, capacity=100)
@@ -439,7 +441,7 @@ def test_a_model_in_rings_equals_the_reference(two: Pool, shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 7])
-def test_append_rounds_as_ggufs_blocks_do(isa: str, two: Pool, tokens: int) -> None:
+def test_append_rounds_as_ggufs_blocks_do(base_isa: str, two: Pool, tokens: int) -> None:
     """The rows that a pass leaves are those of its keys and values, in a ring too; extremes are finite."""
     shape = replace(LLAMA, layers=1, head_dim=64, rotary_dim=0, batch=2, capacity=16, kv_format="q8_0", bias=True)
     ring = Ring(Weights(replace(shape, capacity=40)), two, 16, 8)

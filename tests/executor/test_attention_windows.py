@@ -91,7 +91,7 @@ def expected(q: Floats, k: Floats, v: Floats, special: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("fmt", ["f32", *(pytest.param(fmt, marks=pytest.mark.nightly) for fmt in ("bf16", "q8_0"))])
 @pytest.mark.parametrize("special", SPECIAL)
-def test_prompts_and_tokens_see_what_the_formula_does(isa: str, two: Pool, special: str, fmt: "KvFormat") -> None:
+def test_prompts_and_tokens_see_what_the_formula_does(word_isa: str, two: Pool, special: str, fmt: "KvFormat") -> None:
     """Of contexts below a window, at its end and beyond it, in tiles, and of a cache that is a ring."""
     rng, given = np.random.default_rng(2), SPECIAL[special]
     for dim in (32, 96):

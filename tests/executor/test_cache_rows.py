@@ -106,7 +106,7 @@ def check(found: Any, wanted: Any, tokens: int) -> None:
 
 @pytest.mark.parametrize("lines", [False, True])
 @pytest.mark.parametrize("fmt", one_in(2, FORMATS))
-def test_groups_become_what_they_stand_for(isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
+def test_groups_become_what_they_stand_for(base_isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
     for width in WIDTHS:
         row = kernels.q4_row_size(width)
         assert row == rows_size(1, width, "q4")
@@ -118,7 +118,7 @@ def test_groups_become_what_they_stand_for(isa: str, pool: Pool, fmt: Format, li
 
 @pytest.mark.parametrize("lines", [False, True])
 @pytest.mark.parametrize("fmt", one_in(2, FORMATS))
-def test_plain_rows_are_turned(isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
+def test_plain_rows_are_turned(base_isa: str, pool: Pool, fmt: Format, lines: bool) -> None:
     """Kept (sequences, tokens, heads, width), as a layer makes them."""
     for width in WIDTHS:
         for shape in SHAPES:
@@ -141,7 +141,7 @@ def test_all_instruction_sets_quantise_alike() -> None:
     assert len(set(found)) == 1
 
 
-def test_extreme_groups(isa: str, pool: Pool) -> None:
+def test_extreme_groups(base_isa: str, pool: Pool) -> None:
     rows = np.zeros((6, 64), np.float32)
     rows[1] = 5.0
     rows[2, ::2] = 1e9

@@ -16,6 +16,7 @@ from hybrid_models import written_hybrid
 from latent_models import COMMON, FAMILIES
 from numpy.typing import NDArray
 from plans import make_plan
+from quick_probes import quick_probes
 from shapes import small_model
 from two_cpus import TWO_CPUS
 
@@ -333,18 +334,19 @@ def test_drafts_are_verified_greedily_from_the_start(written: tuple[Path, Model]
 
 
 def test_the_command_reports_what_became_of_drafts(
-    written: tuple[Path, Model], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    written: tuple[Path, Model], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    quick_probes(monkeypatch.setattr)
     directory, model = written
     (tmp_path / "plan.json").write_text(make_plan(model, 2, workload=SHAPE).to_json())
     (tmp_path / "tokens.json").write_text(json.dumps(prompts(1)[0].tolist()))
     trace = tmp_path / "trace.parquet"
-    files = ["--tokens", str(tmp_path / "tokens.json"), "--checkpoint", str(directory), "--trace", str(trace)]
+    files = ["--tokens", str(tmp_path / "tokens.json"), "--checkpoint", str(directory)]
     run = [str(tmp_path / "plan.json"), *files, "--ignore-eos", "--output-tokens", "8"]
     assert main([*run, "--json"]) == 0
     expected = json.loads(capsys.readouterr().out)
     assert "drafts" not in expected
-    assert main([*run, "--draft-tokens", "2", "--json"]) == 0
+    assert main([*run, "--draft-tokens", "2", "--trace", str(trace), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["tokens"] == expected["tokens"]
     counts, steps = report["drafts"], {span.iteration for span in read_trace(trace).spans if span.phase == "decode"}

@@ -85,7 +85,7 @@ def small_cache() -> Machine:
 def test_a_measured_trace_has_probes_of_every_device_and_lane(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick_probes(monkeypatch)
+    quick_probes(monkeypatch.setattr)
     plan = make_plan(MODEL, 2)
     with load(checkpoint, plan) as engine:
         measured = measure(engine, Request(PROMPT, 3, ignore_eos=True), 2, small_cache())
@@ -101,7 +101,7 @@ def test_a_measured_trace_has_probes_of_every_device_and_lane(
 def test_link_probes_tell_the_rate_and_no_less_than_the_configured_latency(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick_probes(monkeypatch)
+    quick_probes(monkeypatch.setattr)
     plan = make_plan(MODEL, 2, hardware=make_hardware(bandwidth=1e9, latency=200e-6))
     with load(checkpoint, plan) as engine:
         measured: Measured = measure(engine, Request(PROMPT, 2), 1, small_cache())

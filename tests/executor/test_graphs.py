@@ -356,7 +356,7 @@ def test_helm_run_through_graphs(
 ) -> None:
     found = case("gpt_neox")
     capture_again(found, monkeypatch)
-    quick_probes(monkeypatch)
+    quick_probes(monkeypatch.setattr)
     plan, prompts, traced = (tmp_path / name for name in ("plan.json", "prompts.json", "run.parquet"))
     plan.write_text(found.plan.to_json())
     prompts.write_text(json.dumps(found.prompts.tolist()))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from block_oracle import Floats, packed, restored
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Buffer, Pool
@@ -138,7 +139,7 @@ def check(layer: Layer, pool: Pool, tokens: int, chosen: int, tolerance: float =
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-def test_experts_equal_exact_arithmetic(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_experts_equal_exact_arithmetic(base_isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
     layer = Layer(fmt, 7, 256, 256)
     for index, tokens in enumerate((1, 2, 5, 40)):
         check(layer, pools[index % len(pools)], tokens, 3)
@@ -147,15 +148,15 @@ def test_experts_equal_exact_arithmetic(isa: str, fmt: StoredFormat, pools: tupl
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"])
 @pytest.mark.parametrize("precision", ["int16", "int8"])
 def test_experts_with_activations_in_whole_numbers(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     layer = Layer(fmt, 5, 256, 256, precision=precision)
     for tokens in (1, 3, 40):
         check(layer, pools[1], tokens, 2, 2e-4 if precision == "int16" else 0.04)
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 3, 30])
-@pytest.mark.parametrize(
+@together("tokens", [1, 2, 3, 30])
+@together(
     "layer",
     [
         Layer("f32", 4, 37, 21),
@@ -167,14 +168,13 @@ def test_experts_with_activations_in_whole_numbers(
         Layer("q4_0", 9, 64, 32, input_scaled=True),
         Layer("f32", 1, 16, 16),
     ],
-    ids=["odd", "relu2", "swiglu_oai", "clamped", "gelu", "scaled", "scaled q4_0", "one"],
 )
-def test_experts_of_every_kind(isa: str, layer: Layer, tokens: int, pools: tuple[Pool, ...]) -> None:
+def test_experts_of_every_kind(base_isa: str, layer: Layer, tokens: int, pools: tuple[Pool, ...]) -> None:
     for chosen in range(1, min(layer.experts, 4) + 1):
         check(layer, pools[chosen % len(pools)], tokens, chosen)
 
 
-def test_many_rows_pass_in_waves(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_many_rows_pass_in_waves(base_isa: str, pools: tuple[Pool, ...]) -> None:
     """Of 3,000 rows no more than 1,024 are kept at once; one expert has as many as there are tokens."""
     layer = Layer("f32", 6, 24, 20)
     check(layer, pools[2], 600, 5)
@@ -186,7 +186,7 @@ def test_many_rows_pass_in_waves(isa: str, pools: tuple[Pool, ...]) -> None:
 
 
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "q4_0", "q4_k"])
-def test_the_number_of_threads_changes_no_bit(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_the_number_of_threads_changes_no_bit(word_isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
     layer = Layer(fmt, 8, 256, 256, precision="int16")
     for tokens in (1, 4, 70):
         rng = np.random.default_rng(tokens)
@@ -198,7 +198,7 @@ def test_the_number_of_threads_changes_no_bit(isa: str, fmt: StoredFormat, pools
 
 
 def test_a_token_with_its_experts_alone_gives_what_it_gives_among_others_of_other_experts(
-    isa: str, pools: tuple[Pool, ...]
+    word_isa: str, pools: tuple[Pool, ...]
 ) -> None:
     layer = Layer("q4_0", 6, 64, 64, precision="int16")
     ids = np.array([[0, 2], [1, 3], [4, 5]], np.int32)
@@ -210,7 +210,7 @@ def test_a_token_with_its_experts_alone_gives_what_it_gives_among_others_of_othe
         np.testing.assert_array_equal(layer.run(pools[0], ids[part], weights[part], x[part])[0], together[token])
 
 
-def test_experts_left_out_are_those_of_another_call(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_experts_left_out_are_those_of_another_call(base_isa: str, pools: tuple[Pool, ...]) -> None:
     layer = Layer("f32", 6, 32, 32)
     rng = np.random.default_rng(5)
     ids, weights = choices(rng, 9, 6, 3)
@@ -236,7 +236,7 @@ def test_only_experts_that_are_chosen_need_be_there(pools: tuple[Pool, ...]) -> 
         layer.run(pools[0], np.array([[1]], np.int32), weights, x)
 
 
-def test_what_is_no_number_stays_with_its_token(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_what_is_no_number_stays_with_its_token(base_isa: str, pools: tuple[Pool, ...]) -> None:
     layer = Layer("f32", 4, 32, 32, activation="swiglu_oai", limit=7.0)
     ids = np.tile(np.array([[0, 3]], np.int32), (3, 1))
     x = np.ones((3, 32), np.float32)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 
@@ -47,9 +48,9 @@ def activated(kind: ActivationName, limit: float, gate: Floats | None, up: Float
     return outcome * (cut + 1 if kind == "swiglu_oai" else cut)
 
 
-@pytest.mark.parametrize("kind", ["silu", "relu", "gelu_tanh", "relu2", "swiglu_oai"])
-@pytest.mark.parametrize("limit", [1.5, np.inf])
-def test_activations_are_cut(isa: str, kind: ActivationName, limit: float) -> None:
+@together("kind", ["silu", "relu", "gelu_tanh", "relu2", "swiglu_oai"])
+@together("limit", [1.5, np.inf])
+def test_activations_are_cut(base_isa: str, kind: ActivationName, limit: float) -> None:
     rng = np.random.default_rng(1)
     for n in WIDTHS:
         gate, up = (4 * rng.standard_normal(n, np.float32) for _ in range(2))
@@ -60,8 +61,8 @@ def test_activations_are_cut(isa: str, kind: ActivationName, limit: float) -> No
             np.testing.assert_allclose(out, exact, rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["silu", "relu2", "swiglu_oai"])
-def test_activations_pass_on_what_is_no_number(isa: str, kind: ActivationName) -> None:
+@together("kind", ["silu", "relu2", "swiglu_oai"])
+def test_activations_pass_on_what_is_no_number(base_isa: str, kind: ActivationName) -> None:
     for at in range(11):
         gate, up = np.ones(11, np.float32), np.ones(11, np.float32)
         gate[at] = np.nan
@@ -74,15 +75,15 @@ def test_activations_pass_on_what_is_no_number(isa: str, kind: ActivationName) -
         assert np.isnan(up[at])
 
 
-def test_large_numbers_are_cut_before_they_overflow(isa: str) -> None:
+def test_large_numbers_are_cut_before_they_overflow(base_isa: str) -> None:
     gate, up = np.array([1e38, -1e30, 3.0], np.float32), np.array([-1e38, 1e38, 1e38], np.float32)
     exact = activated("swiglu_oai", 7.0, gate, up)
     kernels.activate_within("swiglu_oai", 7.0, gate, up, 3)
     np.testing.assert_allclose(up, exact, rtol=2e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["sigmoid", "silu", "none"])
-def test_gates_per_element_and_per_row(isa: str, kind: GateName) -> None:
+@together("kind", ["sigmoid", "silu", "none"])
+def test_gates_per_element_and_per_row(base_isa: str, kind: GateName) -> None:
     rng = np.random.default_rng(2)
     for width in WIDTHS:
         x, z = (3 * rng.standard_normal((4, width), np.float32) for _ in range(2))
@@ -95,7 +96,7 @@ def test_gates_per_element_and_per_row(isa: str, kind: GateName) -> None:
         np.testing.assert_allclose(out, x * gated(kind, rows)[:, None], rtol=2e-6, atol=1e-30)
 
 
-def test_products_by_element(isa: str) -> None:
+def test_products_by_element(base_isa: str) -> None:
     rng = np.random.default_rng(3)
     for n in WIDTHS:
         x, factors = (rng.standard_normal(n, np.float32) for _ in range(2))
@@ -109,11 +110,11 @@ def normed(x: Exact, eps: float) -> Exact:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
 
 
-@pytest.mark.parametrize("kind", ["none", "sigmoid", "silu"])
-@pytest.mark.parametrize("order", ["norm first", "gate first"])
-@pytest.mark.parametrize("weights", ["none", "shared", "own"])
+@together("kind", ["none", "sigmoid", "silu"])
+@together("order", ["norm first", "gate first"])
+@together("weights", ["none", "shared", "own"])
 def test_norms_with_gates(
-    isa: str,
+    base_isa: str,
     kind: GateName,
     order: Literal["norm first", "gate first"],
     weights: Literal["none", "shared", "own"],
@@ -141,7 +142,7 @@ def test_norms_with_gates(
             np.testing.assert_allclose(out, exact, rtol=0, atol=2e-6 * max(np.abs(exact).max(), 1))
 
 
-def test_norms_of_zeros_and_of_what_is_no_number(isa: str) -> None:
+def test_norms_of_zeros_and_of_what_is_no_number(base_isa: str) -> None:
     x = np.zeros((3, 20), np.float32)
     x[1, 4] = np.nan
     kernels.gated_norm(x, None, None, x, 3, 20, 1e-6)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
@@ -62,7 +63,7 @@ def check(pool: Pool, weights: Floats, fmt: Format, x: Floats, precision: "Preci
 @pytest.mark.parametrize("fmt", FORMATS)
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1), (15, 3), (16, 16), (37, 53), (100, 401), (64, 576), (35, 1093)])
 def test_linear_equals_exact_arithmetic(
-    isa: str, fmt: Format, rows: int, columns: int, pools: tuple[Pool, ...]
+    base_isa: str, fmt: Format, rows: int, columns: int, pools: tuple[Pool, ...]
 ) -> None:
     rng = np.random.default_rng([rows, columns])
     weights = rng.standard_normal((rows, columns), np.float32)
@@ -82,15 +83,15 @@ def test_bf16_weights_meet_bf16_activations_where_that_is_asked_for(isa: str, po
     assert kernels.product_kind("bf16", 17, "bf16") in ("rounded", "pairs")
 
 
-def test_every_small_token_count(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_every_small_token_count(base_isa: str, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(41)
     weights = rng.standard_normal((35, 67), np.float32)
     for tokens in range(1, 41):
         check(pools[1], weights, "f16", rng.standard_normal((tokens, 67), np.float32))
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
-def test_extreme_values(isa: str, fmt: Format, pools: tuple[Pool, ...]) -> None:
+@together("fmt", FORMATS)
+def test_extreme_values(base_isa: str, fmt: Format, pools: tuple[Pool, ...]) -> None:
     """Denormals, the largest numbers of f16, and cancellation."""
     smallest, largest = np.float32(2.0**-24), np.float32(65504.0)
     weights = np.tile(np.array([smallest, 3 * smallest, largest, -largest, 1.0, 2.0**-14], np.float32), (17, 5))
@@ -99,7 +100,7 @@ def test_extreme_values(isa: str, fmt: Format, pools: tuple[Pool, ...]) -> None:
         check(pools[0], weights, fmt, rng.standard_normal((tokens, 30), np.float32))
 
 
-def test_linear_leaves_what_follows_alone(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_linear_leaves_what_follows_alone(base_isa: str, pools: tuple[Pool, ...]) -> None:
     weights = packed(np.ones((5, 7), np.float32), "f32")
     for tokens in (1, 3, 50):
         y = np.full(tokens * 5 + 64, -1.0, np.float32)
@@ -198,7 +199,7 @@ def test_tiles_add_as_the_manual_says(tiles: str, columns: int, pools: tuple[Poo
     np.testing.assert_array_equal(prompt_product(pools[1], weights, x), tiled_sums(weights, x))
 
 
-@pytest.mark.parametrize("tokens", [17, 18, 31, 32, 33, 63, 64, 65, 100, 200, 385, 800])
+@together("tokens", [17, 18, 31, 32, 33, 63, 64, 65, 100, 200, 385, 800])
 def test_bf16_units_take_any_number_of_tokens(bf16_units: str, tokens: int, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(tokens)
     weights, x = (rng.standard_normal((rows, 77), np.float32) for rows in (53, tokens))
@@ -317,7 +318,7 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
         kernels.time_read(pools[0], weights, 1, 100)
 
 
-@pytest.mark.parametrize("kind", ["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"])
+@together("kind", ["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"])
 def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ...], kind: "InputKind") -> None:
     """Registers hold what is multiplied and summed: a round is a fixed number of products."""
     products = kernels.peak_products(kind)
@@ -361,7 +362,7 @@ def test_subnormal_numbers_are_zero_to_the_threads_of_a_pool(isa: str, pools: tu
             assert not y.any()
 
 
-@pytest.mark.parametrize("tiny", [2.0**-24, 3 * 2.0**-20, 1023 * 2.0**-24, 2.0**-14])
+@together("tiny", [2.0**-24, 3 * 2.0**-20, 1023 * 2.0**-24, 2.0**-14])
 def test_subnormal_halves_are_normal_numbers_all_the_same(isa: str, pools: tuple[Pool, ...], tiny: float) -> None:
     weights = np.full((16, 32), tiny, np.float32)
     buffer = packed(weights, "f16")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from block_oracle import BLOCKS, QUANTISED, Floats, packed, quantised, random_blocks, restored
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Buffer, Pool
@@ -65,7 +66,7 @@ def check(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats, 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
 def test_products_equal_exact_arithmetic(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     rows, columns = SHAPES[fmt]
     rng = np.random.default_rng(rows)
@@ -77,7 +78,7 @@ def test_products_equal_exact_arithmetic(
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
-def test_one_block_and_many(isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]) -> None:
+def test_one_block_and_many(word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(9)
     for blocks, (rows, tokens) in itertools.product((1, 9), ((1, 33), (16, 6), (49, 1), (49, 33))):
         columns = blocks * BLOCKS.get(fmt, (64, 0))[0]
@@ -85,9 +86,9 @@ def test_one_block_and_many(isa: str, fmt: StoredFormat, precision: Precision, p
         check(pools[1], weights, fmt, rows, rng.standard_normal((tokens, columns)).astype(np.float32), precision)
 
 
-@pytest.mark.parametrize("fmt", tuple(BLOCKS))
+@together("fmt", tuple(BLOCKS))
 def test_every_bit_of_gguf_blocks_counts(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     """Random bits: negative scales and all codes. One column of x at a time gives the weights back."""
     columns = BLOCKS[fmt][0]
@@ -103,9 +104,9 @@ def test_every_bit_of_gguf_blocks_counts(
             np.testing.assert_allclose(found, -2 * values[:, chosen].T, rtol=0, atol=2 * tolerance)
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@together("fmt", QUANTISED)
 def test_largest_codes_and_activations_do_not_overflow(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     rows, columns = 18, 512
     weights = quantised(np.full((rows, columns), -60000.0, np.float32), fmt)
@@ -131,7 +132,7 @@ def whole_weights(fmt: StoredFormat, rows: int, columns: int) -> Buffer:
 
 
 @pytest.mark.parametrize("fmt", (*QUANTISED, "mxfp4"))
-def test_sums_of_bytes_are_exact(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_sums_of_bytes_are_exact(word_isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
     """Whole numbers of 8 bits under scales of one give the same whole number whatever multiplies them."""
     rows, columns = 37, 256 if fmt in (*BLOCKS, "mxfp4") else 200
     weights, rng = whole_weights(fmt, rows, columns), np.random.default_rng(12)
@@ -143,9 +144,9 @@ def test_sums_of_bytes_are_exact(isa: str, fmt: StoredFormat, pools: tuple[Pool,
         np.testing.assert_array_equal(found, x @ exact_w.T)
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@together("fmt", QUANTISED)
 def test_zeros_and_tiny_runs_are_zero(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     weights = quantised(np.ones((16, 256), np.float32), fmt)
     for value in (0.0, 1e-31):
@@ -154,9 +155,9 @@ def test_zeros_and_tiny_runs_are_zero(
             assert (np.abs(y) <= 260 * value).all()
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@together("fmt", QUANTISED)
 def test_what_is_no_number_reaches_every_row(
-    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+    word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     rng = np.random.default_rng(8)
     weights = quantised(1 + rng.random((20, 256)).astype(np.float32), fmt)
@@ -210,7 +211,7 @@ def test_tables_of_one_width_sum_bytes_alike(fmt: StoredFormat, names: list[str]
     kernels.select_isa(before)
 
 
-def test_what_follows_is_left_alone(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_what_follows_is_left_alone(word_isa: str, pools: tuple[Pool, ...]) -> None:
     for fmt in QUANTISED:
         weights = quantised(np.ones((5, 256), np.float32), fmt)
         for tokens in (1, 3, 30):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Pool
@@ -22,11 +23,11 @@ def pools() -> tuple[Pool, ...]:
     return (Pool(cpus[:1]), Pool([cpus[0], cpus[-1]]), Pool([cpus[index % 2 - 1] for index in range(7)]))
 
 
-@pytest.mark.parametrize("taps", [2, 3, 4])
-@pytest.mark.parametrize("silu", [False, True])
-@pytest.mark.parametrize("biased", [False, True])
+@together("taps", [2, 3, 4])
+@together("silu", [False, True])
+@together("biased", [False, True])
 def test_convolutions_equal_exact_arithmetic(
-    isa: str, taps: int, silu: bool, biased: bool, pools: tuple[Pool, ...]
+    base_isa: str, taps: int, silu: bool, biased: bool, pools: tuple[Pool, ...]
 ) -> None:
     rng = np.random.default_rng(taps)
     for tokens, channels in ((1, 5), (1, 300), (2, 17), (3, 48), (40, 33)):
@@ -46,7 +47,7 @@ def test_convolutions_equal_exact_arithmetic(
         np.testing.assert_array_equal(state, inputs[-(taps - 1) :].astype(np.float32))
 
 
-def test_convolutions_do_not_depend_on_how_tokens_are_cut(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_convolutions_do_not_depend_on_how_tokens_are_cut(base_isa: str, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(9)
     x, weight = rng.standard_normal((23, 50), np.float32), rng.standard_normal((4, 50), np.float32)
     whole, state = x.copy(), np.zeros((3, 50), np.float32)
@@ -66,9 +67,9 @@ def test_convolutions_have_two_to_four_taps(pools: tuple[Pool, ...]) -> None:
             kernels.convolve(pools[0], x, x, None, x, 1, 4, taps, False)
 
 
-@pytest.mark.parametrize("per", [1, 5, 32])
-@pytest.mark.parametrize("longest", [np.inf, 0.7])
-def test_decays_equal_exact_arithmetic(isa: str, per: int, longest: float) -> None:
+@together("per", [1, 5, 32])
+@together("longest", [np.inf, 0.7])
+def test_decays_equal_exact_arithmetic(base_isa: str, per: int, longest: float) -> None:
     rng = np.random.default_rng(per)
     heads = 11
     raw, bias = (rng.standard_normal((heads, per), np.float32) for _ in range(2))
@@ -180,7 +181,7 @@ RECURRENCES = {
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_recurrences_equal_exact_arithmetic(isa: str, name: str, pools: tuple[Pool, ...]) -> None:
+def test_recurrences_equal_exact_arithmetic(base_isa: str, name: str, pools: tuple[Pool, ...]) -> None:
     """One by one up to 8 tokens, then in chunks of 64."""
     recurrence = RECURRENCES[name]
     for tokens in (1, 2, 8, 9, 16, 17, 33, 64, 65, 150):
@@ -192,7 +193,8 @@ def test_recurrences_equal_exact_arithmetic(isa: str, name: str, pools: tuple[Po
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_chunks_equal_the_recurrence(isa: str, name: str, pools: tuple[Pool, ...]) -> None:
+def test_chunks_equal_the_recurrence(base_isa: str, name: str, pools: tuple[Pool, ...]) -> None:
+    """One by one: some tokens by two threads, whose other core may be busy whenever they begin."""
     recurrence = RECURRENCES[name]
     inputs = recurrence.inputs(70)
     whole, state = recurrence.run(pools[0], inputs)
@@ -202,7 +204,7 @@ def test_chunks_equal_the_recurrence(isa: str, name: str, pools: tuple[Pool, ...
             key: value if value is None or key in ("skip", "state") else value[:, t : t + 1].copy()
             for key, value in inputs.items()
         }
-        out, inputs["state"] = recurrence.run(pools[1], at)
+        out, inputs["state"] = recurrence.run(pools[t % 16 == 0], at)
         steps.append(out)
     close(whole, np.concatenate(steps, 1).astype(np.float64))
     last = inputs["state"]
@@ -211,7 +213,7 @@ def test_chunks_equal_the_recurrence(isa: str, name: str, pools: tuple[Pool, ...
 
 
 @pytest.mark.parametrize("name", RECURRENCES)
-def test_the_number_of_threads_changes_no_bit(isa: str, name: str, pools: tuple[Pool, ...]) -> None:
+def test_the_number_of_threads_changes_no_bit(base_isa: str, name: str, pools: tuple[Pool, ...]) -> None:
     recurrence = RECURRENCES[name]
     for tokens in (3, 30):
         for sequences in (1, 3):
@@ -222,7 +224,7 @@ def test_the_number_of_threads_changes_no_bit(isa: str, name: str, pools: tuple[
                 np.testing.assert_array_equal(first[1], other[1])
 
 
-def test_sequences_are_apart(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_sequences_are_apart(base_isa: str, pools: tuple[Pool, ...]) -> None:
     recurrence = RECURRENCES["delta"]
     inputs = recurrence.inputs(5, 3)
     out, state = recurrence.run(pools[2], inputs)
@@ -233,7 +235,7 @@ def test_sequences_are_apart(isa: str, pools: tuple[Pool, ...]) -> None:
         np.testing.assert_array_equal(alone[1][0], state[s])
 
 
-def test_a_single_strong_decay_costs_no_digits(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_a_single_strong_decay_costs_no_digits(base_isa: str, pools: tuple[Pool, ...]) -> None:
     """Sums of decays over a chunk would be around -100, whose last digit is 8e-6."""
     for per_dimension in (False, True):
         recurrence = replace(Recurrence((1, 1, 32, 32)), per_dimension=per_dimension)
@@ -248,9 +250,9 @@ def test_a_single_strong_decay_costs_no_digits(isa: str, pools: tuple[Pool, ...]
         close(state, exact_state, 2e-6)
 
 
-@pytest.mark.parametrize("tokens", [3, 40])
-@pytest.mark.parametrize("which", ["q", "k", "v", "decay", "rate"])
-def test_what_is_no_number_is_not_hidden(isa: str, which: str, tokens: int, pools: tuple[Pool, ...]) -> None:
+@together("tokens", [3, 40])
+@together("which", ["q", "k", "v", "decay", "rate"])
+def test_what_is_no_number_is_not_hidden(base_isa: str, which: str, tokens: int, pools: tuple[Pool, ...]) -> None:
     for recurrence in (RECURRENCES["delta"], RECURRENCES["delta per dimension"]):
         inputs = recurrence.inputs(tokens)
         broken = inputs[which]

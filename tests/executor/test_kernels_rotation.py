@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from together import together
 
 from helmsman.executor import _kernels as kernels
 
 
-@pytest.mark.parametrize("half", [1, 3, 16, 32, 37])
-def test_pairs_that_lie_side_by_side_turn(isa: str, half: int) -> None:
+@together("half", [1, 3, 16, 32, 37])
+def test_pairs_that_lie_side_by_side_turn(base_isa: str, half: int) -> None:
     rng = np.random.default_rng(half)
     x, angles = rng.standard_normal(2 * half, np.float32), rng.uniform(0, 100, half)
     cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

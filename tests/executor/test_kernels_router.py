@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Pool
@@ -106,8 +107,8 @@ ROUTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", ROUTINGS)
-def test_routers_equal_exact_arithmetic(isa: str, name: str, pools: tuple[Pool, ...]) -> None:
+@together("name", ROUTINGS)
+def test_routers_equal_exact_arithmetic(base_isa: str, name: str, pools: tuple[Pool, ...]) -> None:
     experts, routing = ROUTINGS[name]
     for rows in (1, 2, 33):
         logits = 3 * np.random.default_rng(rows).standard_normal((rows, experts), np.float32)
@@ -117,7 +118,7 @@ def test_routers_equal_exact_arithmetic(isa: str, name: str, pools: tuple[Pool, 
         np.testing.assert_allclose(weights, exact, rtol=2e-6)
 
 
-def test_the_lower_index_wins_between_equals(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_the_lower_index_wins_between_equals(base_isa: str, pools: tuple[Pool, ...]) -> None:
     logits = np.zeros((2, 40), np.float32)
     logits[1, [7, 30, 31]] = 1
     ids, weights = Routing(4).run(pools[0], logits)
@@ -127,14 +128,14 @@ def test_the_lower_index_wins_between_equals(isa: str, pools: tuple[Pool, ...]) 
     np.testing.assert_array_equal(grouped[0], [[0, 1]])
 
 
-def test_logits_decide_where_scores_saturate(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_logits_decide_where_scores_saturate(base_isa: str, pools: tuple[Pool, ...]) -> None:
     """Both have the sigmoid 1 in f32."""
     ids, weights = Routing(1, "sigmoid", normalised=False).run(pools[0], np.array([[30.0, 31.0, -4.0]], np.float32))
     assert ids.item() == 1
     assert weights.item() == 1
 
 
-def test_large_logits_do_not_overflow(isa: str, pools: tuple[Pool, ...]) -> None:
+def test_large_logits_do_not_overflow(base_isa: str, pools: tuple[Pool, ...]) -> None:
     logits = np.array([[3e38, -3e38, 100.0, -np.inf], [-200.0, -201.0, -np.inf, -np.inf]], np.float32)
     ids, weights = Routing(2).run(pools[0], logits)
     np.testing.assert_array_equal(ids, [[0, 2], [0, 1]])
@@ -142,10 +143,10 @@ def test_large_logits_do_not_overflow(isa: str, pools: tuple[Pool, ...]) -> None
     np.testing.assert_allclose(weights[1], [1 / (1 + np.exp(-1)), 1 / (1 + np.exp(1))], rtol=2e-6)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("name", ROUTINGS)
+@together("bad", [np.nan, np.inf])
+@together("name", ROUTINGS)
 def test_what_is_no_number_gives_experts_that_exist_and_no_weights(
-    isa: str, name: str, bad: float, pools: tuple[Pool, ...]
+    base_isa: str, name: str, bad: float, pools: tuple[Pool, ...]
 ) -> None:
     experts, routing = ROUTINGS[name]
     logits = np.random.default_rng(4).standard_normal((3, experts), np.float32)

@@ -22,6 +22,7 @@ from test_stage_native import (
     stored,
     view,
 )
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Pool, Stage
@@ -135,7 +136,7 @@ def pool(request: pytest.FixtureRequest) -> Pool:
     ],
 )
 def test_contexts_and_prompts_equal_numpy(
-    isa: str, two: Pool, kv_format: Format, heads: tuple[int, int], batch: int
+    base_isa: str, two: Pool, kv_format: Format, heads: tuple[int, int], batch: int
 ) -> None:
     """Stored values are exact here, so the tolerance is that of f32 whatever the format."""
     for head_dim, capacity in ((16, 301), (24, 320), (17, 300), (128, 300)):
@@ -147,7 +148,7 @@ def test_contexts_and_prompts_equal_numpy(
 
 
 @pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
-def test_scores_read_no_keys_beyond_the_context(isa: str, two: Pool, kv_format: Format) -> None:
+def test_scores_read_no_keys_beyond_the_context(base_isa: str, two: Pool, kv_format: Format) -> None:
     """They may be written meanwhile: whole registers of scores are, and those beyond it are zero, not NaN."""
     rng = np.random.default_rng(3)
     shape = replace(LLAMA, heads=8, kv_heads=2, head_dim=32, capacity=300, kv_format=kv_format, layers=1, rotary_dim=0)
@@ -174,7 +175,7 @@ def test_results_do_not_depend_on_threads(pool: Pool, two: Pool) -> None:
 
 @pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", one_in(2, SHAPES))
-def test_a_model_equals_the_reference_and_the_fused_one(isa: str, two: Pool, name: str, kv_format: Format) -> None:
+def test_a_model_equals_the_reference_and_the_fused_one(base_isa: str, two: Pool, name: str, kv_format: Format) -> None:
     weights = Weights(replace(SHAPES[name], batch=2, capacity=150, kv_format=kv_format))
     divided, fused, ids = Divided(weights, two), Native(weights, two), prompt(weights.shape, 143)
     logits = reference_logits(weights.shape, 143)
@@ -187,9 +188,9 @@ def test_a_model_equals_the_reference_and_the_fused_one(isa: str, two: Pool, nam
         close(divided.logits(), fused.logits(), TOLERANCE[kv_format])
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("batch", [1, 3, 200])
-@pytest.mark.parametrize("capacity", [1, 40, 500])
+@together("name", SHAPES)
+@together("batch", [1, 3, 200])
+@together("capacity", [1, 40, 500])
 def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -> None:
     shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
     spec = Native.__new__(Divided)

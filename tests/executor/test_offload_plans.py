@@ -341,7 +341,7 @@ def test_tasks_follow_those_they_depend_on(quantised: Callable[[str], Path], bat
 def test_measured_traces_join_the_simulation(
     checkpoints: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    quick_probes(monkeypatch)
+    quick_probes(monkeypatch.setattr)
     work = workload(1, 1 if name == "zero-inference" else 2)
     if name == "stored":
         plan = from_storage("opt", work)

@@ -182,7 +182,7 @@ def test_an_engine_begins_anew_and_fewer_pages_are_recorded_then(checkpoints: Ch
 
 
 def test_a_trace_with_pages_is_checked_pass_by_pass(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick_probes(monkeypatch)
+    quick_probes(monkeypatch.setattr)
     work = Workload(prompt_tokens=120, output_tokens=8, context=128)
     plan = make_paged_plan(model(), 2, workload=work)
     with Engine.load(plan, checkpoints("qwen3"), two_cpus()) as engine:

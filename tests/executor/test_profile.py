@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from together import together
 from virtual_link import VirtualLink
 
 from helmsman.executor.devices import probe
@@ -43,7 +44,7 @@ def test_settings_are_read_with_units_and_defaults():
     assert Loopback.parse("vram=64MiB") == Loopback(vram=64 << 20)
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "cores=0", "cores=x", "cores=-1", "cores=1.5", "vram=0", "vram=many", "vram=1", "link=0GB/s", "link=2GB/h",

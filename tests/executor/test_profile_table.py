@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from layer_machines import LATENCY, LAYER, OPT_LAYER, RATE, loopback_record, two_cpus
+from together import together
 
 from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
 from helmsman.executor.devices.memory import view
@@ -396,8 +397,8 @@ def test_several_devices_share_every_weight(tmp_path):
     assert [link.name for link in again.links] == [link.name for link in hardware.links]
 
 
-@pytest.mark.parametrize("size", [1, 4096, 18432, 3 * 4096])
-@pytest.mark.parametrize("shares", [(0.92, 0.08), (0.0, 1.0), (1.0, 0.0), (0.4, 0.3, 0.3)])
+@together("size", [1, 4096, 18432, 3 * 4096])
+@together("shares", [(0.92, 0.08), (0.0, 1.0), (1.0, 0.0), (0.4, 0.3, 0.3)])
 def test_parts_of_a_weight_begin_at_blocks(size, shares):
     parts = layer_storage._parts(size, shares)
     assert sum(parts) == size and all(part >= 0 for part in parts)

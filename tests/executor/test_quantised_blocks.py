@@ -18,6 +18,7 @@ from block_oracle import (
     reference_blocks,
     restored,
 )
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine
@@ -39,8 +40,8 @@ def looked_up(table: Buffer, fmt: StoredFormat, rows: int, columns: int) -> byte
     return bytes(memoryview(target))
 
 
-@pytest.mark.parametrize("fmt", GGUF)
-@pytest.mark.parametrize("rows", [1, 16, 37])
+@together("fmt", GGUF)
+@together("rows", [1, 16, 37])
 def test_blocks_are_packed_and_looked_up_bit_for_bit(fmt: StoredFormat, rows: int) -> None:
     columns = 2 * BLOCKS[fmt][0]
     blocks = random_blocks(fmt, rows, columns, rows)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from family_models import family_model
+from together import together
 from transformers import AutoConfig
 
 from helmsman.executor.checkpoint.config import hf_config
@@ -52,7 +53,7 @@ def check(model: Model, capacity: int) -> None:
         assert np.all(np.abs(ours - theirs) <= allowed)
 
 
-@pytest.mark.parametrize("name", ROTARY)
+@together("name", ROTARY)
 def test_every_catalogue_model(name: str) -> None:
     model = load_model(name)
     check(model, 300)

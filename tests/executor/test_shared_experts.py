@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchmarks.oracle import load_oracle, mean_kl, oracle_greedy, oracle_logits
+from benchmarks.oracle import Logits, load_oracle, mean_kl, oracle_greedy, oracle_logits
+from daily import one_in
 from expert_layouts import divided_plan
 from expert_models import FAMILIES, written
 from plans import make_plan
@@ -43,16 +44,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+PLACES = ("all on one device", "three of eight on the accelerator", "the rest streamed to prompts", "in slots")
+
+
 def plans(model: Model) -> dict[str, Plan]:
     """Return plans by what they do with experts."""
     away = divided_plan(model, ExpertLayout(0, model.layers), SHAPE)
     slots = ExpertSlots(select=Select(names="experts_*"), memory="vram", slots=3)
-    return {
-        "all on one device": make_plan(model, workload=SHAPE),
-        "three of eight on the accelerator": divided_plan(model, ExpertLayout(0, model.layers, 3), SHAPE),
-        "the rest streamed to prompts": divided_plan(model, ExpertLayout(0, model.layers, 3, True), SHAPE),
-        "in slots": away.model_copy(update={"expert_slots": (slots,)}),
-    }
+    made = (
+        make_plan(model, workload=SHAPE),
+        divided_plan(model, ExpertLayout(0, model.layers, 3), SHAPE),
+        divided_plan(model, ExpertLayout(0, model.layers, 3, True), SHAPE),
+        away.model_copy(update={"expert_slots": (slots,)}),
+    )
+    return dict(zip(PLACES, made, strict=True))
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -100,16 +105,28 @@ def faulty(model: Model, change: Callable[[Experts], Experts]) -> Model:
     return model.model_copy(update={"layouts": tuple(layouts)})
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_faults_show_wherever_experts_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    monkeypatch.setitem(FAMILIES, "glm4_moe", CONFIGS["glm4_moe"])
-    written("glm4_moe", tmp_path, vocab_size=512, max_position_embeddings=256)
-    model, oracle = load_model(str(tmp_path / "config.json")), load_oracle(tmp_path)
-    ids = np.random.default_rng(3).integers(2, model.vocab, LONG).tolist()
-    expected = oracle_logits(oracle, ids)
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int], Logits]:
+    """The checkpoint of a GLM-4 MoE, tokens, and what transformers makes of them."""
+    place = tmp_path_factory.mktemp("glm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(FAMILIES, "glm4_moe", CONFIGS["glm4_moe"])
+        written("glm4_moe", place, vocab_size=512, max_position_embeddings=256)
+    oracle = load_oracle(place)
+    ids = np.random.default_rng(3).integers(2, 512, LONG).tolist()
+    return place, ids, oracle_logits(oracle, ids)
+
+
+@pytest.mark.parametrize(
+    ("fault", "where"), one_in(2, [(f, w) for n, f in enumerate(FAULTS) for w in PLACES[n % 2 :] + PLACES[: n % 2]])
+)
+def test_planted_faults_show_wherever_experts_are(
+    glm: tuple[Path, list[int], Logits], monkeypatch: pytest.MonkeyPatch, fault: str, where: str
+) -> None:
+    place, ids, expected = glm
     monkeypatch.setattr("helmsman.executor.weights.checkpoint.check_agreement", lambda *given: None)
     monkeypatch.setattr("helmsman.executor.weights.checkpoint._check_explained", lambda *given: None)
-    for name, plan in plans(faulty(model, FAULTS[fault])).items():
-        with Engine.load(plan, tmp_path, Machine.this()) as engine:
-            logits = engine.logits(np.array([ids], np.int32))[0]
-        assert mean_kl(expected, logits) > SHOWN, name
+    plan = plans(faulty(load_model(str(place / "config.json")), FAULTS[fault]))[where]
+    with Engine.load(plan, place, Machine.this()) as engine:
+        logits = engine.logits(np.array([ids], np.int32))[0]
+    assert mean_kl(expected, logits) > SHOWN

@@ -10,6 +10,7 @@ import pytest
 from daily import one_in
 from kv_rows import q8_values
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
@@ -310,7 +311,7 @@ def close(found: NDArray[Any], expected: NDArray[Any], relative: float = 2e-5) -
 
 
 @pytest.mark.parametrize("name", one_in(2, SHAPES))
-def test_prefill_and_decode_equal_the_reference(isa: str, pool: Pool, name: str) -> None:
+def test_prefill_and_decode_equal_the_reference(word_isa: str, pool: Pool, name: str) -> None:
     weights = Weights(replace(SHAPES[name], batch=2))
     native, ids = Native(weights, pool), prompt(weights.shape, 30)
     expected = reference_logits(weights.shape, 30)
@@ -342,7 +343,7 @@ def rounded_to_bf16(part: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_rows_that_were_looked_up_are_the_embedding(isa: str, two: Pool, name: str) -> None:
+def test_rows_that_were_looked_up_are_the_embedding(base_isa: str, two: Pool, name: str) -> None:
     """In passes at once and chunk by chunk; ids are still checked."""
     shape = replace(SHAPES[name], batch=3, capacity=80)
     weights = Weights(shape)
@@ -362,7 +363,7 @@ def test_rows_that_were_looked_up_are_the_embedding(isa: str, two: Pool, name: s
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 16])
-def test_batches_decode_token_by_token(isa: str, two: Pool, batch: int) -> None:
+def test_batches_decode_token_by_token(word_isa: str, two: Pool, batch: int) -> None:
     weights = Weights(replace(QWEN3, batch=batch))
     native, ids = Native(weights, two), prompt(weights.shape, 12)
     expected = reference_logits(weights.shape, 12)
@@ -372,7 +373,7 @@ def test_batches_decode_token_by_token(isa: str, two: Pool, batch: int) -> None:
 
 
 @pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16", "q8_0"])
-def test_long_prompts_pass_in_chunks(isa: str, two: Pool, kv_format: "KvFormat") -> None:
+def test_long_prompts_pass_in_chunks(word_isa: str, two: Pool, kv_format: "KvFormat") -> None:
     """300 tokens cross chunks of rows, tiles of positions and cuts between threads."""
     weights = Weights(replace(LLAMA, capacity=310, kv_format=kv_format, head_dim=32))
     native, ids = Native(weights, two), prompt(weights.shape, 303)
@@ -454,9 +455,9 @@ def test_ties_go_to_the_lowest_index(two: Pool) -> None:
     assert native.run(prompt(LLAMA, 5), 0).tolist() == [0]
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("batch", [1, 3, 200])
-@pytest.mark.parametrize("capacity", [1, 40, 500])
+@together("name", SHAPES)
+@together("batch", [1, 3, 200])
+@together("capacity", [1, 40, 500])
 def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -> None:
     shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
     spec = Native.__new__(Native)
@@ -496,7 +497,7 @@ def test_bad_calls_are_refused(two: Pool) -> None:
             run(ids, target, 1, 0, stamps)
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "error", "message"),
     [
         ({"hidden": 49}, ValueError, r"norm1|is \(|weight has"),

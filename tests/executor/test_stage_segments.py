@@ -11,6 +11,7 @@ import pytest
 from daily import one_in
 from numpy.typing import NDArray
 from test_stage_native import LLAMA, OPT, QWEN3, Native, Shape, Weights, close, prompt, view
+from together import together
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
@@ -371,7 +372,7 @@ def test_bad_ranges_are_refused(two: Pool) -> None:
         model.stage.run(None, None, 1, 0, np.zeros(2), 0, 1)
 
 
-@pytest.mark.parametrize("missing", ["norm1", "q", "k", "v", "o", "norm2", "gate", "up", "down", "keys", "values"])
+@together("missing", ["norm1", "q", "k", "v", "o", "norm2", "gate", "up", "down", "keys", "values"])
 def test_what_is_missing_cannot_run(two: Pool, missing: str) -> None:
     stage = Part(Weights(WIDE), two, True, **{missing: None})
     buffer = stage.arena.alloc(WIDE.hidden * 4, "hidden")

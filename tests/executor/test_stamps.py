@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from together import together
 
 from helmsman.executor.passes.stamps import TaskStamps
 
@@ -23,7 +24,7 @@ def test_chunks_add_up_and_waits_stay_where_they_were():
     assert (ends - starts)[0] == pytest.approx([2 + 1, 1 + 2.5])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_spans_keep_their_order_and_lie_within_the_work_of_their_lane(seed):
     """Random tasks on two lanes, each chunk after the one before: what ended before something began still does."""
     rng = np.random.default_rng(seed)

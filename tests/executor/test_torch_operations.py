@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from together import together
 
 from helmsman.executor.devices.torch import marks
 from helmsman.executor.devices.torch.attention import attend_at_once
@@ -36,9 +37,9 @@ def test_heads_are_turned_by_the_angles_of_their_positions(width: int, in_place:
     assert torch.allclose(target, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("fmt", ["f32", "f16", "bf16"])
-@pytest.mark.parametrize("add", [False, True])
-@pytest.mark.parametrize("panels", [False, True])
+@together("fmt", ["f32", "f16", "bf16"])
+@together("add", [False, True])
+@together("panels", [False, True])
 def test_products_are_written_or_added(fmt: Format, add: bool, panels: bool) -> None:
     """Of whole rows and of panels; the target may be columns of something wider."""
     kind = dtype_of(fmt)
@@ -87,8 +88,8 @@ def test_masks_and_positions_are_made_once_for_a_range() -> None:
     assert positions.mask(2, 3, 5, 8, torch.float16) is not mask
 
 
-@pytest.mark.parametrize("group", [1, 2, 4])
-@pytest.mark.parametrize(("tokens", "past"), [(1, 0), (1, 9), (5, 0), (5, 9)])
+@together("group", [1, 2, 4])
+@together(("tokens", "past"), [(1, 0), (1, 9), (5, 0), (5, 9)])
 def test_attention_at_once_is_that_of_every_query_head(group: int, tokens: int, past: int) -> None:
     """Against sums written out; without a mask tokens see those before them."""
     made, heads, count = torch.Generator().manual_seed(group), 3, past + tokens

@@ -7,6 +7,7 @@ import pytest
 import torch
 from kv_rows import q8_rows, q8_values
 from numpy.typing import NDArray
+from together import together
 
 from helmsman.executor._kernels import (
     Arena,
@@ -53,7 +54,7 @@ def seen(buffer: Buffer) -> torch.Tensor:
     return torch.frombuffer(memoryview(buffer), dtype=torch.uint8)
 
 
-@pytest.mark.parametrize(("fmt", "shape"), SHAPES)
+@together(("fmt", "shape"), SHAPES)
 def test_panels_stand_for_the_same_values(fmt: StoredFormat, shape: tuple[int, int]) -> None:
     buffer, expected = packed(fmt, *shape)
     values = torch.full((-(-shape[0] // 16), 16, shape[1]), torch.nan)
@@ -62,7 +63,7 @@ def test_panels_stand_for_the_same_values(fmt: StoredFormat, shape: tuple[int, i
     assert not values.flatten(0, 1)[shape[0] :].isnan().any()
 
 
-@pytest.mark.parametrize(("fmt", "shape"), SHAPES)
+@together(("fmt", "shape"), SHAPES)
 def test_rows_that_were_looked_up_stand_for_the_same_values(fmt: StoredFormat, shape: tuple[int, int]) -> None:
     (buffer, expected), (rows, columns) = packed(fmt, *shape), shape
     row = packed_size(fmt, 16, columns) // 16

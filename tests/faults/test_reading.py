@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults import READING, Fault, Faulty, Forking, failing, short
-from faulty_commands import COMMANDS, MODEL, Command, is_one_line, is_usual
+from faulty_commands import COMMANDS, MODEL, TRACED_RUN, Command, is_one_line, is_usual
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.gguf_write import write_gguf
@@ -66,7 +66,7 @@ def inputs(inputs: Path) -> Path:
 def system(forking: Forking, inputs: Path) -> Faulty:
     found = Faulty(forking, inputs, XDG_CACHE_HOME=str(inputs / "cache"))
     for ended in (
-        found.run("run", *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet"),
+        found.run(TRACED_RUN, *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet"),
         found.run("sim", *COMMANDS["sim-requests"].argv(inputs), "-o", inputs / "served.parquet"),
         found.run(COMMANDS["profile"].name, "-q"),
     ):

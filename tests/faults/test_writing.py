@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 from daily import one_in
 from faults import WRITING, Ended, Fault, Faulty, Forking, failing, killed, short
-from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_usual, is_whole, temporaries
+from faulty_commands import (
+    ALONE,
+    COMMANDS,
+    OLDER,
+    TRACED_RUN,
+    Command,
+    is_one_line,
+    is_usual,
+    is_whole,
+    temporaries,
+)
 from two_cpus import TWO_CPUS
 
 pytestmark = TWO_CPUS
@@ -50,7 +60,7 @@ ALL = {**ALONE, **COMMANDS}
 @pytest.fixture(scope="module")
 def system(forking: Forking, inputs: Path) -> Faulty:
     found = Faulty(forking, inputs, XDG_CACHE_HOME=str(inputs / "outputs" / "cache"))
-    assert found.run("run", *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet").code == 0
+    assert found.run(TRACED_RUN, *COMMANDS["run"].argv(inputs), "--trace", inputs / "run.parquet").code == 0
     return found
 
 

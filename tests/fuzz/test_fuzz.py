@@ -81,7 +81,7 @@ def test_every_reader_for_longer(fuzzed: Fuzzed, name: str) -> None:
 )
 def test_the_harness_notices(fuzzed: Fuzzed, name: str, says: str) -> None:
     """The third case behaves so: it alone fails, and those behind it are tried."""
-    silence = {"silence": 5} if name == "a wait" else {}
+    silence = {"silence": 3} if name == "a wait" else {}
     found = fuzzed(name, cases=5, seed=1, module="misbehaving", seconds=0.3, **silence)
     assert found["accepted"] + found["refused"] + len(found["failures"]) == 5
     assert [each.partition(": ")[0] for each in found["failures"]] == ([f"{name}, seed 1, case 2"] if says else [])

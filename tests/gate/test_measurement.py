@@ -9,6 +9,7 @@ from select import select
 
 import pytest
 from plans import make_hardware, make_plan
+from quick_probes import quick_probes
 from shapes import small_model
 from two_cpus import TWO_CPUS
 
@@ -85,8 +86,9 @@ def test_a_server_that_does_not_come_up_is_said(case: Path, capsys: pytest.Captu
     assert code == 5 and result.verdict == "failed" and "the server fails" in err and err.count("\n") == 1
 
 
-def test_a_stored_trace_judges_the_model_alone(case: Path, tmp_path: Path) -> None:
+def test_a_stored_trace_judges_the_model_alone(case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept in the history once, and the same runs are no change, however few they are."""
+    quick_probes(monkeypatch.setattr)
     tokens = tmp_path / "tokens.json"
     tokens.write_text(json.dumps([7, 3, 11, 5, 2, 9, 4, 8]))
     paths = (str(case / "plan.json"), "--checkpoint", str(case.parent / "checkpoint"), "--tokens", str(tokens))

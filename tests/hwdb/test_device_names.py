@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from together import together
 
 from helmsman.hwdb.catalogue import find_cpu, find_gpu, read_catalogue, reported_gpus
 from helmsman.hwdb.compose import compose
@@ -43,7 +44,7 @@ def test_names_of_public_tables_resolve(kind: str, capsys: pytest.CaptureFixture
     assert all(UNSTATED.search(name) for name, answer in names.items() if answer is None)
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "device"),
     [
         ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from together import together
 
 from helmsman.hwdb.compose import Parts, assemble
 from helmsman.hwdb.edits import AS_IT_IS, EDITS, check_edit, edited
@@ -86,7 +87,7 @@ def test_every_edit_has_an_example_here() -> None:
     assert set(EXAMPLES) == set(EDITS)
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     [
         "vram",

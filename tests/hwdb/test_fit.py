@@ -2,12 +2,13 @@ import random
 
 import numpy as np
 import pytest
+from together import together
 
 from helmsman.hwdb.fit import curve, figure, quantile, settled
 from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_quantiles_equal_numpys(seed: int) -> None:
     values = [random.Random(seed).uniform(0, 9) for _ in range(1 + seed)]
     for q in (0.0, 0.1, 0.5, 0.9, 1.0):

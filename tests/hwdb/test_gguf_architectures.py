@@ -10,6 +10,7 @@ import pytest
 from gguf_headers import header_bytes
 from gguf_metadata import ARCHITECTURES, SIGMOID, Metadata, metadata
 from tiny_configs import TINY
+from together import together
 
 from helmsman.hwdb import load_model
 from helmsman.hwdb.gguf_header import Header, read_header
@@ -58,7 +59,7 @@ def facts(model: Model) -> dict[str, Any]:
     return {key: value for key, value in model.model_dump().items() if key not in ABOUT_FILES}
 
 
-@pytest.mark.parametrize("name", CONVERTED)
+@together("name", CONVERTED)
 def test_a_file_says_what_the_config_says(name: str) -> None:
     expected = described(name)
     model = from_gguf(expected, metadata(TINY[name]), small_tensors(name))
@@ -82,7 +83,7 @@ def test_an_architecture_that_is_not_covered_is_refused_by_name() -> None:
     assert error.field == "general.architecture" and error.value == "mamba" and "qwen3moe" in str(error.remedy)
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "changes", "field"),
     [
         ("qwen3_moe", {"qwen3moe.expert_group_scale": 0.05}, "qwen3moe.expert_group_scale"),

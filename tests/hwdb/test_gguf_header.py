@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 from gguf_bytes import array, gguf, info, string, text, u32
+from together import together
 
 from helmsman.hwdb.gguf_header import Array, Header, integers, read_header, shortest, strings
 from helmsman.schemas.errors import BadInputError
@@ -91,7 +92,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", WRONG)
+@together("case", WRONG)
 def test_what_is_wrong_is_named(case: str) -> None:
     data, says = WRONG[case]
     with pytest.raises(BadInputError, match=says) as error:

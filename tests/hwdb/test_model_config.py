@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from together import together
 
 import helmsman.hwdb.load_model as loader
 from helmsman.hwdb.model_config import model_from_config
@@ -82,7 +83,7 @@ def test_kv_heads_whose_default_is_a_fixed_number_must_be_said(family: str) -> N
     assert read(LLAMA, model_type=family, num_key_value_heads=None).dense.kv_heads == 4
 
 
-@pytest.mark.parametrize(
+@together(
     ("family", "keys", "window"),
     [
         ("mistral", {}, 4096),
@@ -182,7 +183,7 @@ def test_eos_is_one_or_many() -> None:
     assert read(LLAMA, eos_token_id=[7, 8]).eos == (7, 8)
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "named"),
     [
         ({"num_local_experts": 8}, r"mixture of experts \(num_local_experts=8\)"),
@@ -223,10 +224,8 @@ DIMENSIONS = (
 )
 
 
-@pytest.mark.parametrize("key", DIMENSIONS)
-@pytest.mark.parametrize(
-    "bad", [..., -1, 0, 2**40, 10**400, True, float("nan"), float("inf"), 64.0, "64", [64], {"a": 1}]
-)
+@together("key", DIMENSIONS)
+@together("bad", [..., -1, 0, 2**40, 10**400, True, float("nan"), float("inf"), 64.0, "64", [64], {"a": 1}])
 def test_bad_dimensions_name_file_field_and_remedy(key: str, bad: Any) -> None:
     with pytest.raises(BadInputError) as caught:
         read({**GQA, "model_type": "mistral"}, **{key: bad})
@@ -237,7 +236,7 @@ def test_bad_dimensions_name_file_field_and_remedy(key: str, bad: Any) -> None:
         assert error.value is bad
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "field"),
     [
         ({"num_key_value_heads": 3}, "num_key_value_heads"),

@@ -1,6 +1,6 @@
 """Parameters and layer patterns of released models: text models, tied heads once, without draft heads and buffers."""
 
-import pytest
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
@@ -110,11 +110,11 @@ PATTERNS = {
 """Letters of layers: capitals have a dense network, small ones experts."""
 
 
-@pytest.mark.parametrize("name", sorted(PARAMETERS))
+@together("name", sorted(PARAMETERS))
 def test_every_parameter_is_counted(name: str) -> None:
     assert parameters(load_model(name)) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("name", sorted(PATTERNS))
+@together("name", sorted(PATTERNS))
 def test_layers_are_those_of_the_released_model(name: str) -> None:
     assert load_model(name).pattern == PATTERNS[name]

@@ -12,6 +12,7 @@ from fewer_blocks import fewer_blocks
 from plans import make_plan
 from remembered import remembered_replicas
 from shapes import small_model
+from together import together
 
 import helmsman
 from helmsman import library
@@ -112,7 +113,7 @@ def test_strategies_are_compared_as_by_the_command(
     assert compared.to_json() + "\n" == capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@together(
     ("question", "kind", "field", "says"),
     [
         ({"strategy": "optimum"}, UsageError, "strategy", "no such strategy"),
@@ -276,7 +277,7 @@ def test_users_and_replicas_are_asked_as_by_the_command(
     assert replicas.to_json() + "\n" == capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "kind", "field"),
     [
         ({"users": 0}, BadInputError, "users"),
@@ -305,7 +306,7 @@ def test_what_is_wrong_with_a_serving_question_is_said(served: Decision, change,
         helmsman.find_capacity(served, {**SERVED, **change})
 
 
-@pytest.mark.parametrize(
+@together(
     "ask",
     [
         lambda plan: helmsman.serve_simulation(plan, "synthetic:n=2"),

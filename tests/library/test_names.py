@@ -1,8 +1,10 @@
 """Names in the product's Python: classes of one name, values that are not nouns, constants without a subject."""
 
 import ast
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -25,12 +27,44 @@ VAGUE_BEGINNINGS = ("So many", "So often")
 """Beginnings of a constant's docstring that leave out what is counted or limited."""
 
 
+_TEXTS = re.compile(r'"""[\s\S]*?"""|#.*')
+"""Docstrings and comments."""
+_CLASS = re.compile(r"^\s*class (\w+)", re.MULTILINE)
+_VAGUE = re.compile(rf"\b(?:{'|'.join(VAGUE_NAMES)})\b")
+_BEGINNING = re.compile(rf'"""(?:{"|".join(VAGUE_BEGINNINGS)})')
+
+
+@dataclass
+class Names:
+    """Of all files, whose paths begin at the root: the files of every class name, the number of uses of `VAGUE_NAMES`
+    by file, and the constants whose docstrings begin with `VAGUE_BEGINNINGS`."""
+
+    classes: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    vague: Counter[str] = field(default_factory=Counter)
+    constants: list[str] = field(default_factory=list)
+
+    def add(self, path: str, text: str) -> None:
+        """Take a file. Syntax trees, which take seconds for all files, are made of those that have such words."""
+        code = _TEXTS.sub("", text)
+        for name in _CLASS.findall(code):
+            self.classes[name].append(path)
+        if not _VAGUE.search(code) and not _BEGINNING.search(text):
+            return
+        for node in ast.walk(ast.parse(text)):
+            self.vague[path] += name_of(node) in VAGUE_NAMES
+            if isinstance(node, ast.Module | ast.ClassDef):
+                vague = (name for name, docstring in constants(node.body) if docstring.startswith(VAGUE_BEGINNINGS))
+                self.constants.extend(f"{path}: {name}" for name in vague)
+
+
 @cache
-def nodes() -> dict[str, list[ast.AST]]:
-    """Return the nodes of every file's syntax tree, by its path from the root."""
+def names() -> Names:
+    """Return what there is in the product's files."""
     rooms = [room.resolve() for room in PACKAGE.iterdir() if room.is_dir()]
-    paths = [*PACKAGE.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]
-    return {str(path.relative_to(ROOT)): list(ast.walk(ast.parse(path.read_text()))) for path in sorted(paths)}
+    everything = Names()
+    for path in sorted([*PACKAGE.glob("*.py"), *(path for room in rooms for path in room.rglob("*.py"))]):
+        everything.add(str(path.relative_to(ROOT)), path.read_text())
+    return everything
 
 
 def name_of(node: ast.AST) -> str | None:
@@ -54,12 +88,7 @@ def constants(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 def test_a_class_name_occurs_once() -> None:
     """A reader who meets a class knows which one it is."""
-    files = defaultdict(list)
-    for path, tree in nodes().items():
-        for node in tree:
-            if isinstance(node, ast.ClassDef):
-                files[node.name].append(path)
-    repeated = {name: paths for name, paths in files.items() if len(paths) > 1}
+    repeated = {name: paths for name, paths in names().classes.items() if len(paths) > 1}
     others = {name: paths for name, paths in repeated.items() if name not in SHARED_CLASS_NAMES}
     assert not others, f"classes of one name: name each for what it is of, as `CachePiece` is: {others}"
     unneeded = SHARED_CLASS_NAMES - repeated.keys()
@@ -69,7 +98,7 @@ def test_a_class_name_occurs_once() -> None:
 
 def test_values_are_named_by_nouns() -> None:
     """`found` and `each` say how a value came about, not what it is."""
-    counts = Counter({path: sum(name_of(node) in VAGUE_NAMES for node in tree) for path, tree in nodes().items()})
+    counts = names().vague
     most = "; ".join(f"{path} {count}" for path, count in counts.most_common(5))
     message = f"{counts.total()} uses of {' and '.join(VAGUE_NAMES)}: call values what they hold, first in {most}"
     assert counts.total() < MAX_VAGUE_NAMES, message
@@ -77,13 +106,20 @@ def test_values_are_named_by_nouns() -> None:
 
 def test_constants_say_what_they_limit() -> None:
     """A constant's docstring begins with its subject."""
-    vague = [
-        f"{path}: {name}"
-        for path, tree in nodes().items()
-        for node in tree
-        if isinstance(node, ast.Module | ast.ClassDef)
-        for name, text in constants(node.body)
-        if text.startswith(VAGUE_BEGINNINGS)
-    ]
+    vague = names().constants
     message = f"begin with the subject, as in 'The number of blocks at most', and name the constant for it: {vague}"
     assert not vague, message
+
+
+def test_names_are_seen() -> None:
+    """The tests above can fail."""
+    seen = Names()
+    seen.add(
+        "a.py",
+        'class One:\n    """class Two: found"""\n\n    class Three:\n        pass\n\n\ndef f(each):\n    return each.found\n',
+    )
+    seen.add(
+        "b.py", 'class One:\n    A = 1\n    """So many."""\n\n\nB: int = 2\n"""So often."""\nC = 3\n"""The number."""\n'
+    )
+    assert seen.classes == {"One": ["a.py", "b.py"], "Three": ["a.py"]} and seen.vague["a.py"] == 3
+    assert seen.constants == ["b.py: B", "b.py: A"]

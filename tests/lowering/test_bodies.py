@@ -1,6 +1,7 @@
 """Operations of every kind of mixer and network: FLOPs, bytes and dataflow against sums written out."""
 
 import pytest
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.bodies.block_pass import seen_by
@@ -57,7 +58,7 @@ def test_every_operation_reads_what_earlier_ones_made(name: str, iteration: Iter
     assert {INPUT, "head"} <= made
 
 
-@pytest.mark.parametrize("name", MODELS)
+@together("name", MODELS)
 def test_every_tensor_is_read_by_one_operation(name: str) -> None:
     """What mixes a block's streams has an offset and scales beside its matrix."""
     model = load_model(name)
@@ -73,7 +74,7 @@ def test_every_tensor_is_read_by_one_operation(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@together("name", MODELS)
 def test_names_of_a_blocks_operations_differ(name: str) -> None:
     model = load_model(name)
     for layout in model.layouts:
@@ -81,8 +82,8 @@ def test_names_of_a_blocks_operations_differ(name: str) -> None:
         assert len({op.name for op in ops}) == len(ops)
 
 
-@pytest.mark.parametrize("window", [None, 1, 7, 64, 10_000])
-@pytest.mark.parametrize(("past", "new"), [(0, 1), (0, 50), (63, 1), (64, 1), (100, 30), (5, 64)])
+@together("window", [None, 1, 7, 64, 10_000])
+@together(("past", "new"), [(0, 1), (0, 50), (63, 1), (64, 1), (100, 30), (5, 64)])
 def test_pairs_of_a_window_are_those_of_every_token(window: int | None, past: int, new: int) -> None:
     seen = seen_by(Iteration(0, "prefill", 1, new, past + new), window)
     positions = range(past, past + new)

@@ -9,6 +9,7 @@ import pytest
 from daily import one_in
 from gguf_metadata import ARCHITECTURES
 from tiny_configs import TINY
+from together import together
 
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.hwdb.model_config import model_from_config
@@ -45,8 +46,8 @@ def covered(model: Model, names: Names) -> Counter[tuple[str, int | None]]:
     return counted
 
 
-@pytest.mark.parametrize("names", [file_name, gguf_name])
-@pytest.mark.parametrize("name", sorted(TINY))
+@together("names", [file_name, gguf_name])
+@together("name", sorted(TINY))
 def test_every_value_has_one_place_in_released_files(name: str, names: Names) -> None:
     if names is gguf_name and TINY[name]["model_type"] not in ARCHITECTURES:
         with pytest.raises(BadInputError, match="GGUF has no names for this family"):
@@ -63,7 +64,7 @@ def released(name: str, names: Names = file_name) -> set[str]:
     return {item.name for item in stored_tensors(described(name), names)}
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [
         ("mixtral", "model.layers.3.block_sparse_moe.experts.7.w2.weight"),
@@ -87,7 +88,7 @@ def test_released_files_have_names_of_their_own(name: str, expected: str) -> Non
     assert expected in released(name)
 
 
-@pytest.mark.parametrize(
+@together(
     ("name", "expected"),
     [
         ("mixtral", "blk.3.ffn_down_exps.weight"),
@@ -132,7 +133,7 @@ def test_models_beside_others_have_their_names_behind_a_prefix() -> None:
     assert stored_tensors(model, present=older)[0].name == "language_model.model.embed_tokens.weight"
 
 
-@pytest.mark.parametrize("name", catalogue_names())
+@together("name", catalogue_names())
 def test_every_catalogue_model_has_names(name: str) -> None:
     model = load_model(name)
     if len(model.pattern) > 8:

@@ -1,6 +1,7 @@
 """Mixtures by their names, against sizes that llama.cpp publishes, and rules that no size of one model shows."""
 
 import pytest
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.mix_rules import MIXES
@@ -23,7 +24,7 @@ GIB = {"q3_k_m": 3.74, "q5_0": 5.21, "q5_1": 5.65, "q4_1": 4.78}
 HEADER = 0.008
 
 
-@pytest.mark.parametrize(("fmt", "bits"), PUBLISHED.items())
+@together(("fmt", "bits"), PUBLISHED.items())
 def test_a_mixture_has_the_published_bits(fmt: str, bits: float) -> None:
     name = "Llama-3.1-8B"
     got = true_bits(load_model(name), name, fmt)[1]

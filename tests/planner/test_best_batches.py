@@ -8,6 +8,7 @@ import pytest
 from daily import one_in
 from questions import asked
 from seeds import seeds
+from together import together
 
 from helmsman.planner.batches.best_batches import MOST_BATCHES, BatchDivision, BestBatches, DividedPlan, Refusal
 from helmsman.planner.cost.model import CostModel
@@ -38,7 +39,7 @@ def machine_of(rng):
     return ask
 
 
-@pytest.mark.parametrize("seed", seeds(range(60), 15))
+@together("seed", seeds(range(60), 15))
 def test_the_best_of_all_batches_is_found(seed):
     """Up to ten sequences nothing lies between neighbours, so the best of all is the best of the search."""
     rng = random.Random(seed)
@@ -54,7 +55,7 @@ def test_the_best_of_all_batches_is_found(seed):
     assert all(found.at_most(each) >= rate * (1 - 1e-9) for each, rate in rates.items())
 
 
-@pytest.mark.parametrize("seed", seeds(range(60), 15))
+@together("seed", seeds(range(60), 15))
 def test_no_division_considered_is_better(seed):
     ask = machine_of(random.Random(seed))
     times = []

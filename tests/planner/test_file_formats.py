@@ -13,6 +13,7 @@ from gguf_headers import header_bytes
 from gguf_metadata import metadata
 from plans import make_hardware
 from tiny_configs import TINY
+from together import together
 
 from helmsman.executor.passes.plan_check import check_executed
 from helmsman.executor.weights.gguf_file import GgufTensors
@@ -101,7 +102,7 @@ def test_a_file_of_any_type_is_planned_in_it(fmt: str, tmp_path: Path) -> None:
     assert resolve_formats(None, str(path), model) == (fmt, {})
 
 
-@pytest.mark.parametrize("fmt", OTHER_BLOCKS)
+@together("fmt", OTHER_BLOCKS)
 def test_blocks_have_the_bytes_of_files(fmt: str) -> None:
     facts = next(facts for name, facts in FORMAT_FACTS.items() if name == fmt)
     block_type = BLOCK_TYPES[_NUMBERS[fmt]]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from questions import LAPTOP, SERVER, asked, simulated
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.operation import PANEL
@@ -19,7 +20,7 @@ from helmsman.scheduler.iteration import PHASES, prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_the_closed_form_is_the_best_of_all_panels(seed):
     rng = random.Random(seed)
     rows = PANEL * rng.randint(1, 60) + rng.choice([0, 0, 5])

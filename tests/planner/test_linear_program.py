@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from scipy.optimize import linprog
+from together import together
 
 from helmsman.planner.linear_program import solve
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_equals_another_solver(seed):
     rng = np.random.default_rng(seed)
     costs, rows, upper = rng.random(6), rng.random((4, 6)), 1 + rng.random(4)

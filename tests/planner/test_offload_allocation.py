@@ -5,6 +5,7 @@ from itertools import accumulate
 
 import pytest
 from seeds import seeds
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensor import Tensor
@@ -86,7 +87,7 @@ def by_hand(sizes: list[int], percents: list[float], choices: list[str]) -> list
     return found
 
 
-@pytest.mark.parametrize("seed", seeds(range(100), 25))
+@together("seed", seeds(range(100), 25))
 def test_the_listings_written_out(seed):
     rng = random.Random(seed)
     made = [Tensor(f"t{i}", "q", 0, (rng.choice([1, 7, 64, 64, 4096]),)) for i in range(rng.randint(1, 12))]

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from questions import limited
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
@@ -40,7 +41,7 @@ def decided(rule: str) -> Decision:
     return question(rule).decide({})
 
 
-@pytest.mark.parametrize("away", range(33))
+@together("away", range(33))
 def test_blocks_in_host_memory_lie_at_equal_distances(away):
     chosen = [layer for run in interleaved(32, away) for layer in range(run.start, run.stop)]
     assert len(chosen) == away == len(set(chosen))

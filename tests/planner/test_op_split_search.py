@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from lowered import question
 from op_tables import HOST, MS, OPS, published, random_table, try_everything, try_one
+from together import together
 
 from helmsman.planner.strategies.op_split.layer_table import (
     COLUMNS,
@@ -204,14 +205,14 @@ def test_chunks_sum_to_the_operation():
     assert table.host[-4:-1] == pytest.approx((11.608 * MS, 5.804 * MS, 5.804 * MS))
 
 
-@pytest.mark.parametrize("value", [float("nan"), -1.0, float("inf")])
-@pytest.mark.parametrize("column", COLUMNS)
+@together("value", [float("nan"), -1.0, float("inf")])
+@together("column", COLUMNS)
 def test_what_is_no_latency_is_refused(column, value):
     with pytest.raises(BadInputError, match=rf"{column}\.b.*not a latency"):
         layer_table(("a", "b"), {column: (0.0, value)})
 
 
-@pytest.mark.parametrize(
+@together(
     ("make", "message"),
     [
         (lambda: layer_table((), {}), "at least one operation"),

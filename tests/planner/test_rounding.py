@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from together import together
 
 from helmsman.cli.plan import main as plan
 from helmsman.hwdb.load_hardware import load_hardware
@@ -111,8 +112,8 @@ def test_accelerators_compute_in_the_format_of_their_weights() -> None:
     assert changed == [each.name for each in before.devices if each.kind == "cpu"]
 
 
-@pytest.mark.parametrize("rounding", PRECISIONS)
-@pytest.mark.parametrize("fmt", STORED_FORMATS)
+@together("rounding", PRECISIONS)
+@together("fmt", STORED_FORMATS)
 def test_every_precision_says_what_it_costs(fmt: StoredFormat, rounding: Precision) -> None:
     said = loss_of(fmt, rounding)
     assert ("rounds nothing" in said) == (rounding == "f32")

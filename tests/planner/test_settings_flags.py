@@ -5,12 +5,17 @@ import json
 import os
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helmsman.analysis.ask_settings import settings_of
 from helmsman.library import emit
+from helmsman.planner.decide import decide
+from helmsman.planner.read_request import request_from
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.settings import (
     deepspeed,
     exllamav3,
@@ -23,6 +28,7 @@ from helmsman.planner.settings import (
     vllm,
 )
 from helmsman.planner.settings.command_flags import CommandGrammar, flags_after_program, words_of
+from helmsman.schemas.plan import Plan
 
 KEPT = Path(__file__).parents[1] / "cases" / "engine_flags"
 PARSER = "HELM_LLAMA_PARSER"
@@ -58,6 +64,19 @@ EXPERTS = r"blk\.(7|2[0-9])\.ffn_.*exps=CPU"
 ASKED = {"model": "Qwen3-30B-A3B", "hardware": "a4000-7950x", "format": "q4_k_m"}
 
 
+@cache
+def planned(model: str, strategy: str) -> tuple[PlanRequest[Any], Plan]:
+    """Plan once for all engines."""
+    request = request_from({**ASKED, "model": model, "strategy": strategy, "options": {}})
+    return request, decide(request).plan
+
+
+def written(strategy: str, engine: str, model: str = "Qwen3-30B-A3B") -> str:
+    """Return the command or file of an engine for a strategy's plan."""
+    request, plan = planned(model, strategy)
+    return settings_of(plan, engine, request).text
+
+
 def kept(engine: str) -> dict[str, Any]:
     """Return the number of values, or the kind, of what an engine's source has, with that of an earlier version."""
     content: dict[str, Any] = json.loads((KEPT / f"{engine}.json").read_text())
@@ -83,7 +102,7 @@ def test_no_flag_is_known_that_an_engine_does_not_have(engine: str) -> None:
 def test_commands_have_flags_that_the_engines_know(engine: str) -> None:
     known = kept(engine) if engine == "llama_cpp" else json.loads((KEPT / f"{engine}.json").read_text())["values"]
     for strategy in ("llama-cpp", "expert-split", "layer-split"):
-        text = emit({**ASKED, "strategy": strategy, "options": {}}, engine.replace("_", ".")).text
+        text = written(strategy, engine.replace("_", "."))
         used = [word for word in flags_after_program(words_of(text)) if word.startswith("-")]
         assert used and not [word for word in used if word not in known], text
 
@@ -102,13 +121,13 @@ def _entries(content: dict[str, Any], before: str = "") -> list[tuple[str, Any]]
 @pytest.mark.parametrize(("model", "strategy"), [("Qwen3-30B-A3B", "expert-split"), ("Qwen3-8B", "flexgen")])
 def test_files_have_keys_and_kinds_that_the_engines_know(engine: str, model: str, strategy: str) -> None:
     known = kept(engine.replace("-", "_"))
-    text = emit({**ASKED, "model": model, "strategy": strategy, "options": {}}, engine).text
+    text = written(strategy, engine, model)
     for key, value in _entries(json.loads(text)):
         assert type(value) in KINDS[known[key]], (key, value)
 
 
 def test_a_modelfile_has_parameters_and_an_environment_that_ollama_knows() -> None:
-    text = emit({**ASKED, "strategy": "llama-cpp", "options": {}}, "ollama").text
+    text = written("llama-cpp", "ollama")
     for name, value in re.findall(r"^PARAMETER (\S+) (.*)$", text, re.MULTILINE):
         assert kept("ollama")[name] == "int" and int(value) >= 0
     environment = re.findall(r"\b(OLLAMA_\w+)=", text)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from together import together
 
 from helmsman.planner.read_request import request_from
 from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
@@ -43,7 +44,7 @@ def read(text: str, model: str = "Qwen3-14B", machine: Any = "rtx4060-laptop", k
     return read_text(text, subject)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "options", "context", "batch", "kv"),
     [
         ("llama-server -m x.gguf -ngl 20 -c 8192 -np 2 -ctk q8_0 -ctv q8_0", {"ngl": 20}, 4096, 2, "q8_0"),
@@ -86,7 +87,7 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
     assert (result.context, result.batch, result.kv) == (context, batch, kv)
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "strategy", "options"),
     [
         ("llama-server -ngl 99 -ncmoe 20", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
@@ -113,7 +114,7 @@ def test_settings_of_experts(text: str, strategy: str, options: dict[str, Any]) 
     assert result.strategy == strategy and options.items() <= dict(result.options).items(), result.options
 
 
-@pytest.mark.parametrize(
+@together(
     ("text", "words"),
     [
         ("", "no settings"),

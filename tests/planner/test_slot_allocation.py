@@ -3,7 +3,7 @@
 from itertools import product
 from random import Random
 
-import pytest
+from together import together
 
 from helmsman.planner.strategies.expert_split.slot_allocation import allocate
 
@@ -18,7 +18,7 @@ def best(curves: list[list[float]], steps: int) -> float:
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@together("seed", range(40))
 def test_as_fast_as_the_best_division(seed: int) -> None:
     random = Random(seed)
     curves = []

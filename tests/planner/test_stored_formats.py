@@ -7,6 +7,7 @@ from plans import make_plan
 from questions import asked
 from shapes import small_model
 from splits import WORK, make_frame, split_placement
+from together import together
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -41,8 +42,8 @@ def split(model, fmt, kv="f16", machine="rtx4060-laptop"):
     return LayerSplit(model, roles(hardware), Workload(), options, CostModel(hardware))
 
 
-@pytest.mark.parametrize("fmt", BITS)
-@pytest.mark.parametrize("name", MATRICES)
+@together("fmt", BITS)
+@together("name", MATRICES)
 def test_bytes_of_published_models(name, fmt):
     model = load_model(name)
     used = {use.memory: use for use in memory_use(split(model, fmt).placement(0))}

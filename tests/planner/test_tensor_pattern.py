@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from together import together
 
 from helmsman.planner.settings.tensor_pattern import PatternError, tensor_pattern
 
@@ -12,7 +13,7 @@ NAMES = ("blk.3.attn_q.weight", "blk.12.ffn_up.weight", "output.weight", "token_
          "blk.0.ffn_gate_exps.weight", "blk.0.ffn_down.bias", "")  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@together(
     "pattern",
     [
         r"blk\.[0-9]+\.ffn_.*_exps\.", r"blk\.(1|2|3)\.ffn_(up|gate)", r"\.ffn_(up|down)\.weight", r"blk\.\d*[02468]\.",
@@ -38,7 +39,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     assert time.process_time() - begin < 5
 
 
-@pytest.mark.parametrize(
+@together(
     "pattern",
     [
         "(",

@@ -4,6 +4,7 @@ from itertools import pairwise, product
 
 import pytest
 from questions import LAPTOP, SERVER, asked, simulated
+from together import together
 
 from helmsman.lowering.lower import lower
 from helmsman.planner.checks.accept import accept
@@ -35,8 +36,8 @@ def test_no_order_at_all_is_simulated_faster(model, machine, room, end):
     assert own <= min(found) * 1.05
 
 
-@pytest.mark.parametrize("streamed", range(13))
-@pytest.mark.parametrize("pinned", [0, 3, 8])
+@together("streamed", range(13))
+@together("pinned", [0, 3, 8])
 def test_an_order_has_every_block_and_spreads_what_is_streamed(pinned, streamed):
     counts = RoleCounts(pinned, streamed, 10)
     order = spread(counts)

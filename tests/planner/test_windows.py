@@ -8,6 +8,7 @@ import pytest
 from paged import make_paged_plan, with_window
 from plans import GIB, make_hardware, make_plan
 from shapes import small_model
+from together import together
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
@@ -65,7 +66,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@together("name", FAULTS)
 def test_windows_that_cannot_be_are_refused(name: str) -> None:
     changes, field = FAULTS[name]
     with pytest.raises(BadInputError) as refused:

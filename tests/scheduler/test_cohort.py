@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 from iteration_times import deferred_iterations, deferred_seconds
+from together import together
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost, Line
@@ -111,7 +112,7 @@ def _ended(arrival: list[float], output: list[int], slower: float, cohorts: int,
     return ends
 
 
-@pytest.mark.parametrize("seed", range(40))
+@together("seed", range(40))
 def test_the_host_works_through_its_tasks_in_order(seed: int) -> None:
     """Requests come one after the other beside one that fills the accelerator's cache; the host may be slower than is
     believed, so that tasks wait for each other."""

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from hybrid_cases import random_cost
 from iteration_times import cpu_attention, prefill_attention, transfers
+from together import together
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost
@@ -73,7 +74,7 @@ def _fewest(cost: IterationCost, halves: Halves, prompts: list[PassWork], tokens
     return kept
 
 
-@pytest.mark.parametrize("seed", range(60))
+@together("seed", range(60))
 def test_steps_4_and_5(seed: int) -> None:
     chance = Random(seed)
     cost = random_cost(chance)

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from iteration_times import cpu_attention, deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
 from serving_cases import random_cost
+from together import together
 
 from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost
@@ -54,7 +55,7 @@ def _sum(works: Iterable[PassWork]) -> PassWork:
     return reduce(_plus, works, NONE)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@together("seed", range(100))
 def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
     chance = Random(seed)
     cost, alone = random_cost(chance), _on_gpu(chance)
@@ -86,7 +87,7 @@ def test_states_are_moved_and_copied_before_and_behind_a_pass() -> None:
     assert after == pytest.approx((before[0] + 1.875, before[1] + 0.75, before[2], before[3] + 1.125))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_each_cohort_joins_the_linear_stage_of_its_layer(seed: int) -> None:
     """Those at one layer join one stage together; the host attends to each cohort apart."""
     chance = Random(seed)
@@ -100,7 +101,7 @@ def test_each_cohort_joins_the_linear_stage_of_its_layer(seed: int) -> None:
     assert pass_times(cost, "deferred", alone, NONE, mixed)[0] == pytest.approx(seconds, rel=1e-15)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@together("seed", range(20))
 def test_those_who_are_part_of_the_way_add_the_layers_that_they_have_left(seed: int) -> None:
     """Layer by layer what the pass would take if it had all layers as this one."""
     chance = Random(seed)

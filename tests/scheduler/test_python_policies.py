@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving_cases import Case, in_closed_loop, random_case
+from together import together
 
 from helmsman.analysis.listing import listing
 from helmsman.scheduler import policies
@@ -86,8 +87,8 @@ def served(case: Case, make: Callable[[], PythonPolicy], homes: tuple[Home, ...]
     return simulate(columns, case.cost, case.cost, *setting, log=True, check=True)
 
 
-@pytest.mark.parametrize("closed", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@together("closed", [False, True])
+@together("seed", range(12))
 def test_it_makes_the_passes_of_the_native_policy(seed: int, closed: bool) -> None:
     case = of_one_priority(seed)
     case = in_closed_loop(case, seed) if closed else case

@@ -9,6 +9,7 @@ import pytest
 from serving_cases import all_gaps, random_case, with_states
 from serving_oracle import serve as one_by_one
 from serving_oracle import simple_cost
+from together import together
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.limits import Limits
@@ -21,8 +22,8 @@ COST = simple_cost(0.01, 1e-4, 1e-5, layers=4)
 LIMITS = Limits(gpu_tokens=320, cpu_tokens=0, batch_tokens=64, sequences=8, chunk=32)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(100, 103))
+@together("policy", POLICIES)
+@together("seed", range(100, 103))
 def test_every_request_ends_once_and_nothing_exceeds_its_memory(seed: int, policy: str) -> None:
     case = random_case(seed, policy)
     found = case.run()  # checks all sums, and both caches, after every pass
@@ -162,8 +163,8 @@ def test_a_place_is_made_for_better_priorities(policy: str) -> None:
     assert found["preemptions"].tolist()[::2] == [0, 0] and found["finish_s"][2] < found["finish_s"][1]
 
 
-@pytest.mark.parametrize(("batch", "chunk"), [(512, 32), (64, 0)])
-@pytest.mark.parametrize("policy", POLICIES)
+@together(("batch", "chunk"), [(512, 32), (64, 0)])
+@together("policy", POLICIES)
 def test_nobody_leaves_where_tokens_alone_lack(policy: str, batch: int, chunk: int) -> None:
     """Whoever comes last waits for the prompt before it, which takes all tokens of several passes."""
     limits = Limits(gpu_tokens=6400, cpu_tokens=6400, batch_tokens=batch, sequences=64, chunk=chunk)

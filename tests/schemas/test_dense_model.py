@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from together import together
 
 from helmsman.schemas.blocks.positions import LearnedPositions, LongRope, Rope
 from helmsman.schemas.dense_model import DenseModel
@@ -68,7 +69,7 @@ def test_other_dimensions_are_another_description() -> None:
     assert (model.dense.heads, model.layers) == (4, 2)
 
 
-@pytest.mark.parametrize(
+@together(
     ("changes", "message"),
     [
         ({"kv_heads": 3}, r"heads \(4\) must be a multiple of kv_heads \(3\)"),

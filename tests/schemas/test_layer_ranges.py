@@ -5,6 +5,7 @@ import json
 import pytest
 from plans import make_plan
 from shapes import small_model
+from together import together
 
 from helmsman.planner.checks.accept import accept
 from helmsman.schemas.errors import BadInputError
@@ -24,7 +25,7 @@ def of(*ranges: tuple[int, int]) -> list[dict[str, int]]:
     return [{"start": start, "stop": stop} for start, stop in ranges]
 
 
-@pytest.mark.parametrize(
+@together(
     ("layers", "field", "value", "remedy"),
     [
         ("0:4", "", "0:4", 'write {"start": .., "stop": ..}, or a list of such ranges'),

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import pytest
 from pydantic import Field, ValidationError
+from together import together
 
 from helmsman.schemas import read
 from helmsman.schemas.base import Frozen
@@ -44,7 +45,7 @@ def test_digest_depends_on_content_only():
     assert digest(a) == digest(b) != digest(a.model_copy(update={"batch": 2}))
 
 
-@pytest.mark.parametrize(
+@together(
     ("value", "word"),
     [
         ("NaN", "NaN"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from together import together
 
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.trace import (
@@ -139,7 +140,7 @@ def test_metadata_must_be_a_trace_info(path: Path) -> None:
         read_trace(path)
 
 
-@pytest.mark.parametrize(
+@together(
     ("change", "message"),
     [
         ({"start_s": 2.0, "end_s": 1.0}, "out of order"),

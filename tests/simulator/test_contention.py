@@ -8,6 +8,7 @@ from contending import GB, MakeTask, machine, on, random_case
 from exact_replay import ExactReplay
 from plain_clock import makespan
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.simulator.replay import replay, replay_stream
@@ -15,7 +16,7 @@ from helmsman.simulator.replay import replay, replay_stream
 MakeGraph = Callable[..., TaskGraph]
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 25))
+@together("seed", seeds(range(200), 25))
 def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     rng = random.Random(seed)
     tasks, prices = random_case(rng, task, 40)
@@ -27,7 +28,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_scheduling_equals_the_replay_where_nothing_contends(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """Lanes of both are queues in the order of the graph."""
     tasks, prices = random_case(random.Random(1000 + seed), task, 120)
@@ -36,7 +37,7 @@ def test_scheduling_equals_the_replay_where_nothing_contends(seed: int, task: Ma
     assert makespan(dag, lambda t: prices[t.name]) == pytest.approx(done.makespan, rel=1e-12, abs=1e-15)
 
 
-@pytest.mark.parametrize("seed", seeds(range(60), 15))
+@together("seed", seeds(range(60), 15))
 def test_a_window_wider_than_what_starts_early_changes_nothing(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """The rule of the window: how many tasks before one are unfinished when it starts, at most."""
     tasks, prices = random_case(random.Random(2000 + seed), task, 150)

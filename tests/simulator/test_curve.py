@@ -3,6 +3,7 @@ import random
 import numpy as np
 import pytest
 from seeds import seeds
+from together import together
 
 from helmsman.simulator.curve import EXACT_STEPS, StepCurve, chosen_steps
 
@@ -20,7 +21,7 @@ def test_many_steps_are_sampled_from_first_to_last(steps: int, past: int) -> Non
     assert list(chosen) == sorted(set(chosen))
 
 
-@pytest.mark.parametrize("seed", seeds(range(60), 15))
+@together("seed", seeds(range(60), 15))
 def test_sums_and_quantiles_equal_those_of_every_step(seed: int) -> None:
     rng = random.Random(seed)
     last = rng.randint(1, 400)

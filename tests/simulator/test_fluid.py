@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 from plans import figure
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.errors import BadInputError
@@ -60,7 +61,7 @@ def test_a_flow_held_back_in_one_pool_leaves_room_in_the_other() -> None:
     assert given == [0.5, 0.5, pytest.approx(25 / 30)]
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_every_flow_is_at_full_speed_or_the_fastest_in_a_full_pool(seed: int) -> None:
     """The certificate of max-min fairness, and capacity is never exceeded."""
     rng = random.Random(seed)

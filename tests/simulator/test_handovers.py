@@ -7,6 +7,7 @@ import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
 from plain_clock import scheduled
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.cost.model import CostModel
@@ -83,7 +84,7 @@ def test_interrupted_work_wants_all_of_its_memory_while_it_runs(task: MakeTask, 
         assert done.end[1] == pytest.approx(8 / min(8.0, 10 - expected / 1e9))
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_a_prediction_equals_the_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """With memories and links shared, busy links that delay, small ones otherwise, and time between tasks."""
     rng = random.Random(9000 + seed)

@@ -7,6 +7,7 @@ import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
 from plain_clock import scheduled
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.schemas.hardware import Hardware
@@ -62,7 +63,7 @@ def test_tasks_that_follow_each_other_keep_their_sum(task: MakeTask, graph: Make
     assert plain.summary == launched.summary
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_a_prediction_equals_the_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """With memories shared, busy links that delay, and time between tasks; and streamed as whole."""
     rng = random.Random(5000 + seed)

@@ -9,6 +9,7 @@ from contending import MakeTask, crossing, figure, machine, on, random_case
 from exact_replay import ExactReplay
 from plain_clock import makespan, scheduled
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.hardware import Hardware, lane_owner
@@ -25,8 +26,8 @@ def slowing(link: str = "h2d", device: str = "cuda", **more: float) -> Hardware:
     return machine(1e12, {}, {link: {device: F}, **{name: {device: extra} for name, extra in more.items()}})
 
 
-@pytest.mark.parametrize(("work", "transfer"), [(3.0, 1.0), (3.0, 2.9), (1.0, 2.0), (2.0, 3.0), (2.0, 0.0)])
-@pytest.mark.parametrize("lane", ["cuda", "cuda:decompress"])
+@together(("work", "transfer"), [(3.0, 1.0), (3.0, 2.9), (1.0, 2.0), (2.0, 3.0), (2.0, 0.0)])
+@together("lane", ["cuda", "cuda:decompress"])
 def test_a_task_beside_a_transfer(work: float, transfer: float, lane: str, task: MakeTask, graph: MakeGraph) -> None:
     """It takes D + f / (1 + f) S where it outlasts a transfer of S, else (1 + f) D; the transfer is not delayed."""
     pair = graph(on(task, "work", lane, 0), on(task, "move", "h2d", 0))
@@ -91,7 +92,7 @@ def counted(task: Task) -> str | None:
     return "h2d" if task.name.endswith(("3", "7")) else None
 
 
-@pytest.mark.parametrize("seed", seeds(range(300), 25))
+@together("seed", seeds(range(300), 25))
 def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     rng = random.Random(5000 + seed)
     tasks, prices = random_case(rng, task, 40)
@@ -104,7 +105,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(range(100), 25))
+@together("seed", seeds(range(100), 25))
 def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     tasks, prices = random_case(random.Random(6000 + seed), task, 120)
     dag = graph(*(t._replace(bytes=0) for t in tasks))
@@ -114,7 +115,7 @@ def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: 
     assert done.makespan >= makespan(dag, lambda t: prices[t.name]) * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("seed", seeds(range(200), 40))
+@together("seed", seeds(range(200), 40))
 def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """Memories and links are shared by one rule, with busy links that delay and without."""
     rng = random.Random(8000 + seed)
@@ -175,7 +176,7 @@ def test_devices_that_gain_from_each_other_are_not_slowed() -> None:
     assert slowings(computing(1.25)) == {}
 
 
-@pytest.mark.parametrize("seed", seeds(range(100), 25))
+@together("seed", seeds(range(100), 25))
 def test_a_prediction_equals_the_replay_where_devices_compute_at_once(
     seed: int, task: MakeTask, graph: MakeGraph
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from exact_replay import ExactReplay
 from plain_clock import makespan
 from seeds import seeds
+from together import together
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
@@ -40,7 +41,7 @@ def random_case(seed: int, task: MakeTask, graph: MakeGraph, scale: float = 60e9
     return graph(*tasks), prices
 
 
-@pytest.mark.parametrize("seed", seeds(range(250), 50))
+@together("seed", seeds(range(250), 50))
 def test_equals_an_exact_reference(seed: int, hardware: Hardware, task: MakeTask, graph: MakeGraph) -> None:
     dag, prices = random_case(seed, task, graph)
     done = replay(dag, at(prices), hardware)
@@ -82,7 +83,7 @@ def check_capacity(done: Replay) -> None:
         assert size <= float(CAPACITY[pool]) * done.makespan * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", seeds(range(150), 30))
+@together("seed", seeds(range(150), 30))
 def test_lanes_dependencies_bounds_and_capacity_hold(
     seed: int, hardware: Hardware, task: MakeTask, graph: MakeGraph
 ) -> None:
@@ -94,7 +95,7 @@ def test_lanes_dependencies_bounds_and_capacity_hold(
     assert done == replay(dag, at(prices), hardware)
 
 
-@pytest.mark.parametrize("seed", seeds(range(40), 10))
+@together("seed", seeds(range(40), 10))
 def test_overlap_is_the_time_with_two_lanes_at_work(
     seed: int, hardware: Hardware, task: MakeTask, graph: MakeGraph
 ) -> None:

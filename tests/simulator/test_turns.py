@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from together import together
 
 from helmsman.timing._clock import TurnStage, followed
 
@@ -70,7 +71,7 @@ def drawn(chance: random.Random, batches: int, outputs: int) -> Stage:
     return head, tail, last, chance.sample(range(first), min(first, batches)), users, chance.randint(0, 1), 0.25
 
 
-@pytest.mark.parametrize("seed", range(40))
+@together("seed", range(40))
 def test_stages_are_followed_as_a_plain_loop_does(seed: int) -> None:
     chance = random.Random(seed)
     batches, stages, outputs = chance.randint(1, 3), list[Stage](), 0
@@ -88,7 +89,7 @@ def stage(lane: int = 0, own: Awaited = (), before: Awaited = (), batches: int =
     return TurnStage(head=[[task]] * batches, tail=[[]] * batches, last=[], **facts)
 
 
-@pytest.mark.parametrize(
+@together(
     ("stages", "buffers", "lanes", "said"),
     [
         ([], 2, 1, "needs stages"),

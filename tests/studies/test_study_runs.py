@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from daily import one_in
+from remembered import remembered_replicas
 
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.study import Study
@@ -64,6 +65,13 @@ def table(rows: Sequence[StudyRow]) -> str:
     stream = io.BytesIO()
     write_rows(rows, stream)
     return hashlib.sha256(stream.getvalue()).hexdigest()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def remembered() -> Iterator[None]:
+    """What a replica costs is found once for each plan."""
+    with remembered_replicas():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +164,7 @@ def test_a_killed_process_is_replaced(
 
 def test_processes_that_are_always_killed_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("helmsman.studies.answering.local.answered", killed)
+    monkeypatch.setattr("helmsman.studies.answering.local._MOST_RESTARTS", 1)
     with pytest.raises(HardwareUnavailableError, match="killed"):
         ask(study_of(QUESTIONS), LocalEngine(2))
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from faults import Ended
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
+from quick_probes import quick_probes
 from shapes import small_model
 from splits import with_storage
 
@@ -67,7 +68,7 @@ def _serve(inputs: Path) -> list[object]:
     return [inputs / "served.json", "--requests", "synthetic:n=5,input=8,output=4", "--rate", 10, "-q"]
 
 
-PROFILE = "faulty_commands:profile"
+PROFILE, TRACED_RUN = "faulty_commands:profile", "faulty_commands:traced_run"
 COMMANDS = {
     "plan": Command(
         "plan",
@@ -124,6 +125,14 @@ def profile(argv: Sequence[str]) -> int:
     from helmsman.cli.profile import main
 
     profiler.profile = lambda *_, **__: load_hardware("rtx4060-laptop", None).model_copy(update={"name": "this"})
+    return main(argv)
+
+
+def traced_run(argv: Sequence[str]) -> int:
+    """helm-run whose probes are quick."""
+    from helmsman.cli.run import main
+
+    quick_probes(setattr)
     return main(argv)
 
 

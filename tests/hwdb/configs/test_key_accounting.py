@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from small_configs import SMALL_CONFIGS, WRAPPED, check_refused, read_small, small_config, wrapped
+from together import together
 
 from helmsman.hwdb.configs.registry import AROUND_TEXT, NOT_DESCRIBED, READERS
 from helmsman.hwdb.model_config import model_from_config
@@ -24,13 +25,13 @@ def test_every_reader_has_a_small_config() -> None:
     assert set(WRAPPED) == set(AROUND_TEXT)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL_CONFIGS))
+@together("name", sorted(SMALL_CONFIGS))
 def test_a_key_that_nobody_knows_is_refused_by_name(name: str) -> None:
     check_refused(name, "kv_compression", "a key that is not known in the family", kv_compression=4)
     assert read_small(name, kv_compression=None) == read_small(name)
 
 
-@pytest.mark.parametrize("name", sorted(SMALL_CONFIGS))
+@together("name", sorted(SMALL_CONFIGS))
 def test_training_generation_and_tokens_change_nothing(name: str) -> None:
     quiet = {
         "attention_dropout": 0.1,

@@ -2,6 +2,7 @@
 
 import pytest
 from small_configs import check_refused, read_small, small_config
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.hwdb.model_config import model_from_config
@@ -56,7 +57,7 @@ def test_deepseek_v3_chooses_in_groups_with_a_correction() -> None:
     assert isinstance(network, FeedForward) and network.width == 48
 
 
-@pytest.mark.parametrize(
+@together(
     ("field", "message", "changes"),
     [
         ("n_group", "must divide the 8 experts", {"n_group": 3, "topk_group": 1}),

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from small_configs import check_refused, read_small
+from together import together
 
 from helmsman.hwdb.configs.parts.module_names import joined_names
 from helmsman.hwdb.load_model import load_model
@@ -81,7 +82,7 @@ def test_experts_of_four_bits_beside_blocks_of_eight() -> None:
     check_refused("deepseek_v4", "expert_dtype", "covered: fp4, fp8", expert_dtype="fp6", quantization_config=FP8)
 
 
-@pytest.mark.parametrize(
+@together(
     ("config", "field", "message"),
     [
         ({"quant_method": "bitsandbytes"}, "quant_method", "not covered"),

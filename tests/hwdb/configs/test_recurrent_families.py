@@ -2,6 +2,7 @@
 
 import pytest
 from small_configs import check_refused, read_small
+from together import together
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
@@ -108,7 +109,7 @@ def test_nemotron_drafts_with_a_pattern_of_its_own() -> None:
     check_refused("nemotron_h", "mtp_hybrid_override_pattern", "of one kind twice", **twice)
 
 
-@pytest.mark.parametrize(
+@together(
     ("field", "message", "changes"),
     [
         ("num_hidden_layers", "differs from the 4 layers of the pattern", {"num_hidden_layers": 5}),

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import ClientSession
 from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site, served
+from together import together
 
 from helmsman.cli.access_arguments import KEY_VARIABLE, access_of, add_access_arguments, encryption_of, keys_of
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -34,8 +35,8 @@ def test_own_names_are_let_in(host: str) -> None:
     admitting(test)
 
 
-@pytest.mark.parametrize("host", ["rebound.example", "localhost.example:8000", "", "[", "127.0.0.1.example", "a b"])
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+@together("host", ["rebound.example", "localhost.example:8000", "", "[", "127.0.0.1.example", "a b"])
+@together("path", ["/v1/completions", "/v1/chat/completions"])
 def test_a_name_that_another_lets_point_here_is_not(host: str, path: str) -> None:
     async def test(site: Site) -> None:
         status, answer, _ = await site.post(path, ASKED, Host=host)

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import ClientSession, web
 from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
+from together import together
 
 from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served_table import (
@@ -189,7 +190,7 @@ def test_tokens_of_chunks_that_say_them() -> None:
     assert (found.status, len(found.moments), found.tokens) == ("finished", 3, [7, 9, 3])
 
 
-@pytest.mark.parametrize(
+@together(
     ("handler", "status"),
     [
         (sending(b'data: {"choices":[{"text":"b"}]}\n\n', drop=True), "failed"),

@@ -15,6 +15,7 @@ from benchmarks.virtual_engine import ROOM, VirtualEngine
 from daily import one_in
 from http_service import MODEL
 from plans import make_plan
+from together import together
 
 from helmsman.analysis.ask_serving import setup_of
 from helmsman.cli import serve, sim
@@ -114,7 +115,7 @@ def test_a_device_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
     assert (code, out) == (6, "") and "no such device" in err
 
 
-@pytest.mark.parametrize(
+@together(
     ("arguments", "said"),
     [
         (["--port", "65536"], "--port: not a port"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from together import together
 from web_service import OPTIONS, QUESTION, WebSite, until, web_site
 
 from helmsman import library
@@ -100,7 +101,7 @@ def test_a_question_that_was_answered_is_done_at_once(site: WebSite) -> None:
     assert result(site, again).body == result(site, first).body
 
 
-@pytest.mark.parametrize(
+@together(
     ("path", "body", "field"),
     [
         ("/v1/studies", {**STUDY, "models": ["/etc/passwd"]}, "model"),

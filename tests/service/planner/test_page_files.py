@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
+from together import together
 
 from helmsman.service.planner.page_files import KINDS, PageFiles, page_folder
 from helmsman.service.planner.questions.catalogue import FIRST
@@ -48,7 +48,7 @@ def test_there_is_a_page() -> None:
     assert len(MODULES) > 20
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@together("path", OWN)
 def test_nothing_comes_from_elsewhere(path: Path) -> None:
     namespaces = path.read_text().replace("http://www.w3.org/2000/svg", "")
     assert re.findall(r"(?:https?:)?//[a-z0-9-]+\.[a-z]{2,}[^\s\"']*", namespaces) == []
@@ -76,7 +76,7 @@ def test_ids_are_there_once_and_files_exist() -> None:
     }
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
+@together("path", MODULES)
 def test_modules_import_what_there_is(path: Path) -> None:
     for names, target in re.findall(
         r"^import (?:\{([^}]*)\}|\w+) from \"(\./[^\"]+)\"", path.read_text(), re.MULTILINE
@@ -88,7 +88,7 @@ def test_modules_import_what_there_is(path: Path) -> None:
             assert re.search(rf"^export (?:async )?(?:function\*?|const|class) {name}\b", exported, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
+@together("path", OWN)
 def test_files_are_one_idea_each(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= LONGEST
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from together import together
 from web_service import QUESTION, WebSite
 
 from helmsman import library
@@ -168,7 +169,7 @@ def test_what_does_not_fit_says_what_is_missing(site: WebSite) -> None:
     assert site.post("/v1/plans", {**QUESTION, "model": "Llama-3.1-70B"}).body == reply.body, "kept, too"
 
 
-@pytest.mark.parametrize(
+@together(
     ("body", "status", "field"),
     [
         (b"{", 400, None),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from together import together
 
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.simulator.serving.bisection import PRECISION, NothingMissesError, bisect_count, bisect_rate
@@ -21,8 +22,8 @@ def _counted(holds: Callable[[float], bool]) -> tuple[list[float], Callable[[flo
     return tried, count
 
 
-@pytest.mark.parametrize("true", [1e-4, 0.9, 1.0, 3.7, 5000.0])
-@pytest.mark.parametrize("factor", [2.0, 1.05])
+@together("true", [1e-4, 0.9, 1.0, 3.7, 5000.0])
+@together("factor", [2.0, 1.05])
 def test_rates_close_in_on_where_the_slo_is_lost(true: float, factor: float) -> None:
     tried, keeps = _counted(lambda rate: rate <= true)
     bracket = bisect_rate(keeps, 1.0, seed=7, factor=factor)

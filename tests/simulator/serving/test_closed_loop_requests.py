@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from together import together
 
 from helmsman.schemas.errors import UsageError
 from helmsman.simulator.serving.requests.closed_loop import ThinkTime, by_users, parse_think
@@ -20,9 +21,7 @@ def test_think_times_are_read() -> None:
     assert parse_think("0s").draw(3, 0).tolist() == [0.0] * 3
 
 
-@pytest.mark.parametrize(
-    "text", ["", "ten", "nan", "nans", "-1s", "infs", "fixed:", "fixed", "1e9s", "uniform:3s", "1e999s"]
-)
+@together("text", ["", "ten", "nan", "nans", "-1s", "infs", "fixed:", "fixed", "1e9s", "uniform:3s", "1e999s"])
 def test_what_is_no_think_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_think(text)

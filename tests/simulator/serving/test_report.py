@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from serving_oracle import serve, simple_cost
+from together import together
 
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -124,7 +125,7 @@ def test_slos_are_read() -> None:
     assert (changed.ttft, changed.tpot, changed.share, changed.name) == (2.0, 0.05, 0.9, "mlperf-llama3.1-8b")
 
 
-@pytest.mark.parametrize(
+@together(
     "text", ["", "ttft", "ttft=", "ttft=0", "ttft=-1s", "ttft=1s,ttft=2s", "speed=1s", "share=0.9", "ttft=1s,share=1.1",
              "ttft=1s,share=x", "mlperf-gpt9", "ttft=1s,mlperf-llama2-70b"]
 )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from together import together
 
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.requests import Place, check_requests, make_requests, take_requests
@@ -194,7 +195,7 @@ def test_synthetic_lengths_are_what_was_asked_for() -> None:
     assert bursts.std() / bursts.mean() == pytest.approx(3.0, rel=0.1)
 
 
-@pytest.mark.parametrize(
+@together(
     "text",
     ["n=0", "n=-3", "n=1e3", "m=3", "n=3,n=4", "input=0", "rate=-1", "rate=nan", "rate=inf", "lengths=long",
      "n", "arrivals=often", "arrivals=gamma:0", "arrivals=gamma:x", "arrivals=poisson:2",

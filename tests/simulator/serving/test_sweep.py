@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from serving_oracle import serve, simple_cost
+from together import together
 
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import UsageError
@@ -18,7 +19,7 @@ def test_sweeps_are_read() -> None:
     assert parse_sweep("cpu-bandwidth=0.5,1,2,4").values == (0.5, 1.0, 2.0, 4.0)
 
 
-@pytest.mark.parametrize(
+@together(
     "text", ["rate", "rate=", "speed=1", "rate=0", "rate=1:2", "rate=2:1:1", "rate=1:2:0", "rate=a", "rate=nan",
              "rate=1:1e9:1", "output=1.5", "rate=1:inf:1"]
 )  # fmt: skip
