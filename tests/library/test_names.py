@@ -111,15 +111,34 @@ def test_constants_say_what_they_limit() -> None:
     assert not vague, message
 
 
+ONE = """
+class One:
+    '''class Two: found'''
+
+    class Three:
+        pass
+
+
+def f(each):
+    return each.found
+"""
+OTHER = """
+class One:
+    A = 1
+    '''So many.'''
+
+
+B: int = 2
+'''So often.'''
+C = 3
+'''The number.'''
+"""
+
+
 def test_names_are_seen() -> None:
     """The tests above can fail."""
     seen = Names()
-    seen.add(
-        "a.py",
-        'class One:\n    """class Two: found"""\n\n    class Three:\n        pass\n\n\ndef f(each):\n    return each.found\n',
-    )
-    seen.add(
-        "b.py", 'class One:\n    A = 1\n    """So many."""\n\n\nB: int = 2\n"""So often."""\nC = 3\n"""The number."""\n'
-    )
+    for path, text in (("a.py", ONE), ("b.py", OTHER)):
+        seen.add(path, text.replace("'''", '"""'))
     assert seen.classes == {"One": ["a.py", "b.py"], "Three": ["a.py"]} and seen.vague["a.py"] == 3
     assert seen.constants == ["b.py: B", "b.py: A"]
