@@ -1,4 +1,7 @@
-"""The site: it is built without a warning, needs nobody else, and its reference has everything that the code has."""
+"""The site: it is built without a warning, needs nobody else, and its reference has everything that the code has.
+
+It is built at night, as that takes ten seconds. Every day `test_links_lead_to_files` (test_pages.py) follows links of
+its pages, and `test_the_navigation_leads_to_pages` those of its navigation."""
 
 import json
 import re
@@ -37,6 +40,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "site"
 
 
+@pytest.mark.nightly
 def test_every_page_is_there(site: Path, pages: dict[str, str]) -> None:
     wanted = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     wanted |= {Path("reference", name).with_suffix(".html") for name in pages}
@@ -45,6 +49,7 @@ def test_every_page_is_there(site: Path, pages: dict[str, str]) -> None:
     assert not [path.name for path in site.rglob("*") if path.suffix == ".py"]
 
 
+@pytest.mark.nightly
 def test_reading_asks_nobody(site: Path) -> None:
     """Nothing is loaded from other sites: scripts, styles, fonts and pictures are of this one."""
     for path in site.rglob("*.html"):
@@ -54,6 +59,7 @@ def test_reading_asks_nobody(site: Path) -> None:
         assert "{{" not in text, path
 
 
+@pytest.mark.nightly
 def test_formulas_are_drawn(site: Path) -> None:
     for path in (DOCS / "cost-model").glob("*.md"):
         drawn = (site / "cost-model" / path.name).with_suffix(".html").read_text()

@@ -1,5 +1,6 @@
 """What tests of kernels and of the executor share."""
 
+import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def word_isa(request: pytest.FixtureRequest) -> Iterator[str]:
 def base_isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every one whose other kernels are its own."""
     yield from selected(request.param)
+
+
+@pytest.fixture(scope="module")
+def settled() -> None:
+    """Whatever there is stays until the end: later collections of garbage look at what tests make, and not at PyTorch
+    and transformers, which takes a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

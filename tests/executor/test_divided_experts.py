@@ -80,8 +80,10 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     yield Case(request.param, tmp_path_factory.mktemp(request.param))
 
 
-@pytest.mark.parametrize("layout", one_in(2, LAYOUTS.values()), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", one_in(3, LAYOUTS.values()), ids=LAYOUTS)
 def test_experts_are_computed_where_the_plan_says(case: Case, layout: ExpertLayout) -> None:
+    """Every day all on the host, some kept with a layer there, and caches there; with experts streamed to prompts in
+    the test of PyTorch devices."""
     case.check(divided_plan(case.model, layout, SHAPE))
 
 

@@ -44,7 +44,7 @@ def test_buffers_are_zero_aligned_writable_and_disjoint() -> None:
 
 def test_a_view_outlives_its_arena() -> None:
     data = view(Arena(1 << 20).alloc(1 << 20, "all"))
-    gc.collect()
+    gc.collect(0)
     data[:] = 7
     assert int(data.sum()) == 7 << 20
 

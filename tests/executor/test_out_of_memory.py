@@ -26,6 +26,7 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
+pytestmark = pytest.mark.usefixtures("settled")
 WORK = Workload(prompt_tokens=8, output_tokens=6, context=16)
 TASKS = Path("/proc/self/task")
 

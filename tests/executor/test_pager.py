@@ -209,6 +209,7 @@ def test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt(checkpoints: Chec
     assert not checked.beyond and checked.ttft is None and checked.runs == 2
 
 
+@pytest.mark.usefixtures("settled")
 def test_running_out_of_memory_at_a_page_releases_everything(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +217,7 @@ def test_running_out_of_memory_at_a_page_releases_everything(
 
 
 @pytest.mark.nightly
+@pytest.mark.usefixtures("settled")
 def test_running_out_of_memory_anywhere_releases_everything(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:

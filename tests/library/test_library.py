@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fewer_blocks import fewer_blocks
 from plans import make_plan
+from quick_probes import quick_probes
 from remembered import remembered_replicas
 from shapes import small_model
 from together import together
@@ -49,6 +50,7 @@ def served() -> Decision:
 def test_every_function_has_an_example_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that execute have a small model's plan and checkpoint; what takes a minute to measure is a known record."""
     monkeypatch.setattr(run, "profile", lambda *_, **__: helmsman.load_hardware("epyc9554-cpu"))
+    quick_probes(monkeypatch.setattr)
     model = small_model("llama")
     write_checkpoint(model, tmp_path / "checkpoint")
     made = make_plan(model, workload=Workload(prompt_tokens=3, output_tokens=4, context=7))

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from daily import one_in
 from expert_layouts import divided_plan
 from plans import make_hardware, make_plan
 from small_configs import read_small
@@ -51,7 +52,7 @@ def limits(plan: Plan, options: ReplicaOptions) -> Limits:
     return limits_of(replica_of(plan, options), options)
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "gemma4_text-e"])
+@pytest.mark.parametrize("family", one_in(2, [*FAMILIES, "gemma4_text-e"]))
 def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
     """As near as lines between knots are to a union of experts."""
     plan = plan_of(family)
@@ -62,7 +63,7 @@ def test_a_pass_costs_what_its_prediction_says(family: str) -> None:
         assert made == pytest.approx(pass_seconds(lower(plan, rows(tokens)), CostModel(plan.hardware)), rel=1e-2)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", one_in(2, FAMILIES))
 def test_a_prompt_costs_what_its_prediction_says(family: str) -> None:
     """Its states are read and written once, and not for each token."""
     plan, tokens = plan_of(family), 48

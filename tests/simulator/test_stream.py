@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from daily import one_in
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -30,7 +31,7 @@ def curved(task: Task) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "price", "tolerance"),
-    [("split", linear, 1e-9), ("split", curved, 5e-4), ("streamed", curved, 5e-4)],
+    one_in(2, [("split", linear, 1e-9), ("split", curved, 5e-4), ("streamed", curved, 5e-4)]),
 )
 def test_sampled_steps_stand_for_all(
     placement: Place, kind: str, price: Callable[[Task], float], tolerance: float
