@@ -76,6 +76,8 @@ def small(monkeypatch):
     monkeypatch.setattr(requests, "ROUNDS", 3)
     monkeypatch.setattr(handovers, "ROUNDS", 5)
     monkeypatch.setattr(quality, "ATTEMPTS", 1)
+    for module in (quality, prompts):
+        monkeypatch.setattr(module, "VISITS", 2)
     few_blocks(monkeypatch)
 
 
