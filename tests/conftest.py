@@ -2,16 +2,11 @@
 
 import gc
 import os
-import sys
 from pathlib import Path
 
+import keep_bytecode  # noqa: F401
 import pytest
 from hypothesis import HealthCheck, settings
-
-# Bytecode is kept even where the environment says otherwise, as `make` has it: else the workers compile PyTorch, every
-# test and Helm anew, and so does every process that tests start.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
 
 # Garbage is looked for as seldom as in a process of a command (helmsman.cli.app): it is a sixth of the time of a plan.
 gc.set_threshold(50_000, 20, 100)

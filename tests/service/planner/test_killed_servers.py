@@ -111,7 +111,8 @@ def test_memory_that_runs_out_ends_a_worker_not_its_server(tmp_path: Path) -> No
 
 def _taken(port: int, seed: int) -> str:
     serving = {"requests": "synthetic:n=60,input=64,output=16,rate=2", "seed": seed}
-    return WebPort(port).post("/v1/simulations", {"question": QUESTION, "serving": serving}).headers["location"]
+    question = {**QUESTION, "model": "opt-125m"}
+    return WebPort(port).post("/v1/simulations", {"question": question, "serving": serving}).headers["location"]
 
 
 def _runs(pid: int) -> bool:
