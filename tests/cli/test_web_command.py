@@ -3,12 +3,14 @@
 import json
 import re
 import signal
-from contextlib import ExitStack
+import ssl
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 import pytest
 from benchmarks.planner_clients import WebServer
-from web_service import QUESTION, WebPort
+from web_service import QUESTION
 
 from helmsman.cli.web import build_parser, main
 
@@ -42,14 +44,35 @@ def test_help_tells_every_limit() -> None:
         assert flag in text
 
 
-def test_it_serves_logs_and_ends(tmp_path: Path) -> None:
+TLS = Path(__file__).parents[1] / "cases" / "tls"
+CHAIN, KEY = TLS / "chain.pem", TLS / "key.pem"
+"""A self-signed certificate of localhost that is valid until 2126, and its key, which protects nothing."""
+
+
+def test_it_serves_over_tls_logs_and_ends(tmp_path: Path) -> None:
+    """Answers that are larger than what is sent at once, too; and nobody who speaks without TLS. Servers of
+    test_killed_servers.py have none."""
     log = tmp_path / "log"
     with ExitStack() as stack:
-        server = WebServer(tmp_path / "store", "--jobs", "1", log=log).wait()
+        secret = ("--tls-cert", str(CHAIN), "--tls-key", str(KEY))
+        server = WebServer(tmp_path / "store", "--jobs", "1", *secret, log=log).wait()
         stack.callback(server.kill)
-        site = WebPort(server.port)
-        assert site.post("/v1/plans", QUESTION, X_Request_Id="mine").status == 200
-        assert site.get("/ready").document == {"schema": "helm.service-health/1", "status": "ok"}
+        assert server.url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=str(CHAIN))
+        client = stack.enter_context(closing(HTTPSConnection("localhost", server.port, timeout=60, context=trusting)))
+        said = {"Content-Type": "application/json", "X-Request-Id": "mine"}
+        client.request("POST", "/v1/plans", json.dumps(QUESTION), said)
+        answer = client.getresponse()
+        assert answer.status == 200 and json.load(answer)["schema"] == "helm.plan-answer/1"
+        client.request("GET", "/openapi.json")
+        described = client.getresponse().read()
+        assert len(described) > 2**16 and json.loads(described)["openapi"] == "3.1.0"
+        client.request("GET", "/ready")
+        assert json.load(client.getresponse()) == {"schema": "helm.service-health/1", "status": "ok"}
+        plain = stack.enter_context(closing(HTTPConnection("localhost", server.port, timeout=60)))
+        with pytest.raises((OSError, HTTPException)):
+            plain.request("GET", "/health")
+            plain.getresponse()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(30) == 0
     lines = [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,14 +1,9 @@
 """Who may ask the planner: by name, page and key; what every answer says of itself."""
 
-import json
-import ssl
-from contextlib import ExitStack, closing
 from dataclasses import replace
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
 import pytest
-from benchmarks.planner_clients import WebServer
 from web_service import OPTIONS, QUESTION, WebSite, web_site
 
 from helmsman.cli.web import main
@@ -92,29 +87,3 @@ def test_a_file_has_a_tag_for_each_form_of_it(site: WebSite) -> None:
     tag = packed.headers["etag"]
     assert site.get("/assets/main.js", Accept_Encoding="gzip", If_None_Match=tag).status == 304
     assert site.get("/assets/main.js", If_None_Match=tag).status == 200
-
-
-TLS = Path(__file__).parents[2] / "cases" / "tls"
-CHAIN, KEY = TLS / "chain.pem", TLS / "key.pem"
-"""A self-signed certificate of localhost that is valid until 2126, and its key, which protects nothing."""
-
-
-def test_it_serves_over_tls(tmp_path: Path) -> None:
-    """Answers that are larger than what is sent at once, too; and nobody who speaks without TLS."""
-    with ExitStack() as stack:
-        server = WebServer(tmp_path, "-q", "--jobs", "1", "--tls-cert", str(CHAIN), "--tls-key", str(KEY)).wait()
-        stack.callback(server.kill)
-        trusting = ssl.create_default_context(cafile=str(CHAIN))
-        client = stack.enter_context(closing(HTTPSConnection("localhost", server.port, timeout=60, context=trusting)))
-        client.request("POST", "/v1/plans", json.dumps(QUESTION), {"Content-Type": "application/json"})
-        answer = client.getresponse()
-        assert answer.status == 200 and json.load(answer)["schema"] == "helm.plan-answer/1"
-        client.request("GET", "/openapi.json")
-        described = client.getresponse().read()
-        assert len(described) > 2**16 and json.loads(described)["openapi"] == "3.1.0"
-        plain = stack.enter_context(closing(HTTPConnection("localhost", server.port, timeout=60)))
-        with pytest.raises((OSError, HTTPException)):
-            plain.request("GET", "/health")
-            plain.getresponse()
-        assert server.url.startswith("https://")
-        assert server.stop() < 30.0
