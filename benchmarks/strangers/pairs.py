@@ -32,6 +32,13 @@ class PlacementPair:
         return _ratio(*(fmean(getattr(a, self.phase) for a in runs) for runs in self._runs))
 
     @property
+    def apart(self) -> bool:
+        """Whether every run of one is faster than every run of the other: what runs of one placement differ by says
+        nothing of two."""
+        one, other = ([a.row.speed(f"{self.phase}_tps") or 0.0 for a in runs] for runs in self._runs)
+        return max(one) < min(other) or max(other) < min(one)
+
+    @property
     def right(self) -> bool:
         """Whether Helm names the faster one."""
         return (self.measured > 1.0) == (self.said > 1.0)
@@ -65,7 +72,7 @@ def pairs_of(answers: Iterable[RowAnswer]) -> Iterator[PlacementPair]:
                 compared = [tuple(a for a in of if phase in dict(a.errors())) for of in (one, other)]
                 if all(compared):
                     pair = PlacementPair(compared[0], compared[1], phase)
-                    if abs(pair.measured - 1.0) > _TIE and pair.said != 1.0:
+                    if abs(pair.measured - 1.0) > _TIE and pair.apart and pair.said != 1.0:
                         yield pair
 
 

@@ -160,6 +160,16 @@ def test_experts_elsewhere_are_drawn_below_their_layer(visit: Visit) -> None:
     assert f"{away} on the CPU" in page.inner_text("#strip .legend")
 
 
+def test_experts_in_slots_are_drawn_beside_their_home(visit: Visit) -> None:
+    """Of a hybrid: over a half of the part that is their home's, in the colour of the place that computes them."""
+    visitor = visit()
+    page = visitor.open("#model=Qwen3.5-35B-A3B&machine=rtx4080-14700k&format=q4_k&method=freetoken")
+    page.wait_for_selector("#strip .cell-experts")
+    words = page.get_attribute("#strip svg", "aria-label") or ""
+    assert re.search(r"256 on the CPU, the \d+ used last also on the GPU", words)
+    assert page.locator("#strip .cell-experts").first.locator("rect.cell-gpu").count() == 2
+
+
 def test_methods_of_the_front_are_chosen(visit: Visit) -> None:
     """What answers soon is compared at first; a visitor adds methods, or all that the service has."""
     visitor = visit()
