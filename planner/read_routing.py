@@ -30,7 +30,14 @@ def _read(path: Path) -> Routing:
     try:
         return read_document(Routing, path)
     except BadInputError:
-        if path.is_file() and path.read_bytes().startswith(_PARQUET):
+        if _begins(path, _PARQUET):
             message, remedy = "a trace of routing, not a routing", "fit one to it with helm-fit-routing"
             raise BadInputError(message, file=str(path), remedy=remedy) from None
         raise
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic

@@ -51,6 +51,7 @@ class PlacementPair:
         """Return it as one line."""
         names = " against ".join(f"{' '.join(_where(runs[0].row))[-60:]!r}" for runs in self._runs)
         verdict = "right" if self.right else "WRONG"
+        verdict = verdict if self.apart else "noise"
         rows = " and ".join("+".join(str(a.row.number) for a in runs) for runs in self._runs)
         return f"{verdict}  {self.phase:7} measured {self.measured:5.2f}, said {self.said:5.2f}  rows {rows}: {names}"
 
@@ -72,7 +73,7 @@ def pairs_of(answers: Iterable[RowAnswer]) -> Iterator[PlacementPair]:
                 compared = [tuple(a for a in of if phase in dict(a.errors())) for of in (one, other)]
                 if all(compared):
                     pair = PlacementPair(compared[0], compared[1], phase)
-                    if abs(pair.measured - 1.0) > _TIE and pair.apart and pair.said != 1.0:
+                    if abs(pair.measured - 1.0) > _TIE and pair.said != 1.0:
                         yield pair
 
 
