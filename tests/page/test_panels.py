@@ -151,7 +151,7 @@ def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: 
 def test_experts_elsewhere_are_drawn_below_their_layer(visit: Visit) -> None:
     """Words of the strip say how many are where, and each part has the colour of its place."""
     visitor = visit()
-    page = visitor.open("#model=Qwen3-30B-A3B&machine=rtx4060-laptop&format=q4_k&method=expert-split")
+    page = visitor.open("#model=Qwen3-30B-A3B&machine=rtx4080-14700k&format=q4_k&method=ktransformers")
     page.wait_for_selector("#strip .cell-experts")
     words = page.get_attribute("#strip svg", "aria-label") or ""
     [(kept, away)] = set(re.findall(r"of the experts of each, (\d+) on the GPU, (\d+) on the CPU", words))
