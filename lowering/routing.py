@@ -23,6 +23,11 @@ _LONGEST_TIME = 1e9
 """Passes after which a slot is taken as reached by every expert that is ever chosen."""
 
 
+def has_experts(model: Model) -> bool:
+    """Return whether any block has routed experts."""
+    return any(isinstance(body.op, Experts) for layout in model.layouts for body in layout.bodies)
+
+
 def experts_of(model: Model, layer: int) -> Experts | None:
     """Return the routed experts of a block; None where it has none."""
     bodies = (body.op for body in model.blocks[layer].bodies)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 
 from helmsman.hwdb.file_names.checkpoints import checkpoint_table
@@ -63,6 +64,14 @@ class StoredTensor:
     def share(self, tensor: Tensor) -> float:
         """Return which part of its values are those of `tensor`."""
         return tensor.elements / sum(part.elements for part in self.parts)
+
+
+def part_with(stored: Sequence[StoredTensor], row: int) -> StoredTensor:
+    """Return which of the tensors of a file that hold one of ours, in order, has its row `row`."""
+    if len(stored) == 1:
+        return stored[0]
+    ends = accumulate(part.shape[0] for part in stored)
+    return next(part for part, end in zip(stored, ends, strict=True) if row < end)
 
 
 def file_name(family: str, tensor: Tensor) -> str:

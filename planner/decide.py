@@ -7,6 +7,7 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.registry import Method, method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.model import Model
 
 
 def decide(request: PlanRequest[Any]) -> Decision:
@@ -20,15 +21,27 @@ def decide(request: PlanRequest[Any]) -> Decision:
         raise UsageError(problem, field="options", value=type(request.options).__name__, remedy=remedy)
     check_formats(request)
     try:
-        if request.drafts is None:
-            return _decided(request, chosen)
-        from helmsman.planner.drafted import decide_drafted
-
-        return decide_drafted(request, request.drafts, lambda plain: _decided(plain, chosen))
+        return _marked(request.model, _drafted(request, chosen))
     except InfeasibleError as error:
         from helmsman.planner.remedies import with_remedies
 
         raise with_remedies(error, request) from None
+
+
+def _marked(model: Model, decision: Decision) -> Decision:
+    """Return the decision, which warns where the model can be planned and not run."""
+    if not model.unknown:
+        return decision
+    told = f"run: refused, as no source states {', '.join(model.unknown)}: `model` may be a checkpoint that does"
+    return decision.doubted((told,))
+
+
+def _drafted(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:
+    if request.drafts is None:
+        return _decided(request, chosen)
+    from helmsman.planner.drafted import decide_drafted
+
+    return decide_drafted(request, request.drafts, lambda plain: _decided(plain, chosen))
 
 
 def _decided(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:

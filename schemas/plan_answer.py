@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from helmsman.schemas.base import Count, Derived, Document, Frozen, Index, Name, Total, version
 from helmsman.schemas.comparison import Speed
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.routing import Eviction
 
 
 class ExpertGroup(Frozen):
@@ -16,17 +17,27 @@ class ExpertGroup(Frozen):
     how: Literal["resident", "streamed"]
 
 
+class CachedExperts(Frozen):
+    """Experts of a layer that are kept beside their home, in an accelerator's memory: how many, the `place` that
+    computes them, and whether they are those used last (`least-recent`) or the most popular ones."""
+
+    count: Count
+    place: Name
+    eviction: Eviction
+
+
 class BlockRun(Frozen):
     """Neighbouring blocks of a model that are placed alike: `layers` first to last, a `letter` for them as in the strip
     that helm-plan prints, the `place` where they compute, and `how`: `resident`, `streamed` to where they compute,
     `shared` by several devices, or with all but `experts` there. `experts`: where the routed experts of a layer are, in
-    order; empty where it has none."""
+    order; empty where it has none. `cached`: those that are kept beside their home as well."""
 
     letter: str
     place: Name
     how: Literal["resident", "streamed", "shared", "experts"]
     layers: tuple[Index, Index]
     experts: tuple[ExpertGroup, ...] = ()
+    cached: CachedExperts | None = None
 
 
 class RunnerUp(Frozen):

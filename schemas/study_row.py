@@ -55,6 +55,7 @@ class StudyRow(Frozen):
     decode_rate: float | None = Field(default=None, description="tokens a second of decode steps, all sequences")
     decode_rate_low: float | None = None
     decode_rate_high: float | None = None
+    experts: Words | None = Field(default=None, description="where routed experts are while answering, by blocks")
     gap: float | None = Field(default=None, description="share above the proved lower bound, where there is one")
     host_bytes: int | None = Field(default=None, description="used of the host's memories")
     accelerator_bytes: int | None = Field(default=None, description="used of all accelerators' memories")

@@ -1,7 +1,7 @@
 """Answers a table of others' measurements of models with experts: `python -m benchmarks.strangers moe_open.csv`.
 
 Prints every row with Helm's speeds and errors, or the reason why it is not answered; errors by phase; and pairs of
-placements of which Helm names the faster one."""
+placements of which Helm names the faster one. A pair whose runs overlap is listed as noise and not counted."""
 
 import argparse
 import sys
@@ -55,7 +55,7 @@ def _summarise(answers: Sequence[RowAnswer]) -> None:
     for pair in pairs:
         print(f"  {pair}")
     for phase in ("decode", "prefill"):
-        right = [pair.right for pair in pairs if pair.phase == phase]
+        right = [pair.right for pair in pairs if pair.phase == phase and pair.apart]
         if right:
             print(f"{phase}: {sum(right)} of {len(right)} pairs right ({sum(right) / len(right):.0%})")
 

@@ -32,6 +32,13 @@ class PlacementPair:
         return _ratio(*(fmean(getattr(a, self.phase) for a in runs) for runs in self._runs))
 
     @property
+    def apart(self) -> bool:
+        """Whether every run of one is faster than every run of the other: what runs of one placement differ by says
+        nothing of two."""
+        one, other = ([a.row.speed(f"{self.phase}_tps") or 0.0 for a in runs] for runs in self._runs)
+        return max(one) < min(other) or max(other) < min(one)
+
+    @property
     def right(self) -> bool:
         """Whether Helm names the faster one."""
         return (self.measured > 1.0) == (self.said > 1.0)
@@ -44,6 +51,7 @@ class PlacementPair:
         """Return it as one line."""
         names = " against ".join(f"{' '.join(_where(runs[0].row))[-60:]!r}" for runs in self._runs)
         verdict = "right" if self.right else "WRONG"
+        verdict = verdict if self.apart else "noise"
         rows = " and ".join("+".join(str(a.row.number) for a in runs) for runs in self._runs)
         return f"{verdict}  {self.phase:7} measured {self.measured:5.2f}, said {self.said:5.2f}  rows {rows}: {names}"
 

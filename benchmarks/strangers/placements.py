@@ -46,7 +46,8 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
         if matched:
             flags = read(matched, model)
             if flags is not None:
-                return StatedPlacement({**_offloads(row, flags), **_micro(row)}, "weight spill" in stated)
+                flags = {**_offloads(row, flags), **_micro(row), **_attends(row)}
+                return StatedPlacement(flags, "weight spill" in stated)
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
 
@@ -87,6 +88,12 @@ def _micro(row: OpenRow) -> Flags:
     """Return the flag for the micro-batch of a row that states one."""
     stated = re.search(r"-ub (\d+)", row.settings)
     return {"ubatch": int(stated[1])} if stated else {}
+
+
+def _attends(row: OpenRow) -> Flags:
+    """Return the flag for attention as the engine ran it: as a kernel of its own, which builds from 2025 on choose by
+    themselves, unless a row says otherwise. A plan that leaves it open has what is predicted to be faster."""
+    return {"flash_attn": "off" if re.search(r"-fa (0|off)\b", row.settings) else "on"}
 
 
 def _numbers(blocks: range) -> str:

@@ -13,7 +13,7 @@ from helmsman.executor._kernels import packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.parts import Buffer
-from helmsman.executor.weights.conversion import pack_rows
+from helmsman.executor.weights.conversion import first_not_finite, pack_rows
 from helmsman.executor.weights.opening import Weights
 from helmsman.lowering.operation import PANEL
 from helmsman.lowering.rules import Slice, homes
@@ -190,7 +190,8 @@ class WeightLoader:
                 offset = self._storage.write(memory, size, fill)
                 kept = PackedRows(start, stop, columns, fmt, memory, None, offset, each)
         except FloatingPointError:
-            raise self._not_finite(tensor, fmt) from None
+            row = start * each + first_not_finite(rows, source_format, fmt, columns)
+            raise self._not_finite(tensor, fmt, row) from None
         self._on_bytes(rows.nbytes)
         return kept
 
@@ -201,9 +202,9 @@ class WeightLoader:
             raise self._not_finite(tensor, "f32")
         return converted
 
-    def _not_finite(self, tensor: Tensor, fmt: str) -> BadInputError:
-        """Make the error that names the file and the tensor whose values are not finite in `fmt`."""
-        file, name = self._checkpoint.place(tensor)
+    def _not_finite(self, tensor: Tensor, fmt: str, row: int = 0) -> BadInputError:
+        """Make the error that names the file and the tensor with the row whose values are not finite in `fmt`."""
+        file, name = self._checkpoint.place(tensor, row)
         message = f"values that are not finite, or not in {fmt}: every token would be nonsense"
         remedy = "download the checkpoint again, or keep it in a format of more range (bf16, f32)"
         return BadInputError(message, file=file, field=name, remedy=remedy)

@@ -17,7 +17,10 @@ _SAME = 1e-6
 def check_agreement(file_model: Model, model: Model, file: str) -> None:
     """Compare the model that a checkpoint's `file` describes with the plan's.
 
-    Raises BadInputError naming the first field that differs."""
+    Raises BadInputError naming the first field that differs, and for a model of which facts are unknown."""
+    if model.unknown:
+        message, remedy = "no source states what it needs to run", "plan with `model` a checkpoint that states them"
+        raise BadInputError(message, file=file, field="model.unknown", value=", ".join(model.unknown), remedy=remedy)
     stored, planned = _facts(file_model), _facts(model)
     for field, expected in planned.items():
         got = stored.get(field)

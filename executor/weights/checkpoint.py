@@ -16,7 +16,7 @@ from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.executor.weights.turned_rows import TurnedRows, micro_rows, micro_shapes, turned_rows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
 from helmsman.lowering.layer_cache import owner
-from helmsman.lowering.stored_names import StoredTensor, file_name, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, file_name, part_with, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
@@ -154,9 +154,10 @@ class Checkpoint:
         """Return the values of a vector as operations read them."""
         return around_one(self.model, tensor, by_token(tensor, values))
 
-    def place(self, tensor: Tensor) -> tuple[str, str]:
-        """The file that holds `tensor`, and its name there."""
-        _, file, name = self._find(tensor)
+    def place(self, tensor: Tensor, row: int = 0) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there; of several, those that hold `row` of its rows."""
+        stored = part_with(self._stored[self._untied(tensor)], row)
+        file, name = self._places[stored.name]
         return str(file.path), name
 
     def _find(self, tensor: Tensor) -> tuple[StoredTensor, SafetensorsFile, str]:

@@ -33,6 +33,18 @@ def pack_rows(rows: Rows, source: Any, target: Buffer, fmt: StoredFormat, column
         pack(values.data, source if direct else "f32", part, fmt, len(values), columns)
 
 
+def first_not_finite(rows: Rows, source: Any, fmt: StoredFormat, columns: int) -> int:
+    """Return the first of rows with a value that `pack_rows` refuses, 0 where there is none."""
+    size = packed_size(fmt, PANEL, columns)
+    target = Arena(size).alloc(size, "one row")
+    for row in range(len(rows)):
+        try:
+            pack_rows(rows[row : row + 1], source, target, fmt, columns)
+        except FloatingPointError:
+            return row
+    return 0
+
+
 def in_steps(rows: Rows, columns: int) -> Iterator[tuple[int, NDArray[Any]]]:
     """(first row, rows) of all `rows` of `columns` values, in whole panels that a cache holds."""
     step = max(1, STEP_BYTES // (4 * columns * PANEL)) * PANEL

@@ -55,9 +55,9 @@ class DraftWeights:
         """Return the values of a vector as operations read them."""
         return self._checkpoint.computed(self._there(tensor), values)
 
-    def place(self, tensor: Tensor) -> tuple[str, str]:
-        """The file that holds `tensor`, and its name there."""
-        return self._checkpoint.place(self._there(tensor))
+    def place(self, tensor: Tensor, row: int = 0) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there; of several, those that hold `row` of its rows."""
+        return self._checkpoint.place(self._there(tensor), row)
 
     def beside(self, name: str) -> Stored:
         """Format and rows of what a head has beside its block, by its name in `lowering.draft_head`."""

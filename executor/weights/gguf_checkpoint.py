@@ -15,7 +15,7 @@ from helmsman.executor.weights.plain_rows import PlainRows
 from helmsman.executor.weights.stored_rows import JoinedRows, StoredRows
 from helmsman.hwdb.gguf_files import model_of
 from helmsman.hwdb.gguf_paths import gguf_files
-from helmsman.lowering.stored_names import StoredTensor, gguf_name, stored_tensors
+from helmsman.lowering.stored_names import StoredTensor, gguf_name, part_with, stored_tensors
 from helmsman.lowering.tensor import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import FORMATS
@@ -110,10 +110,10 @@ class GgufCheckpoint:
             raise BadInputError(message, file=file, field=name, value=float(values.max()), remedy=remedy)
         return np.log(-values)
 
-    def place(self, tensor: Tensor) -> tuple[str, str]:
-        """The file that holds `tensor`, and its name there."""
-        stored, file = self._find(tensor)
-        return str(file.path), stored.name
+    def place(self, tensor: Tensor, row: int = 0) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there; of several, those that hold `row` of its rows."""
+        stored = part_with(self._stored[self._untied(tensor)], row)
+        return str(self._files[stored.name].path), stored.name
 
     def _find(self, tensor: Tensor) -> tuple[StoredTensor, GgufTensors]:
         stored = self._stored[self._untied(tensor)][0]

@@ -31,8 +31,8 @@ class Weights(Protocol):
     def computed(self, tensor: Tensor, values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return f32 values of a vector, as the file has them, as operations read them."""
 
-    def place(self, tensor: Tensor) -> tuple[str, str]:
-        """The file that holds `tensor`, and its name there."""
+    def place(self, tensor: Tensor, row: int = 0) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there; of several, those that hold `row` of its rows."""
 
 
 def open_weights(path: Path, model: Model) -> Weights:

@@ -241,7 +241,7 @@ def _division(considered: Considered, several: bool) -> str:
 def _memory(plan: Plan, exact: bool) -> Iterator[str]:
     for use in plan.predicted.memory if exact else ():
         yield f"memory       {_use(use)}"
-    yield from slot_words(plan)
+    yield from (f"{'slots':<{INDENT}}{line}" for line in slot_words(plan))
     yield from routing_words(plan) if exact else ()
     for cache in windows(plan):
         yield f"window       {cache.memory}: {_window(plan, cache)}"

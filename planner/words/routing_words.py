@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from helmsman.lowering.placement import Placed
 from helmsman.planner.memory.names import memory_place
 from helmsman.schemas.plan import ExpertSlots, Plan
 from helmsman.schemas.predicted import CaseName
@@ -35,15 +36,15 @@ def routing_words(plan: Plan) -> Iterator[str]:
     yield f"routing      {'; '.join([f'{assumed.assumed}{of}', *cases])}"
 
 
-def slot_words(plan: Plan) -> Iterator[str]:
+def slot_words(plan: Placed) -> Iterator[str]:
     """Yield by rule how many experts of a layer are cached where, and what happens to the others."""
     for rule in plan.expert_slots:
         kept = f"{rule.slots} experts " + ("used last" if rule.eviction == "least-recent" else "most popular")
         place = memory_place(plan.hardware, rule.memory)
-        yield f"slots        of {_blocks(plan, rule)} the {kept} {place}; {_MISSES[rule.misses]}"
+        yield f"of {_blocks(plan, rule)} the {kept} {place}; {_MISSES[rule.misses]}"
 
 
-def _blocks(plan: Plan, rule: ExpertSlots) -> str:
+def _blocks(plan: Placed, rule: ExpertSlots) -> str:
     """Return `blocks 1-19`, counted as the strip does, from one."""
     ranges = rule.select.ranges
     if not ranges:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, fields
 
 from helmsman import library
-from helmsman.planner.decision import Decision, PlanOutline
+from helmsman.planner.decision import Decision, PlanDraft, PlanOutline
 from helmsman.planner.prediction.speed import speed
 from helmsman.planner.read_request import request_from
+from helmsman.planner.words.expert_lines import experts_in_short
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.predicted import Interval
@@ -16,7 +17,7 @@ from helmsman.studies.questions.named_parts import Machines, machine_name
 from helmsman.studies.questions.points import ServedPoint, StudyPoint
 
 _MOST_LETTERS = 1000
-"""Letters of a refusal that a row keeps."""
+"""Letters of a refusal, and of where experts are, that a row keeps."""
 
 _SERVED = tuple(field.name for field in fields(ServedPoint))
 """The columns of the load that a question serves."""
@@ -36,7 +37,7 @@ class Answerer:
         try:
             hardware = self.machines.machine(point)
             decision = self._decision(point, hardware)
-            values = {"status": "fits", **_planned(decision.outline)}
+            values = {"status": "fits", **_planned(decision.outline), "experts": _experts(decision)}
             if self.study.serving is not None:
                 values |= served(decision.plan, self.study.serving, point)
         except InfeasibleError as error:
@@ -116,6 +117,13 @@ def _planned(plan: PlanOutline) -> Columns:
         "accelerator_bytes": sum(use.used for use in memory if use.memory in away),
         "accelerator_free_bytes": sum(use.available - use.used for use in memory if use.memory in away),
     }
+
+
+def _experts(decision: Decision) -> str | None:
+    """Return where routed experts are, of as many blocks as a row has letters for."""
+    drafted = decision.drafted
+    words = experts_in_short(drafted.placement if isinstance(drafted, PlanDraft) else drafted)
+    return words if words is None else words[:_MOST_LETTERS]
 
 
 def _interval(name: str, interval: Interval, unit: str) -> Columns:

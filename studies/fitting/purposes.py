@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.fit_report import PurposeName
+
+if TYPE_CHECKING:
+    from helmsman.schemas.fit_report import PurposeName
 
 _WORDS_A_MINUTE = 238
 _TOKENS_A_WORD = 4 / 3
@@ -22,7 +25,7 @@ class Purpose:
     """A use: tokens of a typical request, sequences that advance together, and tokens a second of all of them that it
     takes at least, with where that comes from."""
 
-    name: PurposeName
+    name: "PurposeName"
     prompt_tokens: int
     output_tokens: int
     batch: int
@@ -30,7 +33,7 @@ class Purpose:
     floor_source: str
 
 
-PURPOSES: Mapping[PurposeName, Purpose] = {
+PURPOSES: "Mapping[PurposeName, Purpose]" = {
     purpose.name: purpose
     for purpose in (
         Purpose("chat", 1024, 256, 1, round(READING, 1),

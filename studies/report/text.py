@@ -44,6 +44,7 @@ def _machines(report: StudyReport) -> Iterator[str]:
         settings = [setting for setting in report.best if setting.model == model]
         head = (f"machines for {model}", MEASURES[report.measure], "tokens/s", *_replica_head(report), "setting")
         yield from _table(head, [_machine(report, setting) for setting in settings if setting.row is not None])
+        yield from _experts(report, settings)
         yield from _reasons([setting for setting in settings if setting.row is None])
 
 
@@ -61,6 +62,15 @@ def _machine(report: StudyReport, setting: BestSetting) -> tuple[str, ...]:
     replicas = ("-" if row.replicas is None else str(row.replicas),) if _replica_head(report) else ()
     name = machine_words(setting.machine, setting.change)
     return name, measured_with_interval(report.measure, row), rate, *replicas, setting_words(report, row)
+
+
+def _experts(report: StudyReport, settings: Sequence[BestSetting]) -> Iterator[str]:
+    """Yield where routed experts are on the machines that are shown."""
+    for setting in [setting for setting in settings if setting.row is not None][:_SHOWN]:
+        experts = None if setting.row is None else report.rows[setting.row].experts
+        if experts is not None:
+            told = f"experts on {machine_words(setting.machine, setting.change)}: {experts}"
+            yield from wrap(told, _WIDTH, initial_indent="- ", subsequent_indent="  ")
 
 
 def _reasons(settings: Sequence[BestSetting]) -> Iterator[str]:

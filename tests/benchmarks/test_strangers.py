@@ -70,7 +70,7 @@ def test_others_are_left_by_reason(columns: dict[str, str], reason: str) -> None
 )
 def test_settings_are_read_as_flags(settings: str, flags: dict[str, object]) -> None:
     stated = row(settings=settings)
-    assert placement_of(stated, model_of(stated)).flags == flags
+    assert placement_of(stated, model_of(stated)).flags == {**flags, "flash_attn": "on"}
 
 
 def test_the_bytes_of_a_file_say_which_format_a_mixture_is_nearest_to() -> None:

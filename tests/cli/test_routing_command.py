@@ -62,5 +62,8 @@ def test_routings_of_other_models_are_refused(tmp_path: Path, capsys: pytest.Cap
     assert plan.main(other) == 5
     (tmp_path / "n").write_text("{}")
     assert plan.main([*ASKED, "--routing", str(tmp_path / "n")]) == 5
+    (tmp_path / "trace.parquet").write_bytes(b"PAR1 and so on")
+    assert plan.main([*ASKED, "--routing", str(tmp_path / "trace.parquet")]) == 5
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and path in lines[0] and "a routing of another model" in lines[0]
+    assert len(lines) == 3 and "a trace of routing" in lines[2] and "helm-fit-routing" in lines[2]
+    assert path in lines[0] and "a routing of another model" in lines[0]

@@ -10,12 +10,14 @@ import torch
 from benchmarks.oracle import load_oracle, oracle_greedy, oracle_logits
 from expert_models import COMMON, FAMILIES
 from plans import make_plan
+from safetensors.torch import load_file, save_file
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
@@ -59,3 +61,16 @@ def test_greedy_tokens_are_those_of_transformers(written: Written, family: str, 
         free = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
     assert list(free) == greedy.tokens
     assert np.abs(found[-1] - expected[-1]).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_an_expert_that_is_no_number_or_not_there_is_named(written: Written) -> None:
+    directory, model = written("qwen3_moe")
+    file, name = directory / "model.safetensors", "model.layers.1.mlp.experts.5.up_proj.weight"
+    values = load_file(file)
+    values[name][7, 3] = float("nan")
+    for problem in ("not finite", "missing: a tensor of shape"):
+        save_file(values, file)
+        with pytest.raises(BadInputError, match=problem) as raised:
+            Engine.load(make_plan(model, 0), directory, Machine.this())
+        assert raised.value.field == name
+        values.pop(name, None)

@@ -298,6 +298,12 @@ def test_a_plan_for_another_shape_is_refused_by_field(field: str, value: Any, wr
         Checkpoint.open(written / "llama", other)
 
 
+def test_a_model_of_which_facts_are_unknown_is_not_run(written: Path) -> None:
+    model = family_model("llama").model_copy(update={"unknown": ("rope_theta", "rms_norm_eps")})
+    with pytest.raises(BadInputError, match="no source states what .* run .*rope_theta, rms_norm_eps"):
+        Checkpoint.open(written / "llama", model)
+
+
 def test_a_directory_without_config_or_without_existence_is_refused(copy: Callable[[str], Path]) -> None:
     place = copy("llama")
     (place / "config.json").unlink()

@@ -151,13 +151,23 @@ def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: 
 def test_experts_elsewhere_are_drawn_below_their_layer(visit: Visit) -> None:
     """Words of the strip say how many are where, and each part has the colour of its place."""
     visitor = visit()
-    page = visitor.open("#model=Qwen3-30B-A3B&machine=rtx4060-laptop&format=q4_k&method=expert-split")
+    page = visitor.open("#model=Qwen3-30B-A3B&machine=rtx4080-14700k&format=q4_k&method=ktransformers")
     page.wait_for_selector("#strip .cell-experts")
     words = page.get_attribute("#strip svg", "aria-label") or ""
     [(kept, away)] = set(re.findall(r"of the experts of each, (\d+) on the GPU, (\d+) on the CPU", words))
     assert int(kept) + int(away) == 128
     assert page.locator("#strip .cell-experts").first.locator("rect.cell-cpu").count() == 1
     assert f"{away} on the CPU" in page.inner_text("#strip .legend")
+
+
+def test_experts_in_slots_are_drawn_beside_their_home(visit: Visit) -> None:
+    """Of a hybrid: over a half of the part that is their home's, in the colour of the place that computes them."""
+    visitor = visit()
+    page = visitor.open("#model=Qwen3.5-35B-A3B&machine=rtx4080-14700k&format=q4_k&method=freetoken")
+    page.wait_for_selector("#strip .cell-experts")
+    words = page.get_attribute("#strip svg", "aria-label") or ""
+    assert re.search(r"256 on the CPU, the \d+ used last also on the GPU", words)
+    assert page.locator("#strip .cell-experts").first.locator("rect.cell-gpu").count() == 2
 
 
 def test_methods_of_the_front_are_chosen(visit: Visit) -> None:

@@ -31,6 +31,16 @@ def test_a_step_is_overhead_beside_bytes() -> None:
     assert 1.15 < apart < 1.45, "the spread of a prediction, not of every constant on its own"
 
 
+def test_prompts_attend_at_one_rate_whatever_the_cache_is_in() -> None:
+    """Keys and values become f16 before they are multiplied: 8-bit ones at the rate of plain weights, not of codes."""
+    rates = {}
+    for fmt in ("f16", "q8_0"):
+        planned = made("RTX 3090", prompt_tokens=4096, prefix_tokens=3584, kv_format=fmt).predicted.prefill
+        [term] = [term for term in planned.terms if (term.op, term.resource) == ("attention", "cuda")]
+        rates[fmt] = term.flops / term.seconds.mid
+    assert rates["q8_0"] == pytest.approx(rates["f16"], rel=1e-6)
+
+
 def test_builds_backends_and_attention_differ() -> None:
     seconds = {
         era: made("RTX 4090", options={"build_era": era}).predicted.decode.seconds for era in ("2023", "2024", "2025")

@@ -69,3 +69,9 @@ def test_strategies_that_do_not_know_a_model_say_so_in_the_table() -> None:
 def test_documents_of_models_are_read_again(name: str) -> None:
     model = load_model(name)
     assert parse_document(Model, model.to_json().encode(), "model.json") == model
+
+
+def test_a_model_that_lacks_facts_is_planned_and_marked() -> None:
+    decision = plan({"model": "granite-4.0-h-1b", "hardware": "rtx4060-laptop", "strategy": "cpu-only"})
+    [marked] = [warning for warning in decision.warnings if warning.startswith("run: refused")]
+    assert "embedding_multiplier, residual_multiplier" in marked

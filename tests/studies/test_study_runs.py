@@ -98,6 +98,23 @@ def test_rows_say_what_planning_alone_says(rows: tuple[StudyRow, ...]) -> None:
     assert row.accelerator_bytes == plan.predicted.memory[1].used
 
 
+@pytest.mark.parametrize(
+    ("model", "strategy", "options", "experts"),
+    [
+        ("Qwen3-30B-A3B", "llama-cpp", {"cpu_moe": True}, "of blocks 1-48 128 on the CPU"),
+        ("Qwen3.5-35B-A3B", "freetoken", {"miss_mode": "cpu"}, "of blocks 1-40 256 on the CPU; of blocks 1-40 the "),
+    ],
+)
+def test_rows_say_where_experts_are(model: str, strategy: str, options: dict[str, Any], experts: str) -> None:
+    """Of a mixture of experts, and of a hybrid with slots beside the host's."""
+    asked = {"name": "experts", "models": model, "machines": "rtx4080-14700k", "formats": "q4_0", "sensitivity": 0}
+    study = study_of({**asked, "strategies": strategy, "options": {strategy: options}})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    [row] = report.rows
+    assert row.experts is not None and row.experts.startswith(experts)
+    assert f"experts on rtx4080-14700k: {row.experts}" in " ".join(text(report).split())
+
+
 def test_two_processes_give_the_bytes_of_one(rows: tuple[StudyRow, ...], tmp_path: Path) -> None:
     again = ask(study_of(QUESTIONS), LocalEngine(2), Store(tmp_path))
     assert table(again) == table(rows)

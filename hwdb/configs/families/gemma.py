@@ -52,7 +52,8 @@ def gemma3(config: Config) -> Model:
     fields = config.fields
     layers = layer_count(fields)
     interval = fields.integer("sliding_window_pattern", 6, high=MAX_LAYERS)
-    kinds = layer_kinds(fields, "layer_types", layers, _KINDS, every_nth(layers, interval, _KINDS[0], _KINDS[1]))
+    counted = every_nth(layers, interval, _KINDS[0], _KINDS[1])
+    kinds = layer_kinds(fields, "layer_types", layers, _KINDS, counted, rule="sliding_window_pattern")
     norm = _norm(fields)
     window = fields.integer("sliding_window", 4096, high=MAX_CONTEXT)
     qk_norm = QueryKeyNorm(norm=norm)

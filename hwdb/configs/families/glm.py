@@ -83,7 +83,8 @@ def _indexer(fields: Fields, kind: str) -> TokenIndexer:
 
 def _indexer_kinds(fields: Fields, layers: int) -> tuple[str, ...]:
     """Return which layers have an indexer of their own: as listed, by a pattern of letters, or every so many layers."""
-    listed = layer_kinds(fields, "indexer_types", layers, _INDEXERS, _scheduled(fields, layers))
+    scheduled = _scheduled(fields, layers)
+    listed = layer_kinds(fields, "indexer_types", layers, _INDEXERS, scheduled, rule="index_topk_pattern")
     if listed[0] == "shared":
         raise fields.wrong("indexer_types", "the first layer has no indexer before it to share", "correct the list")
     return listed

@@ -87,7 +87,7 @@ def qwen3_moe(config: Config) -> Model:
 def routed_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Return which layers have experts: every decoder_sparse_step-th one, but those of mlp_only_layers."""
     step = fields.integer("decoder_sparse_step", 1, high=MAX_LAYERS)
-    dense = fields.numbers("mlp_only_layers", MAX_LAYERS)
+    dense = fields.numbers("mlp_only_layers", layers - 1)
     return tuple(layer not in dense and (layer + 1) % step == 0 for layer in range(layers))
 
 

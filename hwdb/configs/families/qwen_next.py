@@ -59,7 +59,8 @@ def _assembled(config: Config, networks: list[Experts | FeedForward], drafts: tu
     fields = config.fields
     norm, layers = _norm(fields), layer_count(fields)
     interval = fields.integer("full_attention_interval", 4, high=MAX_LAYERS)
-    kinds = layer_kinds(fields, "layer_types", layers, _KINDS, every_nth(layers, interval, _KINDS[0], _KINDS[1]))
+    counted = every_nth(layers, interval, _KINDS[0], _KINDS[1])
+    kinds = layer_kinds(fields, "layer_types", layers, _KINDS, counted, rule="full_attention_interval")
     mixers: dict[str, tuple[str, BodyKind]] = {
         _KINDS[0]: ("A", _attention(config)),
         _KINDS[1]: ("G", _delta_rule(fields)),

@@ -9,11 +9,17 @@ MLP_KINDS = ("dense", "sparse")
 
 
 def layer_kinds(
-    fields: Fields, key: str, layers: int, kinds: Collection[str], otherwise: Sequence[str] | None = None
+    fields: Fields,
+    key: str,
+    layers: int,
+    kinds: Collection[str],
+    otherwise: Sequence[str] | None = None,
+    rule: str | None = None,
 ) -> tuple[str, ...]:
-    """Return the kind of every layer; `otherwise`: what they are where the key is absent, None where it must be there.
+    """Return the kind of every layer; `otherwise`: what they are where the key is absent, None where it must be there;
+    `rule`: the key that these follow from, which may contradict no list that stands beside it.
 
-    Raises BadInputError for another number of layers and for an unknown kind."""
+    Raises BadInputError for another number of layers, for an unknown kind and for such a contradiction."""
     if otherwise is not None and not fields.has(key):
         fields.texts(key)
         return tuple(otherwise)
@@ -24,6 +30,8 @@ def layer_kinds(
     if len(names) != layers:
         message = f"{layers} layers are expected, not {len(names)}"
         raise fields.wrong(key, message, f"correct {key} or num_hidden_layers")
+    if rule is not None and fields.has(rule) and names != tuple(otherwise or ()):
+        raise fields.wrong(rule, f"contradicts {key}", "correct one of the two")
     return names
 
 

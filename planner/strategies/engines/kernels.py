@@ -27,7 +27,7 @@ from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import KV_FORMATS, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Memory
 from helmsman.schemas.same import Same
 
@@ -227,7 +227,7 @@ class _Kernels:
         changed: dict[str, object] = {
             "read": exact(bandwidth, self.source),
             "compute": tuple(self._rates(rates, half)),
-            "efficiency": tuple(self._curves()),
+            "efficiency": (*self._curves(), *self._halves(rates, half)),
             "overhead": self._figure(self.constants.overhead),
             "prompt_overhead": self._figure(self.constants.prompt_overhead, "prompt"),
         }
@@ -260,6 +260,17 @@ class _Kernels:
                 curves += [self._weights(fmt, fmt), self._prompts(fmt, fmt)]
         reading = self._figure(constants.cache)
         return [*curves, Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,)), self._scoring()]
+
+    def _halves(self, rates: dict[StoredFormat, float], half: float) -> Iterator[Efficiency]:
+        """Yield shares of attention over caches of which products with weights take another rate: keys and values
+        become f16 before they are multiplied (ggml-cuda's launch_fattn)."""
+        main = next(iter(rates.values()), half)
+        for fmt in KV_FORMATS:
+            rate = half if fmt == "f16" else rates.get(fmt, main)
+            if rate != half:
+                curve = self._scoring()
+                share = tuple(scaled_figure(reached, half / rate) for reached in curve.share)
+                yield curve.model_copy(update={"format": fmt, "share": share})
 
     def _scoring(self) -> Efficiency:
         """Return the share of arithmetic of attention in prompts: of a kernel of its own one share, else what scores

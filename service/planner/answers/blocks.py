@@ -6,13 +6,14 @@ from operator import itemgetter
 from typing import Literal
 
 from helmsman.lowering.placement import KnownPlan, shaped
+from helmsman.lowering.rules import slots_of
 from helmsman.planner.words.block_places import BlockPlace, block_places, experts_apart
 from helmsman.planner.words.expert_places import ExpertPlace
 from helmsman.planner.words.plan_words import device_name
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Plan
-from helmsman.schemas.plan_answer import BlockRun, ExpertGroup
+from helmsman.schemas.plan import ExpertSlots, Plan
+from helmsman.schemas.plan_answer import BlockRun, CachedExperts, ExpertGroup
 
 How = Literal["resident", "streamed", "shared", "experts"]
 
@@ -27,15 +28,27 @@ def block_runs(plan: Plan) -> tuple[tuple[BlockRun, ...], tuple[BlockRun, ...]]:
 
 
 def _runs(placed: KnownPlan, phase: Phase) -> Iterator[BlockRun]:
-    numbered = enumerate(block_places(placed, phase))
-    for place, run in groupby(numbered, key=itemgetter(1)):
-        layers = [layer for layer, _ in run]
+    places = block_places(placed, phase)
+    numbered = ((layer, place, _slots(placed, layer, place)) for layer, place in enumerate(places))
+    for (place, slots), run in groupby(numbered, key=itemgetter(1, 2)):
+        layers = [layer for layer, _, _ in run]
         how = _how(place)
         devices = place.beside if how == "experts" else place.devices
         named = " and ".join(dict.fromkeys(device_name(placed.hardware, device) for device in devices))
         letter = _LETTERS.get(how, named[0].upper())
         experts = tuple(_group(placed.hardware, group) for group in place.experts)
-        yield BlockRun(letter=letter, place=named, how=how, layers=(layers[0], layers[-1]), experts=experts)
+        cached = None if slots is None else _cached(placed.hardware, slots)
+        span = layers[0], layers[-1]
+        yield BlockRun(letter=letter, place=named, how=how, layers=span, experts=experts, cached=cached)
+
+
+def _slots(placed: KnownPlan, layer: int, place: BlockPlace) -> ExpertSlots | None:
+    return slots_of(placed.expert_slots, layer) if place.experts else None
+
+
+def _cached(hardware: Hardware, slots: ExpertSlots) -> CachedExperts:
+    near = next(device.name for device in hardware.devices if device.memory == slots.memory)
+    return CachedExperts(count=slots.slots, place=device_name(hardware, near), eviction=slots.eviction)
 
 
 def _group(hardware: Hardware, group: ExpertPlace) -> ExpertGroup:

@@ -39,17 +39,25 @@ export function styleOf({ place, how }) {
   return place.startsWith("GPU") || place.startsWith("accelerator") ? "gpu" : "other";
 }
 
-/** @param {{place: string, how: string, experts?: {count: number, place: string, how: string}[]}} run @returns {string} */
-export function runWords({ place, how, experts = [] }) {
+/** @typedef {{count: number, place: string, how: string}} Group */
+/** @typedef {{count: number, place: string, eviction: string}} Cached */
+
+/** @param {{place: string, how: string, experts?: Group[], cached?: Cached | null}} run @returns {string} */
+export function runWords({ place, how, experts = [], cached = null }) {
   if (how === "shared") return `shared by ${place}`;
-  if (how === "experts") return `${named(place)}; of the experts of each, ${experts.map(groupWords).join(", ")}`;
-  return `${named(place)}${HOW[how]}`;
+  if (how !== "experts") return `${named(place)}${HOW[how]}`;
+  const words = `${named(place)}; of the experts of each, ${experts.map(groupWords).join(", ")}`;
+  return cached === null ? words : `${words}, ${cachedWords(cached)}`;
 }
 
 const named = (place) => `on ${/\d$/.test(place) ? "" : "the "}${place}`;
 
 function groupWords({ count, place, how }) {
   return `${count} ${how === "streamed" ? `come to the ${place} when they are used` : named(place)}`;
+}
+
+function cachedWords({ count, place, eviction }) {
+  return `the ${count} ${eviction === "popularity" ? "most popular" : "used last"} also ${named(place)}`;
 }
 
 function picture(runs, layers, title) {
@@ -92,6 +100,10 @@ function cells(run) {
 const area = (left, top, height, style = "") =>
   svg("rect", { x: left + 1, y: top, width: CELL - 2, height, rx: 3, class: style });
 
+/** The experts that are cached, over a half of the cell, as high as their part of all. */
+const kept = (left, height, style) =>
+  svg("rect", { x: left + CELL / 2, y: HEIGHT - height, width: CELL / 2 - 1, height, rx: 2, class: `cell-${style}` });
+
 /** The rest of a layer, and below it its experts, as high as their part of all. */
 function parts(run, left) {
   const all = run.experts.reduce((sum, group) => sum + group.count, 0);
@@ -103,6 +115,7 @@ function parts(run, left) {
     made.push(area(left, top, height, `cell-${styleOf(group)}`));
     top += height;
   }
+  if (run.cached) made.push(kept(left, (room * run.cached.count) / all, styleOf({ ...run.cached, how: "resident" })));
   return made;
 }
 

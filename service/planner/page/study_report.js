@@ -93,6 +93,8 @@ function best({ best: settings, rows: all }) {
 /** The engine that runs it, where one was asked for. */
 const by = ({ engine }) => engine && engine !== OURS && h("span", { class: "sub" }, `by ${engineName(engine)}`);
 
+const experts = ({ experts: places }) => places && h("span", { class: "sub" }, `experts ${places}`);
+
 const changed = (text) => text !== "as it is" && h("span", { class: "sub" }, change(text));
 
 function upgrades({ upgrades: changes, rows: all }) {
@@ -231,7 +233,7 @@ function rows({ rows: all }) {
                 h("td", {}, formatName(row.format ?? "f16")),
                 cell(row.prompt_tokens),
                 cell(row.batch),
-                h("td", {}, row.status === "fits" ? layout(row.plan) || row.plan : (row.missing ?? row.status)),
+                h("td", {}, row.status === "fits" ? [layout(row.plan) || row.plan, experts(row)] : (row.missing ?? row.status)),
                 cell(row.request_s === null || row.request_s === undefined ? "–" : seconds(row.request_s)),
                 cell(row.decode_rate === null || row.decode_rate === undefined ? "–" : number(row.decode_rate)),
                 cell(row.accelerator_bytes ? bytes(row.accelerator_bytes) : "–"),

@@ -45,7 +45,8 @@ def test_gemma3_turns_its_windows_by_another_base_unscaled() -> None:
     assert attention(model).scale == 168**-0.5 and attention(model).softcap is None and model.head.softcap is None
     assert attention(model).qk_norm == QueryKeyNorm(norm=Norm(eps=1e-6, offset=True))
     kinds = ["full_attention", *["sliding_attention"] * 6]
-    assert read_small("gemma3_text", layer_types=kinds).pattern == "AWWWWWW"
+    assert read_small("gemma3_text", layer_types=kinds, sliding_window_pattern=...).pattern == "AWWWWWW"
+    check_refused("gemma3_text", "sliding_window_pattern", "contradicts layer_types", layer_types=kinds)
     check_refused("gemma3_text", "layer_types", "7 layers are expected, not 6", layer_types=kinds[:6])
 
 

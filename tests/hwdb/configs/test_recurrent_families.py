@@ -37,7 +37,8 @@ def test_qwen3_next_gates_its_attention_and_its_shared_expert() -> None:
     assert experts(read_small("qwen3_next", norm_topk_prob=...)).router.normalised
     assert model.drafts == ()
     kinds = ["full_attention", "linear_attention", "linear_attention", "full_attention"]
-    assert read_small("qwen3_next", layer_types=kinds).pattern == "Agga"
+    assert read_small("qwen3_next", layer_types=kinds, full_attention_interval=...).pattern == "Agga"
+    check_refused("qwen3_next", "full_attention_interval", "contradicts layer_types", layer_types=kinds)
     check_refused("qwen3_next", "linear_num_value_heads", "multiple of linear_num_key_heads", linear_num_value_heads=3)
     check_refused("qwen3_next", "layer_types", "not covered: mamba layers", layer_types=["mamba"] * 4)
     check_refused("qwen3_next", "shared_expert_intermediate_size", "must be from 1", shared_expert_intermediate_size=0)

@@ -13,7 +13,7 @@ from helmsman.planner.registry import ENGINES, RECOMMENDED, method, names
 from helmsman.planner.words.explain import explain
 from helmsman.planner.words.plan_words import in_words
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.plan_answer import PlanAnswer
+from helmsman.schemas.plan_answer import CachedExperts, PlanAnswer
 from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.planner_question import PlannerQuestion
 from helmsman.schemas.problem import Problem
@@ -63,6 +63,15 @@ def test_experts_elsewhere_are_groups_of_their_block() -> None:
         [(128, "GPU")],
     )
     assert (away.layers, near.layers) == ((0, 39), (40, 47))
+
+
+def test_experts_in_slots_are_told_of_their_blocks() -> None:
+    question = {"model": "Qwen3.5-35B-A3B", "hardware": "rtx4080-14700k", "format": "q4_0", "strategy": "freetoken"}
+    plan = library.plan({**question, "options": {"miss_mode": "cpu"}}).plan
+    (slots,) = plan.expert_slots
+    (run,) = block_runs(plan)[0]
+    assert run.how == "experts" and [(group.count, group.place) for group in run.experts] == [(256, "CPU")]
+    assert run.cached == CachedExperts(count=slots.slots, place="GPU", eviction="least-recent")
 
 
 def test_a_routing_goes_with_the_question(site: WebSite) -> None:
