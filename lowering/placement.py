@@ -172,9 +172,13 @@ def _layouts(model: Model, routing: Routing | None) -> Sequence[Hashable]:
 
 
 def _layout(hardware: Hardware) -> Hashable:
-    """Return all of a machine that tasks and the homes of bytes depend on: what there is and what joins it."""
+    """Return all of a machine that tasks and the homes of bytes depend on: what there is and what joins it, and the
+    rates of links where there are several hosts, as data between two accelerators goes through the nearer one
+    (`lowering.streams`)."""
+    several = len({d.memory for d in hardware.devices if d.kind == "cpu"}) > 1
     return (
         tuple([(d.name, d.kind, d.memory, d.decompression_lane, d.expands) for d in hardware.devices]),
         tuple([(m.name, m.kind, m.shares) for m in hardware.memories]),
-        tuple([(k.name, k.source_memory, k.target_memory, k.bandwidth.value) for k in hardware.links]),
+        tuple([(k.name, k.source_memory, k.target_memory) for k in hardware.links]),
+        tuple([k.bandwidth.value for k in hardware.links]) if several else (),
     )
