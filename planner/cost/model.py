@@ -3,7 +3,7 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import exp, hypot, log
@@ -15,7 +15,8 @@ from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
 from helmsman.planner.cost.curves import interpolate
-from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
+from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes
+from helmsman.planner.cost.estimate import Bound, Estimate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.planner.cost.task_amounts import ATTENDING, caches_read, chunks_of, tokens_together
@@ -36,47 +37,6 @@ _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 
 _MOST_PRICES = 20_000
 """Prices that a cost model remembers, some ten megabytes; a pass has a few dozen."""
-
-Bound = Literal["memory", "compute", "launch", "link", "overhead"]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
-
-    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it; `compute`: the
-    part that is FLOPs over a device's rate; `beside`: the link whose traffic was there when it was measured, so that it
-    does not slow this again."""
-
-    low: float
-    mid: float
-    high: float
-    bound: Bound
-    source: str
-    memory: float = 0.0
-    compute: float = 0.0
-    beside: str | None = None
-
-    def plus(self, other: "Estimate | None") -> "Estimate":
-        """The sum of two durations that err together; the larger one names bound and source."""
-        if other is None:
-            return self
-        main = self if self.mid >= other.mid else other
-        low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
-        memory, compute = self.memory + other.memory, self.compute + other.compute
-        return Estimate(low, mid, high, main.bound, main.source, memory, compute)
-
-
-def longest(estimates: list[Estimate]) -> Estimate:
-    """The maximum of several bounds: of their medians, and of each end of their intervals.
-
-    Of what arithmetic bounds, the seconds that its bytes take move with the memory all the same: products of a few
-    tokens wait for both, and their measured rates of arithmetic say so."""
-    main = max(estimates, key=lambda estimate: estimate.mid)
-    low, high = max(e.low for e in estimates), max(e.high for e in estimates)
-    memory = max(e.memory for e in estimates) if main.bound == "compute" else main.memory
-    compute = min(main.compute, main.mid - memory)
-    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, memory, compute)
 
 
 def work_of(task: Task) -> tuple[object, ...]:
@@ -221,17 +181,22 @@ class CostModel:
         device = self._devices[lane_owner(task.resource)]
         if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
             return self._expanding(task, device.name)
-        bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
-        least = least_seconds(device)
-        if self.options.corrections and least is not None:
-            bounds.append(self._constant(least, "launch"))
-        times = _launched(task)
-        if self.options.corrections and device.prompt_launch is not None and times:
-            bounds.append(self._constant(scaled_figure(device.prompt_launch, times), "launch"))
+        bounds = [self._compute_bound(task, device), self._memory_bound(task, device), *self._launches(device, task)]
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
         bound = bound.plus(self._overhead(device, task))
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
+
+    def _launches(self, device: Device, task: Task) -> Iterator[Estimate]:
+        """Yield what launching an operation takes at least: between two of them, and of each by itself."""
+        if not self.options.corrections:
+            return
+        least = self._rates[device.name].least
+        if least is not None:
+            yield self._constant(least, "launch")
+        times = 0 if device.prompt_launch is None else _launched(task)
+        if device.prompt_launch is not None and times:
+            yield self._several(device, device.prompt_launch, times, "launch")
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -240,7 +205,7 @@ class CostModel:
         figure = known.seconds(task.bytes, pieces(task))
         constant = self._constant(figure, "memory")
         source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
-        return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
+        return constant._replace(source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
 
     def expansion(self, device: str) -> Expansion | None:
         """Return what tables of the record say of expanding 4-bit groups on `device`."""
@@ -306,15 +271,17 @@ class CostModel:
         return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
 
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
-        own = [figure for of, figure in (device.overheads or {}).items() if of == task.kind]
-        if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
-            by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task)), "overhead")
-            if not own:
+        if not self.options.corrections:
+            return None
+        own = next((figure for of, figure in (device.overheads or {}).items() if of == task.kind), None)
+        if device.prompt_overhead is not None and task.phase == "prefill":
+            by_chunk = self._several(device, device.prompt_overhead, chunks_of(task), "overhead")
+            if own is None:
                 return by_chunk
             beside = by_chunk if task.kind in _MATRICES else None
-            return self._constant(own[0], "overhead").plus(beside)
-        figure = own[0] if own else device.overhead
-        return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
+            return self._constant(own, "overhead").plus(beside)
+        figure = device.overhead if own is None else own
+        return None if figure is None else self._constant(figure, "overhead")
 
     def requests(self, device: Device, count: int) -> Estimate | None:
         """Return the seconds that `count` requests add to a layer's attention on `device`, beside those of reading
@@ -347,8 +314,9 @@ class CostModel:
 
         Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
         What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
-        product, known_faster, known_slower, faster, slower = 1.0, list[float](), list[float](), 0.0, 0.0
-        source = ""
+        known_faster: list[float] = []
+        known_slower: list[float] = []
+        product, faster, slower, source = 1.0, 0.0, 0.0, ""
         for rate in rates:
             value, source = rate.value, self.source(rate)
             product *= value
@@ -368,6 +336,17 @@ class CostModel:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
         low, high = duration_at(figure, "low"), duration_at(figure, "high")
         return Estimate(low, figure.value, high, bound, self.source(figure))
+
+    def _several(self, device: Device, figure: Figure, times: int, bound: Bound) -> Estimate:
+        """A duration of a device so many times over; chunks of prompts are few."""
+        key = device.name, times, bound
+        if key not in self._chunks:
+            self._chunks[key] = self._constant(scaled_figure(figure, times), bound)
+        return self._chunks[key]
+
+    @cached_property
+    def _chunks(self) -> dict[tuple[str, int, Bound], Estimate]:
+        return {}
 
     def source(self, figure: Figure) -> str:
         """Return the kind of source that a figure has."""

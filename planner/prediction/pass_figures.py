@@ -10,7 +10,8 @@ from typing import Protocol
 from helmsman.hwdb.percentiles import ENDS, End
 from helmsman.lowering.graph import RepeatingGraph, TaskGraph
 from helmsman.lowering.pass_shape import SizedPass
-from helmsman.planner.cost.model import CostModel, Estimate, work_of
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.prediction.phase_document import added_document, phase_document
 from helmsman.schemas.predicted import Interval, PhasePrediction
 from helmsman.timing.makespan import works_makespan
