@@ -1,6 +1,7 @@
 """Seconds of a pass, from the first start to the last end: by the clock where tasks overlap, else by a sum."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.task_order import TaskOrder
@@ -41,15 +42,14 @@ def works_makespan(
 def _one_by_one(order: TaskOrder, times: Sequence[float], between: Handovers | None) -> float:
     """Return the seconds of tasks that run one at a time, so that none shares a memory or is delayed: each begins when
     the one before is done, and what it waits for on other lanes has been handed over and joined, as on the clock."""
-    handed = between if between is not None and between.known else None
-    crossings = order.crossings if handed is not None else {}
-    now, ends = 0.0, list[float]()
-    for task, kind in enumerate(order.kind):
-        if handed is not None and task in crossings:
-            now = max(now, *_moments(order, task, ends, handed))
-        now += times[kind]
-        ends.append(now)
-    return now
+    alone, begun, now = list(map(times.__getitem__, order.kind)), 0, 0.0
+    ends: list[float] = []
+    if between is not None and between.known:
+        for task in order.crossings:
+            ends += islice(accumulate(alone[begun:task], initial=now), 1, None)
+            now, begun = max(ends[-1] if ends else 0.0, *_moments(order, task, ends, between)), task
+    ends += islice(accumulate(alone[begun:], initial=now), 1, None)
+    return ends[-1] if ends else 0.0
 
 
 def _moments(order: TaskOrder, task: int, ends: Sequence[float], between: Handovers) -> Iterator[float]:

@@ -1,7 +1,5 @@
 """The rates that a hardware record gives a device: peaks by phase and format, efficiency curves, reads near a cache."""
 
-from functools import cached_property
-
 from helmsman.lowering.nearest_format import assumed, nearest
 from helmsman.planner.cost.curves import interpolate
 from helmsman.scheduler.iteration import Phase
@@ -98,11 +96,6 @@ class DeviceRates:
         self._device = device
         self._peaks: dict[tuple[Phase, StoredFormat], Figure] = {}
         self._curves: dict[tuple[str, str, StoredFormat], Efficiency | None] = {}
-
-    @cached_property
-    def least(self) -> Figure | None:
-        """Return `least_seconds`."""
-        return least_seconds(self._device)
 
     def peak(self, phase: Phase, fmt: StoredFormat) -> Figure:
         """Return `peak_rate`."""

@@ -1,4 +1,4 @@
-"""Seconds of a task as an interval, with what bounds them, and how bounds combine."""
+"""Seconds of a task as an interval, the rates that they are by, and how bounds combine."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -31,6 +31,21 @@ class Estimate(NamedTuple):
         low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
         memory, compute = self.memory + other.memory, self.compute + other.compute
         return Estimate(low, mid, high, main.bound, main.source, memory, compute)
+
+
+class Rate(NamedTuple):
+    """Bytes/s or FLOP/s; `low`, `high`: the ends of a duration by it, over its median; the kind of its source."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+
+    def seconds(self, amount: float, bound: Bound) -> Estimate:
+        """Return the seconds of so many bytes or FLOPs."""
+        mid = amount / self.value
+        moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
+        return Estimate(mid * self.low, mid, mid * self.high, bound, self.source, moving, computing)
 
 
 def longest(estimates: Sequence[Estimate]) -> Estimate:

@@ -14,14 +14,14 @@ from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
-from helmsman.planner.cost.curves import interpolate
-from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes
-from helmsman.planner.cost.estimate import Bound, Estimate, longest
+from helmsman.planner.cost.curves import interpolate, place_of
+from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
+from helmsman.planner.cost.estimate import Bound, Estimate, Rate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.planner.cost.task_amounts import ATTENDING, caches_read, chunks_of, tokens_together
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
 from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
@@ -181,22 +181,35 @@ class CostModel:
         device = self._devices[lane_owner(task.resource)]
         if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
             return self._expanding(task, device.name)
-        bounds = [self._compute_bound(task, device), self._memory_bound(task, device), *self._launches(device, task)]
+        launches, overhead = self._beside_work(task, device)
+        bounds = [self._compute_bound(task, device), self._memory_bound(task, device), *launches]
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
-        bound = bound.plus(self._overhead(device, task))
+        bound = bound.plus(overhead)
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
+
+    def _beside_work(self, task: Task, device: Device) -> tuple[tuple[Estimate, ...], Estimate | None]:
+        """Return what an operation takes however much it does: what launches take at least, and its overhead. All of a
+        kind that have as many chunks take the same."""
+        key = device.name, task.kind, task.phase, chunks_of(task)
+        if key not in self._fixed:
+            self._fixed[key] = tuple(self._launches(device, task)), self._overhead(device, task)
+        return self._fixed[key]
+
+    @cached_property
+    def _fixed(self) -> dict[tuple[object, ...], tuple[tuple[Estimate, ...], Estimate | None]]:
+        return {}
 
     def _launches(self, device: Device, task: Task) -> Iterator[Estimate]:
         """Yield what launching an operation takes at least: between two of them, and of each by itself."""
         if not self.options.corrections:
             return
-        least = self._rates[device.name].least
+        least = least_seconds(device)
         if least is not None:
             yield self._constant(least, "launch")
-        times = 0 if device.prompt_launch is None else _launched(task)
+        times = _launched(task)
         if device.prompt_launch is not None and times:
-            yield self._several(device, device.prompt_launch, times, "launch")
+            yield self._constant(scaled_figure(device.prompt_launch, times), "launch")
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -227,55 +240,70 @@ class CostModel:
         return {device.name: device for device in self.hardware.devices}
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
+        curve = self._curve(device, "compute", task)
+        at = None if curve is None else place_of(curve, tokens_together(task, curve.op == "attention"))
         peak = self._rates[device.name].peak(task.phase, task.format)
-        shares = self._share(device, "compute", task)
-        return self._quotient(task.flops, [peak, *shares], "compute")
+        key = device.name, "compute", task.phase, task.kind, task.format, at
+        return self._rate(key, peak, curve, at).seconds(task.flops, "compute")
 
     def _memory_bound(self, task: Task, device: Device) -> Estimate:
-        rate = device.read
         if task.kind == "decompress" and device.decompress is not None:
-            return self._quotient(task.bytes, [device.decompress], "memory")
+            return self._rate((device.name, "decompress"), device.decompress).seconds(task.bytes, "memory")
+        curve = self._curve(device, "memory", task)
+        at = None if curve is None else place_of(curve, task.bytes / caches_read(task, device))
         if task.kind in ATTENDING and self.options.l3_blend:
-            rate = blended(device, task.bytes)
-        shares = self._share(device, "memory", task)
-        return self._quotient(task.bytes, [rate, *shares], "memory")
+            shares = [] if curve is None or at is None else [interpolate(curve, at)]
+            return self._product([blended(device, task.bytes), *shares]).seconds(task.bytes, "memory")
+        key = device.name, "memory", task.kind, task.format, at
+        return self._rate(key, device.read, curve, at).seconds(task.bytes, "memory")
 
-    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
+    def _curve(self, device: Device, bound: Literal["memory", "compute", "inputs"], task: Task) -> Efficiency | None:
+        """Return the shares that a kind of task reaches of a rate; None of those that it reaches whole."""
         if not self.options.corrections:
-            return []
-        curve = self._rates[device.name].curve(bound, task.kind, task.format)
-        if curve is None:
-            return []
-        at = (
-            task.bytes / caches_read(task, device)
-            if bound == "memory"
-            else tokens_together(task, curve.op == "attention")
-        )
-        return [interpolate(curve, max(at, 1.0))]
+            return None
+        return self._rates[device.name].curve(bound, task.kind, task.format)
+
+    def _rate(
+        self, key: tuple[object, ...], figure: Figure, curve: Efficiency | None = None, at: float | None = None
+    ) -> Rate:
+        """Return a rate with the share of it that a curve has at a place, worked out once for each `key`: matrices of a
+        pass have as many rows."""
+        rate = self._combined.get(key)
+        if rate is None:
+            if len(self._combined) >= _MOST_PRICES:
+                self._combined.clear()
+            shares = [] if curve is None or at is None else [interpolate(curve, at)]
+            rate = self._combined[key] = self._product([figure, *shares])
+        return rate
+
+    @cached_property
+    def _combined(self) -> dict[tuple[object, ...], Rate]:
+        return {}
 
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
         """Norms, rotations and lookups also move activations through the cache."""
         rate = device.elementwise
         if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
             return None
-        return self._quotient(task.activation_bytes, [rate], "overhead")
+        return self._rate((device.name, "elementwise"), rate).seconds(task.activation_bytes, "overhead")
 
     def _inputs(self, task: Task, device: Device) -> Estimate | None:
         """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
-        if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
+        if device.elementwise is None or task.kind != "linear" or task.tokens < 2:
             return None
-        curve = self._rates[device.name].curve("inputs", task.kind, task.format)
+        curve = self._curve(device, "inputs", task)
         if curve is None:
             return None
-        rates = [device.elementwise, interpolate(curve, task.tokens)]
-        return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
+        at = place_of(curve, task.tokens)
+        rate = self._rate((device.name, "inputs", task.format, at), device.elementwise, curve, at)
+        return rate.seconds(input_bytes(task.tokens, task.columns), "compute")
 
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
         if not self.options.corrections:
             return None
         own = next((figure for of, figure in (device.overheads or {}).items() if of == task.kind), None)
         if device.prompt_overhead is not None and task.phase == "prefill":
-            by_chunk = self._several(device, device.prompt_overhead, chunks_of(task), "overhead")
+            by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task)), "overhead")
             if own is None:
                 return by_chunk
             beside = by_chunk if task.kind in _MATRICES else None
@@ -298,7 +326,7 @@ class CostModel:
         share = link.reached(task.path)
         if share is not None and self.options.corrections:
             rates.append(share)
-        moving = self._quotient(task.bytes, rates, "link").plus(self._constant(link.latency, "link"))
+        moving = self._product(rates).seconds(task.bytes, "link").plus(self._constant(link.latency, "link"))
         beside = link.overhead if self.options.corrections else None
         return moving if beside is None else moving.plus(self._constant(beside, "link"))
 
@@ -309,8 +337,8 @@ class CostModel:
         owner = next(other for other in self.hardware.links if other.name == link.shares)
         return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
 
-    def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
-        """amount / (product of rates).
+    def _product(self, rates: list[Figure]) -> Rate:
+        """The product of a rate and shares of it.
 
         Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
         What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
@@ -326,27 +354,13 @@ class CostModel:
             else:
                 known_faster.append(log(rate.p90 / value))
                 known_slower.append(log(value / rate.p10))
-        mid = amount / product
-        low = mid * exp(-STRETCH * hypot(*known_faster, faster))
-        high = mid * exp(STRETCH * hypot(*known_slower, slower))
-        moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
-        return Estimate(low, mid, high, bound, source, moving, computing)
+        low, high = exp(-STRETCH * hypot(*known_faster, faster)), exp(STRETCH * hypot(*known_slower, slower))
+        return Rate(product, low, high, source)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
         low, high = duration_at(figure, "low"), duration_at(figure, "high")
         return Estimate(low, figure.value, high, bound, self.source(figure))
-
-    def _several(self, device: Device, figure: Figure, times: int, bound: Bound) -> Estimate:
-        """A duration of a device so many times over; chunks of prompts are few."""
-        key = device.name, times, bound
-        if key not in self._chunks:
-            self._chunks[key] = self._constant(scaled_figure(figure, times), bound)
-        return self._chunks[key]
-
-    @cached_property
-    def _chunks(self) -> dict[tuple[str, int, Bound], Estimate]:
-        return {}
 
     def source(self, figure: Figure) -> str:
         """Return the kind of source that a figure has."""
