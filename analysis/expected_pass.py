@@ -9,7 +9,8 @@ from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan

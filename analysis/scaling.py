@@ -12,7 +12,7 @@ from statistics import median
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.cost.device_rates import product_rate, weights_rate
-from helmsman.planner.cost.model import Estimate
+from helmsman.planner.cost.estimate import Estimate
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe

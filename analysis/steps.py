@@ -7,7 +7,8 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import Passes, passes_of, windows
 from helmsman.lowering.placement import Placed
-from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel
 from helmsman.schemas.workload import Workload
 
 

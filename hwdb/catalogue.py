@@ -64,6 +64,10 @@ class Cpu:
         return sum(cores * width for cores, width in self.pipes)
 
 
+_DEVICES = 1024
+"""The number of names whose devices are kept: plans on one machine look for the same few again and again."""
+
+
 @lru_cache(maxsize=4)
 def read_catalogue(name: str) -> Any:
     """Return the content of one of the package's own device tables, which are not to be changed: each is read once, as
@@ -71,12 +75,14 @@ def read_catalogue(name: str) -> Any:
     return json.loads((DEVICES / f"{name}.json").read_bytes())
 
 
+@lru_cache(maxsize=_DEVICES)
 def find_gpu(name: str) -> tuple[Gpu, Source]:
     """Return the GPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("gpus")
     return _gpu(find_device(name, table["gpus"], "gpu", "GPU"), table["sources"])
 
 
+@lru_cache(maxsize=_DEVICES)
 def find_cpu(name: str) -> tuple[Cpu, Source]:
     """Return the CPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("cpus")

@@ -1,6 +1,7 @@
 """Device classes: what a device of a kind achieves of its data sheet when nobody measured it, with the spread."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from helmsman.hwdb.catalogue import read_catalogue
@@ -24,8 +25,9 @@ class DeviceClass:
     sources: dict[str, Source]
 
 
+@cache
 def find_class(name: str) -> DeviceClass:
-    """Return the class called `name`; KeyError is a fault of the catalogue."""
+    """Return the class called `name`, made once; KeyError is a fault of the catalogue."""
     table = read_catalogue("classes")
     row = table["classes"][name]
     launch, overhead = _optional(row, "launch"), _optional(row, "overhead")

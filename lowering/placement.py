@@ -21,6 +21,9 @@ _SHAPES = 256
 passes takes about half a megabyte."""
 
 
+_MACHINES = 16
+"""The number of machines whose layouts are kept."""
+
 _SHAPED = 4
 """The number of plans that are kept in their shapes: those of the question at hand."""
 
@@ -132,7 +135,7 @@ def _shaped(same: Same[Placed]) -> KnownPlan:
     plan = same.document
     rules = plan.residence, plan.kv, plan.compute
     about = plan.activations, plan.schedule, plan.expert_slots, plan.workload.routing, plan.model
-    return KnownPlan(plan, _shape(*rules, *about, _layout(plan.hardware)))
+    return KnownPlan(plan, _shape(*rules, *about, _layout(Same(plan.hardware))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +174,16 @@ def _layouts(model: Model, routing: Routing | None) -> Sequence[Hashable]:
     return tuple((letter, routing.groups.get(layer)) for layer, letter in enumerate(model.pattern))
 
 
-def _layout(hardware: Hardware) -> Hashable:
-    """Return all of a machine that tasks and the homes of bytes depend on: what there is and what joins it."""
+@lru_cache(maxsize=_MACHINES)
+def _layout(same: Same[Hardware]) -> Hashable:
+    """Return all of a machine that tasks and the homes of bytes depend on: what there is and what joins it, and the
+    rates of links where there are several hosts, as data between two accelerators goes through the nearer one
+    (`lowering.streams`)."""
+    hardware = same.document
+    several = len({d.memory for d in hardware.devices if d.kind == "cpu"}) > 1
     return (
         tuple([(d.name, d.kind, d.memory, d.decompression_lane, d.expands) for d in hardware.devices]),
         tuple([(m.name, m.kind, m.shares) for m in hardware.memories]),
-        tuple([(k.name, k.source_memory, k.target_memory, k.bandwidth.value) for k in hardware.links]),
+        tuple([(k.name, k.source_memory, k.target_memory) for k in hardware.links]),
+        tuple([k.bandwidth.value for k in hardware.links]) if several else (),
     )

@@ -38,16 +38,29 @@ class TaskOrder:
     @cached_property
     def awaited_lanes(self) -> dict[int, frozenset[str]]:
         """Return by task the other lanes that it waits for, where there are any."""
-        others: dict[int, set[str]] = {}
+        return {
+            task: frozenset([self.lanes[other] for other in others]) for task, (_, others) in self.crossings.items()
+        }
+
+    @cached_property
+    def crossings(self) -> dict[int, tuple[int | None, tuple[int, ...]]]:
+        """Return by task that waits for other lanes the task before it on its own, if there is one, and those that it
+        waits for there."""
+        waited: dict[int, list[int]] = {}
         for task, dep in self._crossing:
-            others.setdefault(task, set()).add(self.lanes[dep])
-        return {task: frozenset(lanes) for task, lanes in others.items()}
+            waited.setdefault(task, []).append(dep)
+        last, result = dict[str, int](), dict[int, tuple[int | None, tuple[int, ...]]]()
+        for task, lane in enumerate(self.lanes):
+            if task in waited:
+                result[task] = last.get(lane), tuple(waited[task])
+            last[lane] = task
+        return result
 
     @cached_property
     def overlap(self) -> bool:
-        """Whether any two tasks of different lanes may run at the same time: not if each depends on the one before."""
-        follows = {task for task, dep in self._waits() if dep == task - 1}
-        return len(follows) < len(self.kind) - 1
+        """Whether two tasks may run at the same time: not if each waits for the one before, or is next on its lane."""
+        follows, lanes = {task for task, dep in self._waits() if dep == task - 1}, self.lanes
+        return any(lanes[task] != lanes[task - 1] and task not in follows for task in range(1, len(lanes)))
 
     @cached_property
     def submissions(self) -> int:
@@ -77,10 +90,6 @@ class TaskOrder:
         moves = tuple([self.moves[first[number]] for number in range(len(first))])
         kind = array("i", map(kinds.__getitem__, self.kind))
         return TaskOrder(lanes, moves, kind, self.dep_counts, self.deps)
-
-    def by_task(self, values: Sequence[int]) -> "array[int]":
-        """Return by task what kinds have."""
-        return array("i", map(values.__getitem__, self.kind))
 
     def _waits(self) -> Iterator[tuple[int, int]]:
         """Yield the tasks that wait, each with every task that it waits for."""

@@ -22,6 +22,7 @@ def tensors(model: Model) -> tuple[Tensor, ...]:
     return (*embedding_tensors(model), *blocks, *output_tensors(model))
 
 
+@lru_cache(maxsize=64)
 def parameters(model: Model) -> int:
     """Return the parameter count; a tied head counts once, buffers do not."""
     return sum(tensor.elements for tensor in tensors(model) if tensor.tied_to is None and not tensor.buffer)

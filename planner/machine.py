@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.same import Same
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,12 @@ class Roles:
 
 def roles(hardware: Hardware) -> Roles:
     """The roles of the machine's devices. Raises BadInputError without a CPU."""
+    return _roles(Same(hardware))
+
+
+@lru_cache(maxsize=16)
+def _roles(same: Same[Hardware]) -> Roles:
+    hardware = same.document
     processors = [device for device in hardware.devices if device.kind == "cpu"]
     if not processors:
         raise BadInputError("a machine needs a device of kind cpu", field="devices")

@@ -73,7 +73,7 @@ class Clock:
         numbers of these, of all tasks in one array. Raises ValueError for a dependency that has not come before."""
         self.loop.feed(works, dep_counts, deps)
         if self._thread is not None:
-            self._launching += sum([self._held[number] for number in works])
+            self._launching += sum(map(self._held.__getitem__, works))
 
     def run(self, unfinished: int = 0) -> None:
         """Go on until at most `unfinished` tasks are left. Raises ValueError where tasks wait for each other."""

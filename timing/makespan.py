@@ -1,8 +1,10 @@
-"""Seconds of a pass by the clock, from the first start to the last end."""
+"""Seconds of a pass, from the first start to the last end: by the clock where tasks overlap, else by a sum."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, islice
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.task_order import TaskOrder
 from helmsman.timing.clock import Clock
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import Slowed
@@ -27,8 +29,33 @@ def works_makespan(
 ) -> float:
     """Return the same of a pass whose kinds of work take `times` alone. O(tasks x log), and x running tasks where a
     memory or link is contended."""
+    if not works.order.overlap:
+        return _one_by_one(works.order, times, between)
     clock = Clock(pools, slowed, between)
-    numbers = [clock.own_work(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
-    clock.feed(works.order.by_task(numbers), works.order.dep_counts, works.order.deps)
+    for task, alone in zip(works.kinds, times, strict=True):
+        clock.own_work(task, alone)
+    clock.feed(works.order.kind, works.order.dep_counts, works.order.deps)
     clock.run()
     return clock.makespan
+
+
+def _one_by_one(order: TaskOrder, times: Sequence[float], between: Handovers | None) -> float:
+    """Return the seconds of tasks that run one at a time, so that none shares a memory or is delayed: each begins when
+    the one before is done, and what it waits for on other lanes has been handed over and joined, as on the clock."""
+    alone, begun, now = list(map(times.__getitem__, order.kind)), 0, 0.0
+    ends: list[float] = []
+    if between is not None and between.known:
+        for task in order.crossings:
+            ends += islice(accumulate(alone[begun:task], initial=now), 1, None)
+            now, begun = max(ends[-1] if ends else 0.0, *_moments(order, task, ends, between)), task
+    ends += islice(accumulate(alone[begun:], initial=now), 1, None)
+    return ends[-1] if ends else 0.0
+
+
+def _moments(order: TaskOrder, task: int, ends: Sequence[float], between: Handovers) -> Iterator[float]:
+    """Yield the moments before which a task that waits for other lanes does not begin; `ends`: of tasks before it."""
+    lane, (before, others) = order.lanes[task], order.crossings[task]
+    if before is not None:
+        yield ends[before] + between.join(lane)
+    for other in others:
+        yield ends[other] + between.after(order.lanes[other], lane)

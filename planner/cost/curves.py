@@ -1,6 +1,6 @@
 """Efficiency curves between their points: piecewise linear over the logarithm of bytes or tokens."""
 
-from math import log
+from math import inf, log
 from typing import Protocol
 
 from helmsman.schemas.figures import Figure
@@ -16,6 +16,14 @@ class Curve(Protocol):
     @property
     def share(self) -> tuple[Figure, ...]:
         """The share at each."""
+
+
+def place_of(curve: Curve, at: float) -> float:
+    """Return where `interpolate` looks for `at`: the same place for all before the first point, and for all behind the
+    last."""
+    first, last = curve.at[0], curve.at[-1]
+    at = max(at, 1.0)
+    return first if at <= first else inf if at > last else at
 
 
 def interpolate(curve: Curve, at: float) -> Figure:

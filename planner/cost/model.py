@@ -3,7 +3,7 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import exp, hypot, log
@@ -14,13 +14,14 @@ from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
-from helmsman.planner.cost.curves import interpolate
+from helmsman.planner.cost.curves import interpolate, place_of
 from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
+from helmsman.planner.cost.estimate import Bound, Estimate, Rate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.planner.cost.task_amounts import ATTENDING, caches_read, chunks_of, tokens_together
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
 from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
@@ -36,47 +37,6 @@ _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 
 _MOST_PRICES = 20_000
 """Prices that a cost model remembers, some ten megabytes; a pass has a few dozen."""
-
-Bound = Literal["memory", "compute", "launch", "link", "overhead"]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
-
-    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it; `compute`: the
-    part that is FLOPs over a device's rate; `beside`: the link whose traffic was there when it was measured, so that it
-    does not slow this again."""
-
-    low: float
-    mid: float
-    high: float
-    bound: Bound
-    source: str
-    memory: float = 0.0
-    compute: float = 0.0
-    beside: str | None = None
-
-    def plus(self, other: "Estimate | None") -> "Estimate":
-        """The sum of two durations that err together; the larger one names bound and source."""
-        if other is None:
-            return self
-        main = self if self.mid >= other.mid else other
-        low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
-        memory, compute = self.memory + other.memory, self.compute + other.compute
-        return Estimate(low, mid, high, main.bound, main.source, memory, compute)
-
-
-def longest(estimates: list[Estimate]) -> Estimate:
-    """The maximum of several bounds: of their medians, and of each end of their intervals.
-
-    Of what arithmetic bounds, the seconds that its bytes take move with the memory all the same: products of a few
-    tokens wait for both, and their measured rates of arithmetic say so."""
-    main = max(estimates, key=lambda estimate: estimate.mid)
-    low, high = max(e.low for e in estimates), max(e.high for e in estimates)
-    memory = max(e.memory for e in estimates) if main.bound == "compute" else main.memory
-    compute = min(main.compute, main.mid - memory)
-    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, memory, compute)
 
 
 def work_of(task: Task) -> tuple[object, ...]:
@@ -221,17 +181,35 @@ class CostModel:
         device = self._devices[lane_owner(task.resource)]
         if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
             return self._expanding(task, device.name)
-        bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
-        least = least_seconds(device)
-        if self.options.corrections and least is not None:
-            bounds.append(self._constant(least, "launch"))
-        times = _launched(task)
-        if self.options.corrections and device.prompt_launch is not None and times:
-            bounds.append(self._constant(scaled_figure(device.prompt_launch, times), "launch"))
+        launches, overhead = self._beside_work(task, device)
+        bounds = [self._compute_bound(task, device), self._memory_bound(task, device), *launches]
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
-        bound = bound.plus(self._overhead(device, task))
+        bound = bound.plus(overhead)
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
+
+    def _beside_work(self, task: Task, device: Device) -> tuple[tuple[Estimate, ...], Estimate | None]:
+        """Return what an operation takes however much it does: what launches take at least, and its overhead. All of a
+        kind that have as many chunks take the same."""
+        key = device.name, task.kind, task.phase, chunks_of(task)
+        if key not in self._fixed:
+            self._fixed[key] = tuple(self._launches(device, task)), self._overhead(device, task)
+        return self._fixed[key]
+
+    @cached_property
+    def _fixed(self) -> dict[tuple[object, ...], tuple[tuple[Estimate, ...], Estimate | None]]:
+        return {}
+
+    def _launches(self, device: Device, task: Task) -> Iterator[Estimate]:
+        """Yield what launching an operation takes at least: between two of them, and of each by itself."""
+        if not self.options.corrections:
+            return
+        least = least_seconds(device)
+        if least is not None:
+            yield self._constant(least, "launch")
+        times = _launched(task)
+        if device.prompt_launch is not None and times:
+            yield self._constant(scaled_figure(device.prompt_launch, times), "launch")
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -240,7 +218,7 @@ class CostModel:
         figure = known.seconds(task.bytes, pieces(task))
         constant = self._constant(figure, "memory")
         source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
-        return replace(constant, source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
+        return constant._replace(source=source, memory=min(constant.mid, known.slope * task.bytes), beside=known.beside)
 
     def expansion(self, device: str) -> Expansion | None:
         """Return what tables of the record say of expanding 4-bit groups on `device`."""
@@ -262,59 +240,76 @@ class CostModel:
         return {device.name: device for device in self.hardware.devices}
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
+        curve = self._curve(device, "compute", task)
+        at = None if curve is None else place_of(curve, tokens_together(task, curve.op == "attention"))
         peak = self._rates[device.name].peak(task.phase, task.format)
-        shares = self._share(device, "compute", task)
-        return self._quotient(task.flops, [peak, *shares], "compute")
+        key = device.name, "compute", task.phase, task.kind, task.format, at
+        return self._rate(key, peak, curve, at).seconds(task.flops, "compute")
 
     def _memory_bound(self, task: Task, device: Device) -> Estimate:
-        rate = device.read
         if task.kind == "decompress" and device.decompress is not None:
-            return self._quotient(task.bytes, [device.decompress], "memory")
+            return self._rate((device.name, "decompress"), device.decompress).seconds(task.bytes, "memory")
+        curve = self._curve(device, "memory", task)
+        at = None if curve is None else place_of(curve, task.bytes / caches_read(task, device))
         if task.kind in ATTENDING and self.options.l3_blend:
-            rate = blended(device, task.bytes)
-        shares = self._share(device, "memory", task)
-        return self._quotient(task.bytes, [rate, *shares], "memory")
+            shares = [] if curve is None or at is None else [interpolate(curve, at)]
+            return self._product([blended(device, task.bytes), *shares]).seconds(task.bytes, "memory")
+        key = device.name, "memory", task.kind, task.format, at
+        return self._rate(key, device.read, curve, at).seconds(task.bytes, "memory")
 
-    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
+    def _curve(self, device: Device, bound: Literal["memory", "compute", "inputs"], task: Task) -> Efficiency | None:
+        """Return the shares that a kind of task reaches of a rate; None of those that it reaches whole."""
         if not self.options.corrections:
-            return []
-        curve = self._rates[device.name].curve(bound, task.kind, task.format)
-        if curve is None:
-            return []
-        at = (
-            task.bytes / caches_read(task, device)
-            if bound == "memory"
-            else tokens_together(task, curve.op == "attention")
-        )
-        return [interpolate(curve, max(at, 1.0))]
+            return None
+        return self._rates[device.name].curve(bound, task.kind, task.format)
+
+    def _rate(
+        self, key: tuple[object, ...], figure: Figure, curve: Efficiency | None = None, at: float | None = None
+    ) -> Rate:
+        """Return a rate with the share of it that a curve has at a place, worked out once for each `key`: matrices of a
+        pass have as many rows."""
+        rate = self._combined.get(key)
+        if rate is None:
+            if len(self._combined) >= _MOST_PRICES:
+                self._combined.clear()
+            shares = [] if curve is None or at is None else [interpolate(curve, at)]
+            rate = self._combined[key] = self._product([figure, *shares])
+        return rate
+
+    @cached_property
+    def _combined(self) -> dict[tuple[object, ...], Rate]:
+        return {}
 
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
         """Norms, rotations and lookups also move activations through the cache."""
         rate = device.elementwise
         if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
             return None
-        return self._quotient(task.activation_bytes, [rate], "overhead")
+        return self._rate((device.name, "elementwise"), rate).seconds(task.activation_bytes, "overhead")
 
     def _inputs(self, task: Task, device: Device) -> Estimate | None:
         """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
-        if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
+        if device.elementwise is None or task.kind != "linear" or task.tokens < 2:
             return None
-        curve = self._rates[device.name].curve("inputs", task.kind, task.format)
+        curve = self._curve(device, "inputs", task)
         if curve is None:
             return None
-        rates = [device.elementwise, interpolate(curve, task.tokens)]
-        return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
+        at = place_of(curve, task.tokens)
+        rate = self._rate((device.name, "inputs", task.format, at), device.elementwise, curve, at)
+        return rate.seconds(input_bytes(task.tokens, task.columns), "compute")
 
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
-        own = [figure for of, figure in (device.overheads or {}).items() if of == task.kind]
-        if device.prompt_overhead is not None and task.phase == "prefill" and self.options.corrections:
+        if not self.options.corrections:
+            return None
+        own = next((figure for of, figure in (device.overheads or {}).items() if of == task.kind), None)
+        if device.prompt_overhead is not None and task.phase == "prefill":
             by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task)), "overhead")
-            if not own:
+            if own is None:
                 return by_chunk
             beside = by_chunk if task.kind in _MATRICES else None
-            return self._constant(own[0], "overhead").plus(beside)
-        figure = own[0] if own else device.overhead
-        return None if figure is None or not self.options.corrections else self._constant(figure, "overhead")
+            return self._constant(own, "overhead").plus(beside)
+        figure = device.overhead if own is None else own
+        return None if figure is None else self._constant(figure, "overhead")
 
     def requests(self, device: Device, count: int) -> Estimate | None:
         """Return the seconds that `count` requests add to a layer's attention on `device`, beside those of reading
@@ -331,7 +326,7 @@ class CostModel:
         share = link.reached(task.path)
         if share is not None and self.options.corrections:
             rates.append(share)
-        moving = self._quotient(task.bytes, rates, "link").plus(self._constant(link.latency, "link"))
+        moving = self._product(rates).seconds(task.bytes, "link").plus(self._constant(link.latency, "link"))
         beside = link.overhead if self.options.corrections else None
         return moving if beside is None else moving.plus(self._constant(beside, "link"))
 
@@ -342,13 +337,14 @@ class CostModel:
         owner = next(other for other in self.hardware.links if other.name == link.shares)
         return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
 
-    def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
-        """amount / (product of rates).
+    def _product(self, rates: list[Figure]) -> Rate:
+        """The product of a rate and shares of it.
 
         Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
         What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
-        product, known_faster, known_slower, faster, slower = 1.0, list[float](), list[float](), 0.0, 0.0
-        source = ""
+        known_faster: list[float] = []
+        known_slower: list[float] = []
+        product, faster, slower, source = 1.0, 0.0, 0.0, ""
         for rate in rates:
             value, source = rate.value, self.source(rate)
             product *= value
@@ -358,11 +354,8 @@ class CostModel:
             else:
                 known_faster.append(log(rate.p90 / value))
                 known_slower.append(log(value / rate.p10))
-        mid = amount / product
-        low = mid * exp(-STRETCH * hypot(*known_faster, faster))
-        high = mid * exp(STRETCH * hypot(*known_slower, slower))
-        moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
-        return Estimate(low, mid, high, bound, source, moving, computing)
+        low, high = exp(-STRETCH * hypot(*known_faster, faster)), exp(STRETCH * hypot(*known_slower, slower))
+        return Rate(product, low, high, source)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""

@@ -47,7 +47,7 @@ def launched(
 ) -> Hardware:
     """`hardware` whose device `name` does `tasks` of so many blocks, each with its seconds, as `dispatch` launches
     them."""
-    device, work = hardware.device(name), [seconds for _, seconds in tasks]
+    device, work = hardware.device(name), sorted([seconds for _, seconds in tasks])
     total, figure = launches([task for task, _ in tasks], blocks, dispatch), dispatch.seconds
     if device.kind == "cpu":
         added = {end: getattr(figure, end) * total / max(1, len(work)) for end in _ENDS}

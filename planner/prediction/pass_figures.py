@@ -10,7 +10,8 @@ from typing import Protocol
 from helmsman.hwdb.percentiles import ENDS, End
 from helmsman.lowering.graph import RepeatingGraph, TaskGraph
 from helmsman.lowering.pass_shape import SizedPass
-from helmsman.planner.cost.model import CostModel, Estimate, work_of
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.prediction.phase_document import added_document, phase_document
 from helmsman.schemas.predicted import Interval, PhasePrediction
 from helmsman.timing.makespan import works_makespan
@@ -28,6 +29,10 @@ class PhaseFigures(Protocol):
         """The seconds of all of its passes."""
 
     @property
+    def expected(self) -> float:
+        """The median of the seconds alone."""
+
+    @property
     def document(self) -> PhasePrediction:
         """All that a plan says of it."""
 
@@ -43,15 +48,19 @@ class PassFigures:
     def seconds(self) -> Interval:
         """Return the seconds, all prices at one end together: what makes one product faster or slower than expected
         makes all so."""
-        between = {end: self.costs.between(end).begins(self.works) for end in ENDS}
-        seconds = {end: works_seconds(self.works, self.costs, self.prices, end) + between[end] for end in ENDS}
-        ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
-        return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
+        low, mid, high = self._at("low"), self.expected, self._at("high")
+        ends = sorted((low, mid, high))  # a faster lane may starve the others of a memory they share
+        return Interval(low=ends[0], mid=mid, high=ends[-1])
 
     @cached_property
     def expected(self) -> float:
         """Return the expected seconds alone."""
-        return works_seconds(self.works, self.costs, self.prices, "mid") + self.costs.between().begins(self.works)
+        return self._at("mid")
+
+    def _at(self, end: End) -> float:
+        """Return the seconds with all prices at one end."""
+        seconds = works_seconds(self.works, self.costs, self.prices, end)
+        return seconds + self.costs.between(end).begins(self.works)
 
     @cached_property
     def document(self) -> PhasePrediction:
@@ -89,10 +98,15 @@ class PassesFigures:
     def seconds(self) -> Interval:
         """Return the seconds of passes one after the other; what makes one slower makes all slower."""
 
-        def total(values: Iterable[float]) -> float:
-            return sum(weight * value for value, (_, weight) in zip(values, self.passes, strict=True))
+        return Interval(**{end: self._total(getattr(one.seconds, end) for one, _ in self.passes) for end in ENDS})
 
-        return Interval(**{end: total(getattr(one.seconds, end) for one, _ in self.passes) for end in ENDS})
+    @cached_property
+    def expected(self) -> float:
+        """Return the expected seconds of all passes alone."""
+        return self._total(one.expected for one, _ in self.passes)
+
+    def _total(self, values: Iterable[float]) -> float:
+        return sum(weight * value for value, (_, weight) in zip(values, self.passes, strict=True))
 
     @cached_property
     def document(self) -> PhasePrediction:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 from helmsman.hwdb.percentiles import ENDS
 from helmsman.lowering.graph import RepeatingGraph, Task, TaskGraph
 from helmsman.lowering.task_names import read_name
-from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.between_terms import between_terms
 from helmsman.planner.prediction.bound import lower_bound
 from helmsman.schemas.hardware import Hardware, lane_owner

@@ -8,11 +8,12 @@ from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.memory.usage import memory_use
-from helmsman.planner.prediction.objective import objective_seconds
+from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.prediction.pass_figures import LoweredPass, PassesFigures, PassFigures, PhaseFigures
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.prediction.routing_cases import assumed_routing
 from helmsman.scheduler.iteration import Iteration, Phase
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.predicted import Interval, MemoryUse, PhasePrediction, Predicted, Seconds
 from helmsman.schemas.workload import Workload
 
@@ -38,6 +39,12 @@ class PlacementFigures:
         """Return those of the mean decode step."""
         step = mean_step(self.placed.workload, batches_together(self.placed))
         return PassFigures(pass_of(self.placed, step), self.costs)
+
+    def expected(self, objective: Objective) -> float:
+        """Return the expected seconds of an objective, without the ends of their interval."""
+        together = batches_together(self.placed)
+        weights = phase_weights(objective, self.placed.workload, together)
+        return weighted_seconds(weights, lambda phase: (self.prefill if phase == "prefill" else self.decode).expected)
 
     @cached_property
     def memory(self) -> tuple[MemoryUse, ...]:

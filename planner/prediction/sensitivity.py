@@ -15,7 +15,8 @@ from helmsman.lowering.graph import RepeatingGraph
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
-from helmsman.planner.cost.model import Bound, CostModel
+from helmsman.planner.cost.estimate import Bound
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.pass_figures import works_by_price
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.prediction.prompt_passes import weighted_passes

@@ -89,20 +89,18 @@ def modules_kept(frame: Frame) -> int:
 
 
 def _most_kept(frame: Frame) -> int:
-    """How many the budget allows: each needs room for the largest module that is still to come, which might be
-    streamed."""
-    sizes = _module_sizes(frame.model, frame.weights)
+    """How many the budget allows."""
+    needs = _needs(frame.model, frame.weights)
     budget = SHARE * frame.roles.hardware.memory(frame.accelerator.memory).available
-    for place, filled in enumerate(accumulate(sizes)):
-        if filled + max(sizes[place + 1 :], default=0) > budget:
-            return place
-    return len(sizes)
+    return next((place for place, need in enumerate(needs) if need > budget), len(needs))
 
 
 @lru_cache(maxsize=64)
-def _module_sizes(model: Model, weights: StoredFormat) -> tuple[int, ...]:
-    """Return bytes by module."""
-    return tuple(sum(tensor.size(weights) for tensor in module) for module in _modules(model))
+def _needs(model: Model, weights: StoredFormat) -> tuple[int, ...]:
+    """Return by module the bytes of all up to it, and of the largest that is still to come, which might be streamed."""
+    sizes = [sum(tensor.size(weights) for tensor in module) for module in _modules(model)]
+    largest = [*accumulate(reversed(sizes[1:]), max, initial=0)][::-1]
+    return tuple(filled + most for filled, most in zip(accumulate(sizes), largest, strict=True))
 
 
 @lru_cache(maxsize=64)

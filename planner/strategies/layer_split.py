@@ -8,6 +8,7 @@ same last device."""
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, model_expansion_bytes
 from helmsman.lowering.graph import Task
@@ -305,27 +306,59 @@ def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion
     host = roles.solo if k == model.units else roles.host
     accelerator = roles.accelerator or host
     rest = host if k == model.units else accelerator
-    on_host = _host_selectors(model, k)
     kv_rest = host.memory if options.kv_offload else rest.memory
-    blocks = [select for select in on_host if select.layers]
-    streams = kv_rest != rest.memory and max(k - 1, 0) < model.layers
+    ends = (host.name, host.memory), (rest.name, rest.memory)
+    rules = _rules(model, *ends, kv_rest, options.weights, options.kv, k)
     return Placement(
         model=model,
         hardware=roles.hardware,
         workload=workload,
+        residence=rules.residence,
+        kv=rules.kv,
+        compute=rules.compute,
+        activations=roles.activations,
+        schedule=rules.schedule,
+    )
+
+
+class _SplitRules(NamedTuple):
+    """The rule lists of a split, and how a pass is ordered."""
+
+    residence: tuple[Residence, ...]
+    kv: tuple[KvRule, ...]
+    compute: tuple[ComputeRule, ...]
+    schedule: Schedule
+
+
+@lru_cache(maxsize=256)
+def _rules(
+    model: Model,
+    host: tuple[str, str],
+    rest: tuple[str, str],
+    kv_rest: str,
+    weights: StoredFormat,
+    kv: KvFormat,
+    k: int,
+) -> _SplitRules:
+    """Return the rules of a split between two devices, each with its memory, made once for all prompts; `kv_rest`:
+    where the second one's caches live."""
+    on_host = _host_selectors(model, k)
+    (host_device, host_memory), (device, memory) = host, rest
+    blocks = [select for select in on_host if select.layers]
+    streams = kv_rest != memory and max(k - 1, 0) < model.layers
+    return _SplitRules(
         residence=(
-            *(Residence(select=select, memory=host.memory, format=options.weights) for select in on_host),
-            Residence(select=Select(), memory=rest.memory, format=options.weights),
+            *(Residence(select=select, memory=host_memory, format=weights) for select in on_host),
+            Residence(select=Select(), memory=memory, format=weights),
         ),
         kv=(
-            *(KvRule(select=select, memory=host.memory, format=options.kv) for select in blocks),
-            KvRule(select=Select(), memory=kv_rest, format=options.kv),
+            *(KvRule(select=select, memory=host_memory, format=kv) for select in blocks),
+            KvRule(select=Select(), memory=kv_rest, format=kv),
         ),
         compute=(
-            *(ComputeRule(select=select, device=host.name) for select in on_host),
-            ComputeRule(select=Select(), device=rest.name),
+            *(ComputeRule(select=select, device=host_device) for select in on_host),
+            ComputeRule(select=Select(), device=device),
         ),
-        activations=roles.activations,
         schedule=Schedule(overlap="next-layer", prefetch=1) if streams else Schedule(),
     )
 

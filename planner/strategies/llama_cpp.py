@@ -21,7 +21,7 @@ from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticF
 from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
-from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
+from helmsman.planner.strategies.engines.question import EngineQuestion, answer, engine_method, engine_question
 from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_counts
 from helmsman.planner.strategies.engines.software import GGML, Software, looped
 from helmsman.planner.strategies.engines.threads import check_threads
@@ -235,11 +235,6 @@ def _engine(options: LlamaCppOptions, frame: Frame) -> LlamaCpp:
     return LlamaCpp(options.ngl, (*rules, *experts), offload, experts_flag(options), shares, margin, micro)
 
 
-_AS_ASKED = engine_method(
-    "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _question, own_formats=True
-)
-
-
 WORTH = 0.95
 """The share of the seconds that attention in steps must not exceed: what differs less is left as builds have it."""
 
@@ -247,25 +242,31 @@ WORTH = 0.95
 def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     """Return the plan. Attention of processors is in one operation or in steps, whichever is predicted to be faster: in
     steps caches are read once, in one operation prompts write no scores."""
-    whole = _AS_ASKED.decide(request)
-    if not _may_attend_stepwise(request):
+    question = _question(request)
+    whole = answer(request, question)
+    if not _may_attend_stepwise(request, question):
         return whole
     options = replace(request.options, flash_attn="off")
-    stepwise = _AS_ASKED.decide(replace(request, options=options))
+    steps = replace(question, engine=question.settled, build=_build(options))  # memories are the same: so are slots
+    stepwise = answer(replace(request, options=options), steps)
     return stepwise if stepwise.seconds < WORTH * whole.seconds else whole
 
 
-def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions]) -> bool:
+def _may_attend_stepwise(request: PlanRequest[LlamaCppOptions], question: EngineQuestion) -> bool:
     """Whether a request leaves open how a processor attends."""
     options = request.options
     if options.flash_attn is not None or options.same_software or not is_plain(request.kv):
         return False
     if looped(request.hardware):
         return False
-    question = _question(request)
     placed = question.settled
     slots = placed.slots(question.frame) if isinstance(placed, LlamaCpp) else 0
     return slots <= request.model.layers
 
 
-STRATEGY = replace(_AS_ASKED, decide=_decide)
+STRATEGY = replace(
+    engine_method(
+        "llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _question, own_formats=True
+    ),
+    decide=_decide,
+)

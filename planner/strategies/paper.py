@@ -11,7 +11,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import BLOCK_OPS
 from helmsman.lowering.tensors import block_tensors, output_tensors
 from helmsman.planner.cost.device_rates import blended, least_seconds
-from helmsman.planner.cost.model import Bound
+from helmsman.planner.cost.estimate import Bound
 from helmsman.planner.prediction.bound import lower_bound
 from helmsman.planner.prediction.phase_document import bottleneck, gap
 from helmsman.planner.prediction.predict import assemble, mean_step, predict

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from helmsman.planner.registry import method
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.answering.answer import Answerer
@@ -20,10 +21,11 @@ SLOW_SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class StudyShard:
-    """Neighbouring points with their keys, and the machines that they are about, so that whoever answers need not have
-    their records. `enough`: tokens a second at which the points after one that makes them are not asked."""
+    """Neighbouring points with their keys, and the models and machines that they are about, so that whoever answers
+    need not have their files. `enough`: tokens a second at which the points after one that makes them are not asked."""
 
     points: tuple[tuple[str, StudyPoint], ...]
+    models: tuple[tuple[str, Model], ...]
     machines: tuple[tuple[Machine, Hardware], ...]
     enough: float | None = None
 
@@ -38,20 +40,22 @@ def shards_of(points: Sequence[tuple[str, StudyPoint]], machines: Machines) -> l
     strategies = {point.method.strategy for _, point in points}
     served = any(point.served != ServedPoint() for _, point in points)
     size = SIZE if not served and all(method(strategy).quick for strategy in strategies) else SLOW_SIZE
-    return [_shard(tuple(points[first : first + size]), machines) for first in range(0, len(points), size)]
+    return [shard_of(points[first : first + size], machines) for first in range(0, len(points), size)]
+
+
+def shard_of(points: Sequence[tuple[str, StudyPoint]], machines: Machines, enough: float | None = None) -> StudyShard:
+    """Return the shard of some points; `enough`: as there."""
+    named, models = (dict.fromkeys(getattr(point, name) for _, point in points) for name in ("machine", "model"))
+    known = tuple((name, machines.model(name)) for name in models)
+    return StudyShard(tuple(points), known, tuple((name, machines.plain(name)) for name in named), enough)
 
 
 def answered(study: Study, shard: StudyShard) -> Rows:
     """Return the rows of a shard's points, as far as they are asked."""
-    answerer, rows = Answerer(study, Machines.of(shard.machines)), list[StudyRow]()
+    answerer, rows = Answerer(study, Machines.of(shard.machines, shard.models)), list[StudyRow]()
     for key, point in shard.points:
         rows.append(answerer.row(key, point))
         rate = rows[-1].decode_rate
         if shard.enough is not None and rate is not None and rate >= shard.enough:
             break
     return tuple(rows)
-
-
-def _shard(points: tuple[tuple[str, StudyPoint], ...], machines: Machines) -> StudyShard:
-    named = dict.fromkeys(point.machine for _, point in points)
-    return StudyShard(points, tuple((machine, machines.plain(machine)) for machine in named))

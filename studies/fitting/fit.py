@@ -21,7 +21,7 @@ from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import StudyRow
 from helmsman.studies.answering.local import LocalEngine
 from helmsman.studies.answering.run import Told
-from helmsman.studies.answering.shards import Engine, StudyShard
+from helmsman.studies.answering.shards import Engine, shard_of
 from helmsman.studies.fitting.choice import best_rows
 from helmsman.studies.fitting.formats import TriedFormat, tried_formats
 from helmsman.studies.fitting.purposes import Purpose, floor_of, purpose_named
@@ -191,12 +191,10 @@ def _answers(
     name, hardware = question.hardware.name, question.hardware
     study = Study(models=question.models, machines=(name,), strategies=(question.strategy,))
     points = [point for ladder in ladders for point, _ in ladder]
-    keys = {point: key for key, point in keyed(study, points, Machines.of([(name, hardware)]))}
+    machines = Machines.of([(name, hardware)], question.loaded.items())
+    keys = {point: key for key, point in keyed(study, points, machines)}
     enough = None if question.whole else floor
-    shards = [
-        StudyShard(tuple((keys[point], point) for point, _ in ladder), ((name, hardware),), enough)
-        for ladder in ladders
-    ]
+    shards = [shard_of([(keys[point], point) for point, _ in ladder], machines, enough) for ladder in ladders]
     known: dict[str, StudyRow] = {}
     told(0, len(shards))
     for done, rows in enumerate(engine(study, shards), 1):

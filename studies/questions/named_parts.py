@@ -30,9 +30,9 @@ class Machines:
     models: dict[str, Model] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plain: Iterable[tuple[Machine, Hardware]]) -> "Machines":
-        """Return the reader that knows some machines as they are."""
-        return cls({(machine, AS_IT_IS): hardware for machine, hardware in plain})
+    def of(cls, plain: Iterable[tuple[Machine, Hardware]], models: Iterable[tuple[str, Model]] = ()) -> "Machines":
+        """Return the reader that knows some machines as they are, and some models."""
+        return cls({(machine, AS_IT_IS): hardware for machine, hardware in plain}, dict(models))
 
     def machine(self, point: StudyPoint) -> Hardware:
         """Return the changed machine of a point. Raises UsageError for a change that makes no sense of it."""

@@ -10,7 +10,8 @@ from helmsman.analysis.simulated_pass import SimulatedPass, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.prediction.predict import predict_phase
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Schedule, Select

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from daily import one_in
 from placements import LLAMA, PLANS, passes, random_placement
-from plans import make_plan
+from plans import make_hardware, make_plan
 
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.pass_shape import SizedPass, pass_of
@@ -29,10 +29,13 @@ def test_sized_passes_of_random_plans_are_those_of_lowering(seed: int) -> None:
     check(random_placement(seed))
 
 
-def test_plans_that_differ_in_their_workload_have_one_shape() -> None:
+def test_plans_that_differ_in_their_workload_and_in_rates_have_one_shape() -> None:
+    """Of one host: of several, rates say which is on the way between accelerators."""
     plan = make_plan(LLAMA, 4)
     first, second = shaped(plan), shaped(resized(plan))
     assert first.shape is second.shape and first.workload != second.workload
+    faster = plan.model_copy(update={"hardware": make_hardware(bandwidth=9e9)})
+    assert plan.hardware.links != faster.hardware.links and shaped(faster).shape is first.shape
 
 
 def check(plan: Placed) -> None:

@@ -2,12 +2,13 @@
 one."""
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, pairwise
 
 import pytest
 from daily import one_in
 from placements import PLANS, passes, random_placement
 
+from helmsman.hwdb.percentiles import ENDS
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower, lower_runs, lower_turns
 from helmsman.lowering.placement import Placed
@@ -16,6 +17,8 @@ from helmsman.planner.prediction.between_terms import between_terms
 from helmsman.planner.prediction.bound import lower_bound
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.scheduler.iteration import Iteration
+from helmsman.timing.clock import Clock
+from helmsman.timing.makespan import works_makespan
 from helmsman.timing.works import Works, alike, apart
 
 
@@ -60,9 +63,30 @@ def test_pieces_and_waits_are_those_counted_task_by_task(seed: int) -> None:
         graph = one_by_one(plan, iteration)
         works = alike(lower_runs(plan, iteration), work_of)
         assert works.submissions == submissions(graph)
-        assert works.order.overlap == any(index - 1 not in task.deps for index, task in enumerate(graph.tasks) if index)
+        pairs = enumerate(pairwise(graph.tasks))
+        assert works.order.overlap == any(
+            task not in after.deps and before.resource != after.resource for task, (before, after) in pairs
+        )
         counted = Counter(works.order.kind)
         assert works.counts == tuple(counted[kind] for kind in range(len(works.kinds)))
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_tasks_that_cannot_overlap_take_the_seconds_that_the_clock_says(plan: Placed) -> None:
+    costs = CostModel(plan.hardware)
+    for iteration in passes(plan):
+        works = alike(lower_runs(plan, iteration), work_of)
+        assert not works.order.overlap or plan not in (PLANS["layers"], PLANS["one device"])
+        for end in ENDS:
+            times = [getattr(costs.price(task), end) for task in works.kinds]
+            shared = costs.pools_at(end), costs.slowed(end), costs.between(end)
+            clock = Clock(*shared)
+            for task, alone in zip(works.kinds, times, strict=True):
+                clock.own_work(task, alone)
+            clock.feed(works.order.kind, works.order.dep_counts, works.order.deps)
+            clock.run()
+            assert works_makespan(works, times, *shared) == clock.makespan
+            assert works.order.overlap or clock.loop.overlap == 0.0
 
 
 def one_by_one(plan: Placed, iteration: Iteration) -> TaskGraph:

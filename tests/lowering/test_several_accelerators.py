@@ -7,7 +7,7 @@ import pytest
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placement
+from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.cost.model import CostModel
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.prediction.predict import mean_step, predict
@@ -147,3 +147,4 @@ def test_the_faster_host_memory_is_on_the_way():
     )
     changed = replace(placed, hardware=placed.hardware.model_copy(update={"links": slow}))
     assert [ends for _, ends, _ in crossings(changed)][:2] == [("vram", "dram1"), ("dram1", "vram1")]
+    assert shaped(placed).shape is not shaped(changed).shape

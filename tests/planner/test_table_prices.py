@@ -7,8 +7,9 @@ import pytest
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
+from helmsman.planner.cost.estimate import Estimate
 from helmsman.planner.cost.expansion import expansion, line
-from helmsman.planner.cost.model import CostModel, CostOptions, Estimate
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.split_rules import SplitRules
 from helmsman.planner.strategies.op_split.strategy import OpSplit

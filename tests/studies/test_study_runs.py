@@ -40,7 +40,7 @@ def few(study: Study, shards: Sequence[StudyShard]) -> Iterator[Rows]:
     """Answer in shards of one point, so that there are several of them."""
     for shard in shards:
         for entry in shard.points:
-            yield answered(study, StudyShard((entry,), shard.machines))
+            yield answered(study, StudyShard((entry,), shard.models, shard.machines))
 
 
 class Ending:

@@ -211,6 +211,11 @@ def engine_question(
     return EngineQuestion(frame, engine, request.prices, own, request.objective, build, threads, mixture)
 
 
+def answer(request: PlanRequest[EngineOptionsT], question: EngineQuestion) -> Decision:
+    """Return the plan of a request's question, with what to doubt of the user's table. Raises what `decide` raises."""
+    return with_doubts(lambda: question.decide(request.recorded()), request.options.table, question.requested)
+
+
 def engine_method(
     name: str,
     summary: str,
@@ -223,8 +228,7 @@ def engine_method(
     """Return the method of an engine; `streams`, `own_formats`: as a Method says."""
 
     def decide(request: PlanRequest[EngineOptionsT]) -> Decision:
-        question = asks(request)
-        return with_doubts(lambda: question.decide(request.recorded()), request.options.table, question.requested)
+        return answer(request, asks(request))
 
     def fits(request: PlanRequest[EngineOptionsT]) -> bool:
         return asks(request).fits(request.workload)

@@ -1,11 +1,11 @@
 """A model's last layers on accelerators, the others computed by the CPU where they live: llama.cpp's division."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
-from typing import Literal
+from typing import NamedTuple
 
 from helmsman.lowering.operation import Formats
 from helmsman.lowering.ops import ONE_TOKEN, block_index, block_ops
@@ -18,16 +18,21 @@ from helmsman.planner.strategies.engines.overrides import HOST, Override, Side, 
 from helmsman.planner.strategies.engines.rules import cached_in, computed, home, stretches
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.tensor_formats import with_own_formats
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import ComputeRule, LayerRange, Residence
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence
+from helmsman.schemas.same import Keyed
 
 OFFLOADED_TOKENS = 32
 """From so many tokens on, llama.cpp's GPU backends take products of weights in host memory (ggml's op offload)."""
 
 MOST_RULES = 256
 """Of one kind in a plan."""
+
+_SPLITS = 256
+"""The number of splits whose rules are kept: a search tries some, and neighbouring questions the same ones again."""
 
 _Span = tuple[int, int]
 
@@ -43,6 +48,22 @@ class SlotSplit:
     overrides: tuple[Override, ...] = ()
     op_offload: bool = True
     known: dict[str, tuple[Side | None, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def key(self) -> Hashable:
+        """Return all that its rules depend on: of a machine what devices and their memories are called, of a workload
+        which phases have large products."""
+        frame, roles = self.frame, self.frame.roles
+        devices = tuple([(device.name, device.memory) for device in (roles.host, roles.solo, *roles.accelerators)])
+        about = frame.model, frame.weights, frame.kv, devices, self.large
+        return (*about, self.counts, self.overrides, self.op_offload)
+
+    @property
+    def large(self) -> tuple[Phase, ...]:
+        """Return the phases whose products are of so many tokens that an accelerator takes them."""
+        work = self.frame.workload
+        tokens: tuple[tuple[Phase, int], ...] = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
+        return tuple([phase for phase, count in tokens if count >= OFFLOADED_TOKENS])
 
     @property
     def slots(self) -> int:
@@ -116,22 +137,39 @@ def slot_counts(slots: int, shares: Sequence[float]) -> tuple[int, ...]:
 
 def place(split: SlotSplit) -> Placement:
     """The rules. Raises UsageError where overrides lead to more than a plan can have."""
-    frame, residence, compute = split.frame, tuple(_residence(split)), tuple(_compute(split))
-    if max(len(residence), len(compute)) > MOST_RULES:
-        problem = f"leads to {max(len(residence), len(compute))} rules, and a plan has at most {MOST_RULES}"
-        raise UsageError(problem, field=FIELD, remedy="select neighbouring blocks, or fewer kinds of tensors")
+    frame, rules = split.frame, _rules(Keyed(split.key, split))
     placed = Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
         workload=frame.workload,
-        residence=residence,
-        kv=tuple(
-            cached_in(split.device(side).memory, frame.kv, (span.start, span.stop)) for side, span in split.spans()
-        ),
-        compute=compute,
+        residence=rules.residence,
+        kv=rules.kv,
+        compute=rules.compute,
         activations=frame.roles.activations,
     )
     return with_own_formats(placed, frame.formats)
+
+
+class _SlotRules(NamedTuple):
+    """The rule lists of a split."""
+
+    residence: tuple[Residence, ...]
+    kv: tuple[KvRule, ...]
+    compute: tuple[ComputeRule, ...]
+
+
+@lru_cache(maxsize=_SPLITS)
+def _rules(keyed: Keyed[SlotSplit]) -> _SlotRules:
+    """Return the rules of a split, made once for all prompts. Raises UsageError for more than a plan can have."""
+    split = keyed.value
+    residence, compute = tuple(_residence(split)), tuple(_compute(split))
+    if max(len(residence), len(compute)) > MOST_RULES:
+        problem = f"leads to {max(len(residence), len(compute))} rules, and a plan has at most {MOST_RULES}"
+        raise UsageError(problem, field=FIELD, remedy="select neighbouring blocks, or fewer kinds of tensors")
+    caches = tuple(
+        cached_in(split.device(side).memory, split.frame.kv, (span.start, span.stop)) for side, span in split.spans()
+    )
+    return _SlotRules(residence, caches, compute)
 
 
 def _residence(split: SlotSplit) -> Iterator[Residence]:
@@ -197,13 +235,11 @@ def _moved(split: SlotSplit) -> Iterator[tuple[Tensor, _Span | None, Side]]:
 
 def _offloaded(split: SlotSplit) -> Iterator[ComputeRule]:
     """Large products of weights in host memory, in the phases that have them."""
-    roles, work = split.frame.roles, split.frame.workload
+    roles = split.frame.roles
     if not split.op_offload or not roles.separate or split.device(HOST) != roles.host:
         return
-    tokens: tuple[tuple[Literal["prefill", "decode"], int], ...]
-    tokens = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
     stays = _on_host(split.frame.model, split.bases(), split.overrides)
-    for phase in (phase for phase, count in tokens if count >= OFFLOADED_TOKENS):
+    for phase in split.large:
         for tensor, spans in stays:
             yield from (computed(split.frame.accelerator.name, tensor.op, span, phase) for span in spans)
 

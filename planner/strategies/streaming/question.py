@@ -12,7 +12,7 @@ from helmsman.planner.machine import check_separate
 from helmsman.planner.memory.names import room_in_words
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded
-from helmsman.planner.prediction.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.prediction.objective import phase_weights, weighted_seconds
 from helmsman.planner.prediction.predict import PlacementFigures, phase_seconds
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import Phase
@@ -100,5 +100,4 @@ class Question:
         options = {**recorded, "operation_table": costs.table is not None}
         figures = PlacementFigures(shaped(placed), costs)
         draft = PlanDraft(placed, label, Strategy(name=name, options=options), figures, machine=machine)
-        seconds = objective_seconds(figures, placed.workload, batches_together(placed), self.objective).mid
-        return Decision(draft, seconds, (), (), self.frame.roles.unused, evaluated)
+        return Decision(draft, figures.expected(self.objective), (), (), self.frame.roles.unused, evaluated)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from helmsman.hwdb.percentiles import STRETCH
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS
-from helmsman.planner.cost.model import CostModel, Estimate
+from helmsman.planner.cost.estimate import Estimate
+from helmsman.planner.cost.model import CostModel
 from helmsman.planner.cost.table_prices import TablePrices, prices, shape_of
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
