@@ -7,6 +7,7 @@ errs of one device errs together, and what is known of each constant alone is le
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,7 +28,7 @@ from helmsman.hwdb.engine_classes import (
 from helmsman.hwdb.fit import Z90
 from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, Source
-from helmsman.schemas.formats import StoredFormat, is_plain
+from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, is_plain
 
 FOLDER = Path(__file__).parent / "engines"
 
@@ -53,6 +54,28 @@ def family_of(fmt: StoredFormat) -> Family:
     return next((family for starts, family in _FAMILY_OF if fmt.startswith(starts)), "4")
 
 
+Unpacking = Literal["16", "8", "4", "k", "iq"]
+UNPACKINGS: tuple[Unpacking, ...] = ("16", "8", "4", "k", "iq")
+"""Formats by the arithmetic that processors need for a value: plain ones, bytes, fields of four bits with a scale,
+blocks of blocks with scales of their own, and codes that are looked up in tables."""
+
+
+def unpacking_of(fmt: StoredFormat) -> Unpacking:
+    """Return how processors unpack values of a format."""
+    family = family_of(fmt)
+    if family in ("16", "8"):
+        return "16" if family == "16" else "8"
+    if re.match(r"i?q\d_k|iq4_xs", fmt):
+        return "k"
+    return "iq" if fmt.startswith("iq") and fmt != "iq4_nl" else "4"
+
+
+def unpacked_values(fmt: StoredFormat) -> float:
+    """Return the values in a byte of a format that are unpacked before they are multiplied; 0 of plain ones."""
+    facts = FORMAT_FACTS[fmt]
+    return 0.0 if is_plain(fmt) else facts.values / facts.size
+
+
 @dataclass(frozen=True, slots=True)
 class Constants:
     """An engine's constants on a device.
@@ -62,8 +85,10 @@ class Constants:
     shares of the rate of arithmetic, of plain weights (16) and quantised ones (4); `attending`: of attention in
     prompts, `scored`: whether it writes scores of heads of 128 values. `decode`, `prompt`: standard deviations of the
     logarithm of a prediction. `node`: where in the table they are from; `rows`: how many measurements there are of
-    that; `decode_covariance`: of the logarithms of what `overhead`, `shares` and `cache` take, `prompt_covariance`: of
-    what `prompt_overhead`, `prompts` and `attending` take; None where the table does not say."""
+    that; `unpacking`: of processors, values that are unpacked for a FLOP that they could do, and `products`: shares of
+    the FP32 rate in prompts, both by how formats are unpacked; `decode_covariance`: of the logarithms of what
+    `overhead`, `shares` and `cache` take, `prompt_covariance`: of what `prompt_overhead`, `prompts` and `attending`
+    take; None where the table does not say."""
 
     overhead: float
     prompt_overhead: float
@@ -76,6 +101,8 @@ class Constants:
     node: str
     rows: int
     scored: bool = False
+    unpacking: Mapping[Unpacking, float] | None = None
+    products: Mapping[Unpacking, float] | None = None
     decode_covariance: "Covariance | None" = None
     prompt_covariance: "Covariance | None" = None
 
@@ -195,6 +222,8 @@ def _of_node(name: str, row: Mapping[str, Any]) -> Constants:
         prompt=row["spread"]["prompt"],
         node=name,
         rows=row["rows"],
+        unpacking=row.get("unpacking"),
+        products=row.get("products"),
         decode_covariance=_covariance(row, "decode"),
         prompt_covariance=_covariance(row, "prompt"),
     )

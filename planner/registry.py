@@ -75,12 +75,25 @@ ENGINES = {
 """Engines whose speed can be predicted, and the strategy that plans what each of them can express."""
 
 
+_WITHOUT_SPEED = {
+    "ollama": "it runs llama.cpp's kernels: use llama.cpp",
+    "lm-studio": "it runs llama.cpp's kernels: use llama.cpp",
+    "ik_llama.cpp": "llama.cpp is as fast in steps, and slower in prompts on processors: use that",
+    "sglang": "nobody's figures of it are at hand; vllm plans the same placements",
+    "deepspeed": "use zero-inference, which is what it does with models that are too large",
+    "exllamav3": "nobody's figures of it are at hand; `emit` writes settings for it",
+}
+"""Engines that people ask about and whose speed is not known, with what is known of each."""
+
+
 def strategy_of(engine: str | None, strategy: str) -> str:
     """Return the strategy that plans for an engine: that of the engine where none is named, else the same one.
 
     Raises UsageError for an engine that is not known, and for a strategy that is another engine's."""
     if engine is None or engine == OURS:
         return strategy
+    if engine in _WITHOUT_SPEED:
+        raise UsageError("its speed is not predicted", field="engine", value=engine, remedy=_WITHOUT_SPEED[engine])
     if engine not in ENGINES:
         remedy = did_you_mean(engine, tuple(ENGINES))
         raise UsageError("no engine whose speed is known", field="engine", value=engine, remedy=remedy)

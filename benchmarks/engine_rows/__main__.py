@@ -11,13 +11,20 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from benchmarks.engine_rows.copies import copy_rate
 from benchmarks.engine_rows.offload import alone_questions, host_questions
-from benchmarks.engine_rows.report import report
+from benchmarks.engine_rows.open_form import as_open_row, partial_rows
+from benchmarks.engine_rows.other_engines import other_lines
+from benchmarks.engine_rows.report import of_hosts, report
 from benchmarks.engine_rows.rows import EngineRow, read_tables
 from benchmarks.engine_rows.sweeps import sweep_lines
 from benchmarks.engine_rows.table import host_part, table_of, written
 from benchmarks.engine_rows.terms import Question, decode_question, prompt_question
+from benchmarks.strangers.answers import planned
+from benchmarks.strangers.rows import read_rows
 from helmsman.hwdb.engine_constants import engine_table
+
+LLAMA = "llama.cpp"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="of the tables of rows")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the constants fitted to all rows")
     parser.add_argument("--sweeps", action="store_true", help="print what is chosen of -ngl and -ncmoe sweeps, alone")
+    one = "print how well rows of another engine predict each other, alone"
+    parser.add_argument("--engine", choices=(LLAMA, *_ENGINES), default=LLAMA, help=one)
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the page of the documentation")
     args = parser.parse_args(argv)
     if args.sweeps:
@@ -34,11 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [row for row in read_tables(args.folder) if whole(row)]
     decode = [q for q in map(decode_question, rows) if q is not None]
     prompts = [q for q in map(prompt_question, rows) if q is not None]
+    if args.engine != LLAMA:
+        for phase, questions in zip(("steps", "prompts"), _hosts(args.folder, args.engine), strict=True):
+            print(of_hosts(phase, questions))
+        return 0
     if args.write:
         _write(args.write, args.folder, decode, prompts, len(rows))
         return 0
     steps, host_prompts = _hosts(args.folder)
-    text = report(rows, decode, prompts, {"steps": steps, "prompts": host_prompts})
+    experts = args.folder / "moe_open.csv"
+    others = list(other_lines(read_rows(experts))) if experts.exists() else []
+    hosts = {"steps": steps, "prompts": host_prompts}
+    text = report(rows, decode, prompts, hosts, list(sweep_lines(args.folder)), others)
     print(text)
     if args.page:
         args.page.write_text(text, encoding="utf-8")
@@ -57,6 +73,9 @@ def _write(path: Path, folder: Path, decode: Sequence[Question], prompts: Sequen
     before = json.loads(path.read_bytes()) if path.exists() else {"backends": {}, "nodes": {}}
     of_hosts = {name: node for name, node in before["nodes"].items() if name.partition("/")[0] == "cpu"}
     factors = {name: value for name, value in before["backends"].items() if name == "cpu"}
+    beside = folder / "moe_open.csv"
+    copies = copy_rate(read_rows(beside), "llama.cpp") if beside.exists() else None
+    table |= {"copies": copies} if copies else {}
     _save(path, table, factors, of_hosts)
     steps, host_prompts = _hosts(folder)
     if steps:
@@ -68,14 +87,23 @@ def _save(path: Path, table: Mapping[str, Any], factors: Mapping[str, Any], node
     whole = {**table, "backends": {**table["backends"], **factors}, "nodes": {**nodes, **table["nodes"]}}
     path.write_text(written(whole), encoding="utf-8")
     engine_table.cache_clear()
+    planned.cache_clear()
 
 
-def _hosts(folder: Path) -> tuple[list[Question], list[Question]]:
-    """Return the questions about processors, alone and beside accelerators."""
-    steps, prompts = alone_questions(read_tables(folder))
-    beside = folder / "moe_open.csv"
-    more = host_questions(beside) if beside.exists() else ([], [])
-    return [*more[0], *steps], [*more[1], *prompts]
+def _hosts(folder: Path, engine: str = LLAMA) -> tuple[list[Question], list[Question]]:
+    """Return the questions about processors, beside accelerators and of llama.cpp alone."""
+    rows = read_tables(folder)
+    beside = read_rows(folder / "moe_open.csv") if (folder / "moe_open.csv").exists() else ()
+    if engine == LLAMA:
+        more = host_questions([*beside, *partial_rows(rows)], "llama.cpp")
+        steps, prompts = alone_questions(rows)
+        return [*more[0], *steps], [*more[1], *prompts]
+    own = [as_open_row(row) for row in rows if row.gpus == 1 and not row.caution]
+    return host_questions([*beside, *own], _ENGINES[engine], engine)
+
+
+_ENGINES = {"ktransformers": r"^KT-Kernel|^KTransformers"}
+"""Engines beside llama.cpp that rows of processors are about, and what these call them."""
 
 
 def whole(row: EngineRow) -> bool:

@@ -49,7 +49,7 @@ class Hierarchy:
             for place, term in enumerate(question.terms):
                 self._enter(at, place, term)
         self.seconds = np.array([q.seconds for q in questions])
-        self.doubts = np.array([q.doubt for q in questions])
+        self.noise = np.hypot(NOISE, np.array([q.doubt for q in questions]))
 
     def _enter(self, at: int, place: int, term: Term) -> None:
         self.amounts[at, place] = term.amount
@@ -62,9 +62,9 @@ class Hierarchy:
         places, best = np.diag_indices(len(at)), self._misfit(at, rows)
         for _ in range(_ROUNDS):
             logarithm, slopes = self.linear(at, rows)
-            residual = (logarithm - np.log(self.seconds[rows])) / NOISE
+            residual = (logarithm - np.log(self.seconds[rows])) / self.noise[rows]
             weight = 1.0 / np.sqrt(1.0 + residual * residual / 4.0)
-            slopes = slopes / NOISE
+            slopes = slopes / self.noise[rows, None]
             normal = (slopes * weight[:, None]).T @ slopes
             normal[places] += 1.0 / self.sd**2
             step = np.linalg.solve(normal, slopes.T @ (weight * residual) + (at - self.prior) / self.sd**2)
@@ -79,15 +79,22 @@ class Hierarchy:
 
     def _misfit(self, at: Array, rows: Array) -> float:
         """Return what the fit makes as small as it gets: soft L1 of residuals, and how far effects are from priors."""
-        residual = (self.linear(at, rows)[0] - np.log(self.seconds[rows])) / NOISE
+        residual = (self.linear(at, rows)[0] - np.log(self.seconds[rows])) / self.noise[rows]
         soft = 8.0 * (np.sqrt(1.0 + residual * residual / 4.0) - 1.0)
         return float(soft.sum() + (((at - self.prior) / self.sd) ** 2).sum())
+
+    def evidence(self, rows: Array) -> float:
+        """Return the logarithm of how likely rows are with these spreads of effects, whatever effects are (Laplace's
+        approximation), but for what does not depend on spreads."""
+        fitted = self.fit(rows)
+        half = 0.5 * float(np.linalg.slogdet(fitted.covariance)[1])
+        return half - 0.5 * self._misfit(fitted.mean, rows) - float(np.log(self.sd).sum())
 
     def predict(self, fitted: Fitted, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of the seconds of rows, and its standard deviation."""
         logarithm, slopes = self.linear(fitted.mean, rows)
         variance = np.einsum("ip,pq,iq->i", slopes, fitted.covariance, slopes)
-        return logarithm, np.sqrt(variance + NOISE**2 + self.doubts[rows] ** 2)
+        return logarithm, np.sqrt(variance + self.noise[rows] ** 2)
 
     def linear(self, at: Array, rows: Array) -> tuple[Array, Array]:
         """Return the logarithm of seconds, and its slopes by effect."""

@@ -45,9 +45,10 @@ _FIRST_LLAMA = {"30B": (60, 6656, 52, 17920), "65B": (80, 8192, 64, 22016)}
 to 256)."""
 
 _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
-    (r"^F16$|^FP16$|^fp16$", "f16"), (r"Q8_0", "q8_0"), (r"Q6_K", "q6_k"), (r"Q5_0", "q5_0"), (r"Q5_K", "q5_k"),
+    (r"^F16$|^FP16$|^fp16$", "f16"), (r"MXFP4", "mxfp4"), (r"Q8_0", "q8_0"), (r"Q6_K", "q6_k"),
+    (r"Q5_0", "q5_0"), (r"Q5_K", "q5_k"),
     (r"IQ4_NL", "iq4_nl"), (r"IQ4_XS", "iq4_xs"), (r"IQ3_XXS", "iq3_xxs"), (r"IQ3_S", "iq3_s"), (r"IQ2_XXS", "iq2_xxs"),
-    (r"IQ2_XS", "iq2_xs"), (r"IQ2_M", "iq2_s"), (r"MXFP4", "mxfp4"), (r"Q4_0", "q4_0"), (r"Q4_K", "q4_k"),
+    (r"IQ2_XS", "iq2_xs"), (r"IQ2_M", "iq2_s"), (r"Q4_0", "q4_0"), (r"Q4_K", "q4_k"),
     (r"Q3_K", "q3_k"), (r"Q2_K", "q2_k"), (r"FP8", "fp8_block"),
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Tables of how well constants predict what was left out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from benchmarks.engine_rows.folds import Outcome, after_one_run, left_out, summary
 from benchmarks.engine_rows.offload import HostRow
@@ -13,11 +13,11 @@ _HEAD = """\
 # Engines' speeds, and how far off they are
 
 `helm-plan --engine llama.cpp` predicts what llama.cpp's kernels take: for every operation an overhead, and beside it
-bytes over a share of the bandwidth, or FLOPs over a share of the rate. Each constant is of a device, its class, its
-kind or its backend, whichever is the nearest that others measured; builds differ by year (`--build-era`), attention by
-`--flash-attn`. The constants are in `hwdb/engines/llama.cpp.json`, each with the rows it came from; DESIGN.md 4.8 has
-the model. Backends without rows (SYCL) are predicted as Vulkan is, and of processors the rate of their memory is what
-the machine's record says. One measured run narrows all that for a machine: `helmsman.calibrate`.
+bytes over a share of the bandwidth, or FLOPs over a share of the rate and over what a watt does. Each constant is of a
+device, its class, its kind or its backend, whichever is the nearest that others measured; builds differ by year
+(`--build-era`), attention by `--flash-attn`. The constants are in `hwdb/engines/llama.cpp.json`, each with the rows it
+came from; DESIGN.md 4.8 has the model. Backends without rows (SYCL) are predicted as Vulkan is, and of processors the
+rate of their memory is what the machine's record says. Runs of yours narrow all that: `helm-calibrate`.
 
     helm-plan --model Llama-3.1-8B --gpu "RTX 4090" --cpu "AMD Ryzen 9 7950X" --ram 64GB --format q4_k_m \\
       --engine llama.cpp --build-era 2025
@@ -28,7 +28,9 @@ llama.cpp's and ik_llama.cpp's, in which what GPUs and links take is as predicte
 by constants fitted without its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
 
 The form of the model, the widths of its priors and two of their means (cards with HBM, P100) were chosen with these
-figures in view, some eight variants of each phase: on GPUs that nobody here has seen, errors may be larger.
+figures in view, some ten variants of each phase: on GPUs that nobody here has seen, errors may be larger. Terms that
+were added for a reason found elsewhere are those of power (data sheets), of expanded weights
+(ggml-org/llama.cpp#7676), and of written scores.
 """
 
 
@@ -37,9 +39,11 @@ def report(
     decode: Sequence[Question],
     prompts: Sequence[Question],
     hosts: Mapping[str, Sequence[Question]],
+    sweeps: Sequence[str],
+    others: Sequence[str],
 ) -> str:
-    """Return the figures of both phases with GPUs and with sources left out, the worst rows, and those of `hosts`, by
-    phase, with their sources left out."""
+    """Return the figures of both phases with GPUs and with sources left out, the worst rows, those of `hosts`, by
+    phase, with their sources left out, and the lines of `sweeps` and of `others`, which are about other engines."""
     parts = [_HEAD]
     for phase, questions in (("decode", decode), ("prompts", prompts)):
         answered = {question.row.number for question in questions}
@@ -68,8 +72,27 @@ def report(
     parts.append("")
     for phase, questions in hosts.items():
         if questions:
-            parts.append(_of_hosts(phase, questions))
+            parts.append(of_hosts(phase, questions))
+    if sweeps:
+        parts += ["## Sweeps of `-ngl` and `--n-cpu-moe`\n", _SWEEPS, *sweeps, ""]
+    if others:
+        parts += ["## Other engines\n", _OTHERS, *others, ""]
     return "\n".join(parts)
+
+
+_OTHERS = """\
+[vLLM](engines-vllm.md) has constants of its own, from profiles of its operators. The others have none: plans of
+ktransformers, FreeToken, Accelerate and ZeRO are priced by the classes of their devices and links. Such plans of
+ktransformers and FreeToken are compared with the rows there are below; `--engine ktransformers` of the same command
+says how well rows of one source predict another's, which is too badly for constants of an engine. Rows of Accelerate
+and ZeRO are of large batches on two GPUs, each with a caution in its table; of exllamav3 and SGLang there is none. Rows
+of ik_llama.cpp are among llama.cpp's above, with factors of their own on processors.
+"""
+
+_SWEEPS = """\
+The value that is chosen by prediction among all that fit, the nearest measured one that keeps no more on the GPU, and
+the part of the best measured speed that this has:
+"""
 
 
 def _gpu_and_source(question: Question) -> tuple[str, str]:
@@ -81,19 +104,25 @@ def _host_and_source(question: Question) -> tuple[str, str]:
     return question.device.nodes[0], f"{row.source} {row.machine if isinstance(row, HostRow) else ''}"
 
 
-def _of_hosts(phase: str, questions: Sequence[Question]) -> str:
+def of_hosts(phase: str, questions: Sequence[Question]) -> str:
     """Return the figures of a phase of rows with work on processors, one source left out."""
     outcomes = left_out(questions, lambda q: q.row.source)
-    of_part = [o for o in outcomes if isinstance(o.question.row, HostRow) and not o.question.row.alone]
     lines = [f"## Processors, {phase}: {len(questions)} rows\n", "One source left out:\n", *_HEADER]
-    for name, part in (
-        ("beside accelerators (experts, layers)", of_part),
-        ("alone, x86", [o for o in outcomes if o not in of_part and "/x86" in o.question.device.nodes[2]]),
-        ("alone, Arm", [o for o in outcomes if o not in of_part and "/arm" in o.question.device.nodes[2]]),
-    ):
+    for name, inside in _HOST_PARTS.items():
+        part = [o for o in outcomes if isinstance(o.question.row, HostRow) and inside(o.question.row, o.question)]
         if part:
             lines.append(_line(name, part))
     return "\n".join(lines) + "\n"
+
+
+_HOST_PARTS: Mapping[str, Callable[[HostRow, Question], bool]] = {
+    "experts beside accelerators": lambda row, q: row.routed and not row.alone,
+    "layers beside accelerators": lambda row, q: not row.routed and not row.alone,
+    "both, speed of the memory stated": lambda row, q: not row.alone and not row.unknown,
+    "alone, x86": lambda row, q: row.alone and "/x86" in q.device.nodes[2],
+    "alone, Arm": lambda row, q: row.alone and "/arm" in q.device.nodes[2],
+}
+"""Rows with work on processors, by what they are about."""
 
 
 _HEADER = (

@@ -24,9 +24,11 @@ class EngineRow:
     weights_gib: float | None
     engine: str
     split: str
+    placement: str
     ngl: str
     cpu_experts: int | None
     threads: int | None
+    prompt_threads: int | None
     prompt: int | None
     output: int | None
     depth: int
@@ -73,9 +75,11 @@ def _row(line: dict[str, str], era: dict[str, str]) -> EngineRow:
         weights_gib=_number(line["weights_gib"]),
         engine=line["engine"],
         split=line["split_kind"],
+        placement=line["split_note"],
         ngl=line["ngl"],
         cpu_experts=_whole(line["n_cpu_moe"]),
-        threads=_whole(line["threads"]),
+        threads=_threads(line["threads"], "tg"),
+        prompt_threads=_threads(line["threads"], "pp"),
         prompt=_whole(line["prompt_tokens"]),
         output=_whole(line["gen_tokens"]),
         depth=_whole(line["depth_ctx"]) or 0,
@@ -87,6 +91,12 @@ def _row(line: dict[str, str], era: dict[str, str]) -> EngineRow:
         era=era.get("build_era", "")[:4] or "2025",
         backend=era.get("backend", "").lower(),
     )
+
+
+def _threads(text: str, phase: str) -> int | None:
+    """Return the threads of a phase (pp, tg), of text such as `20` or `pp 8 / tg 4`."""
+    own = re.search(rf"{phase} (\d+)", text)
+    return int(own[1]) if own else _whole(text)
 
 
 def _number(text: str) -> float | None:

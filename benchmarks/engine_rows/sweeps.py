@@ -105,6 +105,8 @@ def _of_rows(rows: Sequence[EngineRow]) -> Iterator[Sweep]:
             measured = {v: row.decode for row in members if (v := _value(row, knob)) is not None and row.decode}
             if len(measured) >= _LEAST:
                 known, machine, reason = model_named(model), None, ""
+                most = 10**3 if known is None else known.layers + (knob == "ngl")
+                measured = {min(value, most): speed for value, speed in measured.items()}
                 try:
                     machine = compose(_gpu(gpu), _USUAL, _RAM, None)
                 except HelmError as error:

@@ -18,6 +18,9 @@ from benchmarks.engine_rows.offload import (
     host_overhead_effects,
     host_prompt_effects,
     host_share_effects,
+    host_unpacking_effects,
+    product_terms,
+    weights_terms,
 )
 from benchmarks.engine_rows.rows import ERAS, EngineRow
 from benchmarks.engine_rows.terms import (
@@ -35,7 +38,8 @@ from benchmarks.engine_rows.terms import (
     share_effects,
 )
 from helmsman.hwdb.engine_classes import HALF_ENERGY
-from helmsman.hwdb.engine_constants import FAMILIES
+from helmsman.hwdb.engine_constants import FAMILIES, UNPACKINGS, Family, Unpacking, unpacked_values, unpacking_of
+from helmsman.schemas.formats import StoredFormat
 
 _TYPICAL = {"model": "Meta-Llama-3-8B", "quant": "Q4_K_M", "prompt": 512, "output": 128, "depth": 0}
 """The work whose prediction's spread stands for that of all."""
@@ -159,17 +163,22 @@ def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[
     rows = _rows_of_nodes(decode)
     nodes = {}
     for at, (name, device) in enumerate(devices.items()):
-        prompt = _rounded(first.value(_plain(host_prompt_effects(device, of))))
+        share = _rounded(step.value(_plain(host_share_effects(device, of))))
+        products = {form: _rounded(first.value(_plain(host_prompt_effects(device, form, of)))) for form in UNPACKINGS}
         nodes[name] = {
             "overhead": _rounded(step.value(_plain(host_overhead_effects(device, of)))),
             "prompt_overhead": 0.0,
-            "shares": {f: _rounded(step.value(_plain(host_share_effects(device, f, of)))) for f in FAMILIES},
+            "shares": dict.fromkeys(FAMILIES, share),
+            "unpacking": {
+                form: _rounded(step.value(_plain(host_unpacking_effects(device, form, of)))) for form in UNPACKINGS
+            },
             "cache": _rounded(1.0 / step.value(_plain(host_cache_effects(device)))),
-            "prompts": dict.fromkeys(_PROMPT_FAMILIES, prompt),
+            "prompts": {"16": products["16"], "4": products["k"]},
+            "products": products,
             "attending": 1.0,
             "spread": {"decode": _rounded(step.spreads[at]), "prompt": _rounded(first.spreads[at])},
             "covariance": {
-                "decode": _half(step.covariance(_host_times(device, of))),
+                "decode": _half(step.covariance(_host_times(device, of, step))),
                 "prompt": _half(first.covariance(_host_prompt_times(device, of))),
             },
             "rows": len(rows[name]),
@@ -184,29 +193,43 @@ def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[
     return {"eras": eras, "flash": flash, "sockets": sockets, "doubt": HOST_DOUBT}, kept
 
 
-def _host_times(device: RowDevice, of: HostRow) -> list[Times]:
+_LIKE: Mapping[Family, StoredFormat] = {"16": "f16", "8": "q8_0", "6": "q6_k", "4": "q4_k", "2": "q2_k"}
+"""A format of each family, by which what weights take is divided into reading and unpacking."""
+
+
+def _host_times(device: RowDevice, of: HostRow, phase: "_Phase") -> list[Times]:
     """Return the parts of what every constant of a step takes on a processor."""
-    shares = [[(1.0, list(host_share_effects(device, family, of)), True)] for family in FAMILIES]
+
+    def weights(fmt: StoredFormat) -> Times:
+        share = list(host_share_effects(device, of))
+        unpacking = list(host_unpacking_effects(device, unpacking_of(fmt), of))
+        read = 1.0 / (device.bandwidth * phase.value(share))
+        unpacked = unpacked_values(fmt) / (device.flops * phase.value(unpacking))
+        part = read / (read + unpacked)
+        return [(part, share, True), (1.0 - part, unpacking, True)]
+
     cache = [(1.0, list(host_cache_effects(device)), False)]
-    return [[(1.0, list(host_overhead_effects(device, of)), False)], *shares, cache]
+    overhead = [(1.0, list(host_overhead_effects(device, of)), False)]
+    return [overhead, *(weights(_LIKE[family]) for family in FAMILIES), cache]
 
 
 def _host_prompt_times(device: RowDevice, of: HostRow) -> list[Times]:
     """Return those of a prompt, which has no overhead of its own there; attention is as by class."""
-    product = [(1.0, list(host_prompt_effects(device, of)), True)]
-    return [[], product, product, [(1.0, [Effect("attending|cpu", 0.0, 0.5)], False)]]
+    plain, coded = ([(1.0, list(host_prompt_effects(device, form, of)), True)] for form in _TYPICAL_FORMS)
+    return [[], plain, coded, [(1.0, [Effect("attending|cpu", 0.0, 0.5)], False)]]
+
+
+_TYPICAL_FORMS: tuple[Unpacking, ...] = ("16", "k")
 
 
 def _host_step(device: RowDevice, of: HostRow) -> Question:
     """Return the decode step of a model of 8 billion parameters on a processor."""
-    reading = Term(4.6e9 / device.bandwidth, True, tuple(host_share_effects(device, "4", of)))
     overhead = Term(355, False, tuple(host_overhead_effects(device, of)))
-    return Question(of, device, (reading, overhead), 1.0, HOST_DOUBT)
+    return Question(of, device, (*weights_terms({"q4_k": 4.6e9}, device, of), overhead), 1.0, HOST_DOUBT)
 
 
 def _host_first(device: RowDevice, of: HostRow) -> Question:
-    product = Term(7e12 / device.flops, True, tuple(host_prompt_effects(device, of)))
-    return Question(of, device, (product,), 1.0, HOST_DOUBT)
+    return Question(of, device, tuple(product_terms({"q4_k": 7e12}, device, of)), 1.0, HOST_DOUBT)
 
 
 def written(table: Mapping[str, Any]) -> str:

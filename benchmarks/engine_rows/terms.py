@@ -6,7 +6,7 @@ A prompt: operations x overhead + FLOPs of products / (share x rate) + FLOPs of 
 where CUDA builds of before June 2024 met units that multiply matrices, by the FP16 rate, once weights were expanded."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Protocol
 
@@ -41,18 +41,58 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Standard deviations of logarithms: of kinds, classes, devices and of one session from another."""
+    """Standard deviations of logarithms: of the backend's constant before any row, of kinds, classes, devices and of
+    one session from another; of families of formats beside, by backend, kind and class, of builds' years and of
+    attention's form."""
 
+    backend: float
     kind: float
     device_class: float
     device: float
     session: float
+    families: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    era: float = 0.0
+    flash: float = 0.0
 
 
-SHARES = Spread(0.2, 0.12, 0.08, 0.04)
-OVERHEADS = Spread(0.3, 0.2, 0.15, 0.15)
-PROMPTS = Spread(0.3, 0.25, 0.12, 0.08)
-ATTENDING = Spread(0.3, 0.3, 0.1, 0.1)
+_SPREADS = {
+    "share": Spread(0.12, 0.16, 0.08, 0.08, 0.04, (0.06, 0.06, 0.02), era=0.03),
+    "overhead": Spread(0.45, 0.24, 0.13, 0.09, 0.09, era=0.5, flash=0.13),
+    "prompt": Spread(0.55, 0.24, 0.1, 0.17, 0.05, (0.31, 0.19, 0.09), era=0.16),
+    "prompt_overhead": Spread(1.1, 0.3, 0.2, 0.5, 0.15, era=0.45, flash=0.16),
+    "attending": Spread(0.9, 0.3, 0.3, 0.1, 0.1),
+    "scores": Spread(0.3, 0.19, 0.15, 0.06, 0.06),
+    "expanding": Spread(0.19, 0.19, 0.12, 0.0, 0.0),
+    "power": Spread(0.6, 0.9, 0.34, 0.0, 0.0),
+}
+"""Of CUDA and Metal, by constant: those with which all rows of a phase together are most likely, found by coordinate
+search over the evidence of the fit (`Hierarchy.evidence`) from assumed ones, which count as known within a factor of
+two. Left-out figures had no part in that."""
+
+_ELSEWHERE = {
+    "share": Spread(0.15, 0.2, 0.12, 0.08, 0.15, (0.1, 0.06, 0.05), era=0.08),
+    "overhead": Spread(0.7, 0.3, 0.2, 0.15, 0.15, era=0.5, flash=0.2),
+    "prompt": Spread(0.7, 0.3, 0.25, 0.12, 0.3, (0.5, 0.3, 0.15), era=0.4),
+    "prompt_overhead": Spread(0.7, 0.3, 0.2, 0.15, 0.15, era=0.5, flash=0.2),
+    "attending": Spread(0.8, 0.3, 0.3, 0.1, 0.1),
+    "scores": Spread(0.5, 0.3, 0.3, 0.1, 0.1),
+    "power": Spread(0.6, 0.4, 0.3, 0.0, 0.0),
+}
+"""Of ROCm, Vulkan and OpenCL, whose few rows say nothing of them: assumed, drivers differing more."""
+
+_SESSIONS = {
+    ("share", "rocm"): 0.08,
+    ("share", "opencl"): 0.3,
+    ("prompt", "opencl"): 0.6,
+}
+"""Of one session from another where these differ from other backends'."""
+
+
+def spread_of(constant: str, backend: str) -> Spread:
+    """Return the spreads of a constant on a backend."""
+    known = (_SPREADS if backend in ("cuda", "metal") else _ELSEWHERE)[constant]
+    return replace(known, session=_SESSIONS.get((constant, backend), known.session))
+
 
 _KNOWN = {
     "share|cuda/hbm": log(0.78),
@@ -60,12 +100,6 @@ _KNOWN = {
 }
 """Means of effects that are known before any row of the table: cards with HBM decode at a smaller share of their
 bandwidth than others do, of which P100 has no int8 products either."""
-
-_SESSIONS = {
-    "share": {"rocm": 0.08, "vulkan": 0.15, "opencl": 0.3},
-    "prompt": {"rocm": 0.3, "vulkan": 0.3, "opencl": 0.6},
-}
-"""Of backends whose drivers differ more."""
 
 
 class RowOrigin(Protocol):
@@ -130,7 +164,7 @@ def prompt_question_on(row: EngineRow, device: RowDevice | None) -> Question | N
     if work is None:
         return None
     chunks = -(-row.prompt // CHUNK_ROWS)
-    terms = [Term(work.operations * chunks, False, tuple(overhead_effects(row, device)))]
+    terms = [Term(work.operations * chunks, False, tuple(overhead_effects(row, device, "prompt_overhead")))]
     terms += _products(row, device, work)
     terms.append(_attending(row, device, work, before))
     return Question(row, device, tuple(terms), row.prompt / row.prefill)
@@ -170,34 +204,42 @@ def _attending(row: EngineRow, device: RowDevice, work: PassWork, before: int) -
     return Term(SCORE_BYTES * scores / device.bandwidth, True, tuple(attending_effects(row, device)))
 
 
-def _chain(of: str, device: RowDevice, row: EngineRow, mean: float, sd: float, spread: Spread) -> Iterator[Effect]:
+def _chain(of: str, device: RowDevice, row: EngineRow, mean: float, spread: Spread) -> Iterator[Effect]:
     """Yield the effects of the backend, the kind, the class, the device and the session."""
     own, group, kind, backend = device.nodes
-    yield Effect(f"{of}|{backend}", mean, sd)
+    yield Effect(f"{of}|{backend}", mean, spread.backend)
     yield Effect(f"{of}|{kind}", _KNOWN.get(f"{of}|{kind}", 0.0), spread.kind)
     yield Effect(f"{of}|{group}", _KNOWN.get(f"{of}|{group}", 0.0), spread.device_class)
-    yield Effect(f"{of}|{own}", 0.0, spread.device)
-    session = _SESSIONS.get(of, {}).get(backend, spread.session)
-    yield Effect(f"{of}|{own}|{row.source}", 0.0, session)
+    if spread.device:
+        yield Effect(f"{of}|{own}", 0.0, spread.device)
+        yield Effect(f"{of}|{own}|{row.source}", 0.0, spread.session)
+
+
+def _of_family(of: str, device: RowDevice, row: EngineRow, family: str, spread: Spread) -> Iterator[Effect]:
+    """Yield the effects of a family of formats on the backend, the kind and the class, and in builds of a year."""
+    _, group, kind, backend = device.nodes
+    for node, sd in zip((backend, kind, group), spread.families, strict=True):
+        yield Effect(f"{of}|{node}#{family}", 0.0, sd)
+    yield Effect(f"{of}|{backend}#{family}@{row.era}", 0.0, spread.era)
 
 
 def share_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[Effect]:
-    _, group, kind, backend = device.nodes
-    yield from _chain("share", device, row, log(0.8), 0.15, SHARES)
-    yield Effect(f"share|{backend}#{family}", 0.0, 0.10)
-    yield Effect(f"share|{kind}#{family}", 0.0, 0.06)
-    yield Effect(f"share|{group}#{family}", 0.0, 0.05)
-    yield Effect(f"share|{backend}#{family}@{row.era}", 0.0, 0.08)
+    """Yield the effects of the share of the bandwidth at which weights of a family are read."""
+    spread = spread_of("share", device.backend)
+    yield from _chain("share", device, row, log(0.8), spread)
+    yield from _of_family("share", device, row, family, spread)
 
 
-def overhead_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
-    backend = device.nodes[3]
-    yield from _chain("overhead", device, row, log(5e-6), 0.7, OVERHEADS)
-    yield Effect(f"overhead|{backend}@{row.era}", 0.0, 0.5)
-    yield Effect(f"overhead|{backend}!{row.flash}", 0.0, 0.2)
+def overhead_effects(row: EngineRow, device: RowDevice, constant: str = "overhead") -> Iterator[Effect]:
+    """Yield the effects of the seconds of every operation of a step, or of a prompt (`prompt_overhead`)."""
+    spread = spread_of(constant, device.backend)
+    yield from _chain("overhead", device, row, log(5e-6), spread)
+    yield Effect(f"overhead|{device.backend}@{row.era}", 0.0, spread.era)
+    yield Effect(f"overhead|{device.backend}!{row.flash}", 0.0, spread.flash)
 
 
 def cache_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    """Yield the effects of the share of the bandwidth at which caches are read."""
     _, group, _, backend = device.nodes
     yield Effect(f"cache|{backend}", log(0.35), 0.5)
     yield Effect(f"cache|{group}", 0.0, 0.2)
@@ -205,31 +247,24 @@ def cache_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
 
 
 def prompt_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[Effect]:
-    _, group, kind, backend = device.nodes
-    yield from _chain("prompt", device, row, log(0.3), 0.7, PROMPTS)
-    yield Effect(f"prompt|{backend}#{family}", 0.0, 0.5)
-    yield Effect(f"prompt|{backend}~{device.matrices}", 0.0 if device.matrices else log(2.0), 0.3)
-    yield Effect(f"prompt|{kind}#{family}", 0.0, 0.3)
-    yield Effect(f"prompt|{group}#{family}", 0.0, 0.15)
-    yield Effect(f"prompt|{backend}#{family}@{row.era}", 0.0, 0.4)
+    """Yield the effects of the share of a rate at which prompts are multiplied by weights of a family."""
+    spread = spread_of("prompt", device.backend)
+    yield from _chain("prompt", device, row, log(0.3), spread)
+    yield Effect(f"prompt|{device.backend}~{device.matrices}", 0.0 if device.matrices else log(2.0), 0.3)
+    yield from _of_family("prompt", device, row, family, spread)
 
 
 def attending_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
-    if row.flash:
-        yield from _chain("attending", device, row, log(0.25), 0.8, ATTENDING)
-    else:
-        yield from _chain("scores", device, row, log(0.7), 0.5, ATTENDING)
+    """Yield the effects of what attention of a prompt reaches, as a kernel of its own or by scores that are written."""
+    of, mean = ("attending", log(0.25)) if row.flash else ("scores", log(0.7))
+    yield from _chain(of, device, row, mean, spread_of(of, device.backend))
 
 
 def expanding_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
-    _, group, kind, backend = device.nodes
-    yield Effect(f"expanding|{backend}", log(0.7), 0.3)
-    yield Effect(f"expanding|{kind}", 0.0, 0.15)
-    yield Effect(f"expanding|{group}", 0.0, 0.15)
+    """Yield the effects of the share of the bandwidth at which weights are expanded to FP16."""
+    yield from _chain("expanding", device, row, log(0.7), _SPREADS["expanding"])
 
 
 def power_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
-    _, group, kind, backend = device.nodes
-    yield Effect(f"power|{backend}", log(7e11), 0.6)
-    yield Effect(f"power|{kind}", 0.0, 0.4)
-    yield Effect(f"power|{group}", 0.0, 0.3)
+    """Yield the effects of the operations that a joule does."""
+    yield from _chain("power", device, row, log(7e11), spread_of("power", device.backend))

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from benchmarks.strangers.machines import machine_of
@@ -29,6 +30,9 @@ _RAM_BESIDE = 64 * 2**30
 """Bytes of RAM beside a file, where all that counts is how fast it is."""
 
 _GREATEST_RAM = 4 * 2**40
+
+_BUILD: Flags = {"build_era": "2025", "flash_attn": "on"}
+"""Of llama.cpp in rows: builds of 2025 and 2026, whose attention is one operation where nobody says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ def answer(row: OpenRow) -> RowAnswer:
     return RowAnswer(row, prefill, 1.0 / made.predicted.decode.seconds.mid)
 
 
+@cache
 def planned(row: OpenRow) -> Plan:
     """Return the plan of a row's own placement. Raises UnansweredError where there is none."""
     model = model_of(row)
@@ -94,7 +99,8 @@ def _planned(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacem
 
 def _plan(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacement, fmt: StoredFormat) -> Plan:
     question: dict[str, Any] = {"model": model, "hardware": machine, "format": "q4_0", "strategy": stated.strategy}
-    request = request_from({**question, **_workload(row), "kv_format": _kv(row), "options": dict(stated.flags)})
+    build = _BUILD if stated.strategy == "llama-cpp" else {}
+    request = request_from({**question, **_workload(row), "kv_format": _kv(row), "options": {**build, **stated.flags}})
     return decide(replace(request, weights=fmt)).plan
 
 

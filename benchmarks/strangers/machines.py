@@ -41,7 +41,8 @@ def machine_of(row: OpenRow, ram: int) -> Hardware:
 def _assembled(row: OpenRow, gpus: list[str], ram: int) -> Hardware:
     sockets, cpu = _counted(_plain(row.cpu))
     kind, channels = _KIND.search(row.ram_type), _channels(row.ram_type)
-    parts = Parts("stranger", cpu, ram, sockets=sockets, memory=kind[0] if kind else None, channels=channels)
+    stated = kind[0] if kind else None
+    parts = Parts("stranger", cpu, ram, None, 1, None, sockets, stated, channels, memory_known=kind is not None)
     if not gpus:
         return assemble(parts)
     link = _LINK.search(row.gpu)
@@ -50,9 +51,8 @@ def _assembled(row: OpenRow, gpus: list[str], ram: int) -> Hardware:
     whole = assemble(replace(parts, gpu=first, gpus=max(count, len(gpus)), link=lane))
     for number, name in enumerate(gpus[1:], 1):
         whole = _with_gpu(whole, number, assemble(replace(parts, gpu=name, link=lane)))
-    stated = float(row.vram_gb or 0)
     if len(gpus) == count == 1 and "free VRAM" in row.gpu:
-        whole = override(whole, round(stated * GIB), None)
+        whole = override(whole, round(float(row.vram_gb or 0) * GIB), None)
     return whole
 
 

@@ -30,6 +30,11 @@ _NAMES = (
     (r"Gemma-4-26B-A4B", "gemma-4-26B-A4B"),
     (r"Kimi-K2", "Kimi-K2-Instruct"),
     (r"DeepSeek-V4-Flash", "DeepSeek-V4-Flash"),
+    (r"gemma-3-12b", "gemma-3-12b-it"),
+    (r"gemma-2-9b", "gemma-2-9b"),
+    (r"Qwen2\.5-(Coder-)?14B", "Qwen2.5-14B"),
+    (r"Qwen3-14B", "Qwen3-14B"),
+    (r"phi-4\b", "phi-4"),
 )
 """Models of the catalogue by what sources call them: what was trained further has the shapes of its first version."""
 

@@ -79,7 +79,7 @@ def pairs_of(answers: Iterable[RowAnswer]) -> Iterator[PlacementPair]:
 
 def _where(row: OpenRow) -> tuple[str, ...]:
     """Return what says where everything is."""
-    settings = re.sub(r"--no-mmap|\(mmap\)|-rtr|-fmoe|-u?b \d+|-amb \d+", "", row.settings)
+    settings = re.sub(r"--no-mmap|\(mmap\)|-rtr|-fmoe|-(?:u?b|amb|tb?|mla) \d+", "", row.settings)
     mode = re.search(r"hybrid|offload", row.engine)
     return re.sub(r"\s+", " ", settings).strip(), row.gpu, row.engine.partition(",")[2] or (mode[0] if mode else "")
 

@@ -46,7 +46,7 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
         if matched:
             flags = read(matched, model)
             if flags is not None:
-                flags = {**_offloads(row, flags), **_micro(row), **_attends(row)}
+                flags = {**_offloads(row, flags), **_counts(row), **_attends(row)}
                 return StatedPlacement(flags, "weight spill" in stated)
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
@@ -84,10 +84,14 @@ def _offloads(row: OpenRow, flags: Flags) -> Flags:
     return {**flags, "no_op_offload": True} if stays else flags
 
 
-def _micro(row: OpenRow) -> Flags:
-    """Return the flag for the micro-batch of a row that states one."""
-    stated = re.search(r"-ub (\d+)", row.settings)
-    return {"ubatch": int(stated[1])} if stated else {}
+def _counts(row: OpenRow) -> Flags:
+    """Return the flags for the micro-batch and the threads that a row states."""
+    stated = ((name, re.search(pattern, row.settings)) for name, pattern in _COUNTS.items())
+    return {name: int(count[1]) for name, count in stated if count}
+
+
+_COUNTS = {"ubatch": r"-ub (\d+)", "threads": r"(?:^| )(?:-t|th) (\d+)"}
+"""Flags of numbers that settings state, and how."""
 
 
 def _attends(row: OpenRow) -> Flags:
@@ -166,6 +170,7 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] =
     (r"FFN of layers 0-(\d+) on GPU", lambda m, model: _rest_on_host(range(int(m[1]) + 1), model)),
     (r"(\d+) (?:MoE )?layers(?: of experts)? on CPU", _last_experts),
     (r"--?n-?cpu-?moe (\d+)|-ncmoe (\d+)", lambda m, model: _last_experts(_without_none(m), model)),
+    (r"^-ngl (\d+)$", lambda m, model: {"ngl": min(int(m[1]), model.layers + 1)}),
     (r"exps=CPU,attn_kv_b=CPU", lambda m, model: {"override_tensor": "exps=CPU,attn_kv_b=CPU"}),
     (r"exps=CPU|_exps\.=CPU|-cmoe|experts on CPU", lambda m, model: {"cpu_moe": True}),
 )  # fmt: skip

@@ -59,8 +59,8 @@ def test_others_are_left_by_reason(columns: dict[str, str], reason: str) -> None
 @pytest.mark.parametrize(
     ("settings", "flags"),
     [
-        ("-ngl 63 -ot exps=CPU -t 24", {"cpu_moe": True}),
-        ("CPU only, th 13", {"ngl": 0}),
+        ("-ngl 63 -ot exps=CPU -t 24", {"cpu_moe": True, "threads": 24}),
+        ("CPU only, th 13", {"ngl": 0, "threads": 13}),
         ("28 MoE layers on CPU", {"n_cpu_moe": 28}),
         ("-ot ffn of layers 46-47 =CPU", {"override_tensor": r"blk\.(46|47)\.ffn.*=CPU"}),
         ("FFN of layers 0-44 on GPU", {"override_tensor": r"blk\.(45|46|47)\.ffn.*=CPU"}),

@@ -89,3 +89,8 @@ def test_an_engine_is_named_by_itself(capsys):
 def test_what_an_engine_cannot_do_is_refused(capsys, argv):
     assert main([*ASKED, *argv]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_engine_whose_speed_is_not_known_says_what_is(capsys):
+    code, answer = run(capsys, "--engine", "ollama")
+    assert code == 2 and "llama.cpp's kernels" in answer["error"]["remedy"]

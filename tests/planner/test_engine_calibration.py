@@ -59,7 +59,7 @@ def test_plans_on_a_calibrated_record_are_as_fast_as_the_run_and_more_certain() 
     record = calibrate(ASKED, decode=0.9 * said.mid, prefill=0.9 * 512 / made().predicted.prefill.seconds.mid).hardware
     again = Hardware.model_validate_json(record.to_json())
     now = made(again)
-    assert now.predicted.tokens_per_second.mid == pytest.approx(0.9 * said.mid, rel=0.03)
+    assert now.predicted.tokens_per_second.mid == pytest.approx(0.9 * said.mid, rel=0.05)
     assert now.predicted.prefill.seconds.mid == pytest.approx(made().predicted.prefill.seconds.mid / 0.9, rel=0.03)
     width = now.predicted.tokens_per_second
     assert width.high / width.low < said.high / said.low
@@ -81,7 +81,7 @@ def test_the_report_says_how_far_predictions_moved_and_narrowed() -> None:
     said = 0.9 * made().predicted.tokens_per_second.mid
     calibrated = calibrate(ASKED, decode=said)
     report, row = calibrated.report, calibrated.report.runs[0]
-    assert row.run.value == said and row.prediction.after.mid == pytest.approx(said, rel=0.03)
+    assert row.run.value == said and row.prediction.after.mid == pytest.approx(said, rel=0.05)
     assert row.prediction.before.mid > row.prediction.after.mid and row.from_others is None
     assert report.after < report.before
     assert {one.format for one in report.others} == {"q4_k_m", "q8_0", "f16"}

@@ -96,7 +96,7 @@ def test_processors_have_shares_of_their_own() -> None:
     host = planned.hardware.device("cpu")
     assert host.overhead is not None and host.overhead.value == known.overhead
     shares = {c.format: c.share[0].value for c in host.efficiency if (c.bound, c.op) == ("memory", "linear")}
-    assert shares["*"] == known.shares["4"] < 1.5
+    assert 0.5 < shares["*"] < known.shares["4"] < 1.5, "values are read, and then unpacked"
     alone, beside = (p.predicted.decode.seconds for p in (planned, made(options={"build_era": "2025"})))
     assert alone.high / alone.low > beside.high / beside.low, "processors differ more than GPUs"
     parts = {"cpu": "2x AMD EPYC 9355", "ram": 512 * GIB}
@@ -121,3 +121,55 @@ def test_the_table_says_where_every_node_is_from() -> None:
         assert node["rows"] == len(node["of"]) if name.count("/") >= 2 else node["rows"] > 0
         assert set(node["shares"]) == set(FAMILIES) and 0.0 < node["spread"]["decode"] < 1.0
         assert name.split("/")[0] in table["backends"]
+
+
+def test_power_and_expanded_weights_bound_prompts() -> None:
+    reached = {
+        gpu: constants_of("llama.cpp", gpu, "workstation-ada", "cuda", "2025")
+        for gpu in ("RTX 4000 SFF Ada 20GB", "RTX 4000 Ada 20GB")
+    }
+    small, large = reached.values()
+    assert small is not None and large is not None
+    assert small.prompts["4"] < 0.95 * large.prompts["4"], "70 W for as many operations as a card with 130 W has"
+    older = constants_of("llama.cpp", "RTX 4090", "geforce-ada", "cuda", "2024")
+    newer = constants_of("llama.cpp", "RTX 4090", "geforce-ada", "cuda", "2025")
+    assert older is not None and newer is not None
+    assert older.prompts["4"] * 660.8e12 < older.prompts["16"] * 330.4e12, "expanded to FP16 first"
+    assert newer.prompts["4"] > 1.2 * older.prompts["4"]
+
+
+def test_caches_in_codes_are_read_by_every_head_of_a_group() -> None:
+    long = {"prompt_tokens": 16384, "output_tokens": 128, "options": {"build_era": "2025"}}
+    attention = {}
+    for kv in ("f16", "q8_0"):
+        terms = made(kv_format=kv, **long).predicted.decode.terms
+        attention[kv] = next(term.seconds.mid for term in terms if term.op == "attention")
+    assert 1.5 < attention["q8_0"] / attention["f16"] < 4.0, "half the bytes, four heads that share keys"
+
+
+def test_a_mixture_has_the_share_of_each_of_its_formats() -> None:
+    device = made(options={"build_era": "2025"}).hardware.device("cuda")
+    known = constants_of("llama.cpp", "RTX A6000", "workstation-ampere", "cuda", "2025")
+    assert known is not None
+    shares = {c.format: c.share[0].value for c in device.efficiency if (c.bound, c.op) == ("memory", "linear")}
+    assert shares == {"*": known.shares["4"], "q6_k": known.shares["6"]}
+
+
+def test_processors_read_and_unpack_weights() -> None:
+    speeds = {}
+    for fmt in ("q8_0", "q4_0", "iq3_s"):
+        machine = {"cpu": "AMD Ryzen 5 3600", "ram": 64 * GIB}
+        planned = plan({"model": "Llama-3.1-8B", "hardware": machine, "format": fmt, "engine": "llama.cpp"}).plan
+        speeds[fmt] = 1.0 / planned.predicted.decode.seconds.mid
+    assert speeds["q4_0"] > 1.4 * speeds["q8_0"] and speeds["iq3_s"] < 0.9 * speeds["q4_0"], (
+        "fewer bytes, more to unpack"
+    )
+
+
+def test_threads_of_one_socket_read_its_memory() -> None:
+    speeds = {}
+    for threads in (32, 64):
+        question = {"model": "Llama-3.1-8B", "hardware": {"cpu": "2x AMD EPYC 9355", "ram": 512 * GIB}}
+        options = {"options": {"threads": threads}, "format": "q8_0", "engine": "llama.cpp"}
+        speeds[threads] = 1.0 / plan({**question, **options}).plan.predicted.decode.seconds.mid
+    assert 1.3 < speeds[64] / speeds[32] <= 2.0

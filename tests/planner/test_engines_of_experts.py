@@ -129,7 +129,7 @@ def test_micro_batches_of_llama_cpp_bring_experts_again() -> None:
         return decide(request_from({**common, **work})).plan.predicted.prefill.seconds.mid
 
     once = prompt(ubatch=2048)
-    assert 3.0 < prompt() / once < 4.0
+    assert 2.5 < prompt() / once < 4.0
     assert prompt(same_software=True) == pytest.approx(prompt(same_software=True, ubatch=2048))
     with pytest.raises(UsageError, match="ubatch"):
         prompt(ubatch=0)

@@ -37,7 +37,7 @@ _OF_FAMILY = 0.1
 _UNKNOWN = 0.15
 """That of a share whose figure says nothing of itself."""
 
-HOST_DOUBT = 0.1
+HOST_DOUBT = 0.15
 """That of a run with work on a processor beside what constants explain, as in the fit of the tables."""
 
 _OPERATIONS, _BYTES, _FLOPS, _CHUNKS = 355, 4.6e9, 7.5e12, 4

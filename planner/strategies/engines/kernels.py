@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import exp
 from typing import Literal
 
 from helmsman.hwdb.catalogue import find_gpu
@@ -15,20 +16,30 @@ from helmsman.hwdb.classes import find_class
 from helmsman.hwdb.compose import MEMORY_SPEED
 from helmsman.hwdb.core_reads import CORE_READS
 from helmsman.hwdb.engine_classes import Backend, engine_class, half_ratio, int8_ratio, score_padding
-from helmsman.hwdb.engine_constants import Constants, Era, constants_of, engine_source, engine_table, family_of
-from helmsman.hwdb.fit import exact
+from helmsman.hwdb.engine_constants import (
+    Constants,
+    Era,
+    constants_of,
+    engine_source,
+    engine_table,
+    family_of,
+    unpacked_values,
+    unpacking_of,
+)
+from helmsman.hwdb.fit import Z90, exact
 from helmsman.hwdb.pass_constants import ENGINE as OF_PASSES
 from helmsman.hwdb.pass_constants import pass_constants
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import efficiency_curve
 from helmsman.planner.serving.engine_reserve import cards_of
+from helmsman.planner.strategies.engines.heads_apart import EngineHeads
 from helmsman.planner.strategies.engines.pass_kernels import driven_by
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.errors import HelmError, UsageError
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import KV_FORMATS, StoredFormat
-from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Memory
+from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
 from helmsman.schemas.same import Same
 
 _BACKENDS: dict[str, tuple[Backend, ...]] = {
@@ -66,19 +77,24 @@ class EngineBuild:
     flash: bool | None = None
 
 
+_PLAIN_HEADS = EngineHeads()
+
+
 def with_kernels(
-    hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat], width: float = 128.0
+    hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat], heads: EngineHeads = _PLAIN_HEADS
 ) -> Hardware:
     """Return the machine whose accelerators are as fast as the engine's kernels for weights in these formats, the first
-    of them the format of most, and heads of so many values. Raises UsageError for a backend that a device has not."""
-    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), width)
+    of them the format of most, and heads of that shape. Raises UsageError for a backend that a device has not."""
+    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), heads)
 
 
 @lru_cache(maxsize=64)
-def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], width: float) -> Hardware:
+def _driven(
+    same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], heads: EngineHeads
+) -> Hardware:
     hardware = same.document
     known = {
-        d.name: _host(d, build, formats) if d.kind == "cpu" else _device(d, build, formats, width)
+        d.name: _host(d, build, formats) if d.kind == "cpu" else _device(d, build, formats, heads)
         for d in hardware.devices
     }
     changed = {name: device for name, device in known.items() if device is not None}
@@ -93,10 +109,22 @@ def _driven(same: Same[Hardware], build: EngineBuild, formats: tuple[StoredForma
         update={
             "devices": tuple(changed.get(device.name, device) for device in hardware.devices),
             "memories": tuple(_memory(memory, read) for memory in hardware.memories),
+            "links": tuple(_link(link, build.engine) for link in hardware.links),
             "between_passes": between,
             "sources": {**hardware.sources, source: engine_source(build.engine)},
         }
     )
+
+
+def _link(link: Link, engine: str) -> Link:
+    """Return a link over which the engine copies from memory that is not pinned as fast as its table says, and no
+    faster than the link is."""
+    copies = engine_table(engine).get("copies")
+    if link.pageable is None or copies is None:
+        return link
+    share, apart = min(1.0, copies["rate"] / link.bandwidth.value), exp(Z90 * copies["sd"])
+    figure = Figure(value=share, p10=share / apart, p90=min(1.0, share * apart), n=len(copies["of"]), source=engine)
+    return link.model_copy(update={"pageable": figure})
 
 
 def _memory(memory: Memory, read: dict[str, Figure]) -> Memory:
@@ -135,7 +163,7 @@ def usual_backend(hardware: Hardware) -> Backend | None:
     return _BACKENDS[kind][0] if kind in _BACKENDS else None
 
 
-def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], width: float) -> Device | None:
+def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], heads: EngineHeads) -> Device | None:
     """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
     if build.engine == OF_PASSES:
         product = device.product or ""
@@ -143,7 +171,7 @@ def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...
         again = cards_of(product)[0] > 1  # cards of a plan that are one already
         return None if of_passes is None or again else driven_by(device, of_passes, formats)
     constants = device_constants(device, build)
-    return None if constants is None else _Kernels(device, constants, build.engine, formats, width).driven()
+    return None if constants is None else _Kernels(device, constants, build.engine, formats, heads).driven()
 
 
 def _host_constants(device: Device, build: EngineBuild) -> Constants | None:
@@ -186,18 +214,31 @@ class _HostKernels:
         return self.device.model_copy(update={**dict.fromkeys(_OURS), **changed})
 
     def _curves(self) -> Iterator[Efficiency]:
-        shares, main = self.constants.shares, self.formats[0]
+        main = self.formats[0]
         named: dict[StoredFormat | Literal["*"], StoredFormat] = {"*": main}
-        named |= {fmt: fmt for fmt in self.formats[1:] if family_of(fmt) != family_of(main)}
+        named |= {fmt: fmt for fmt in self.formats[1:] if fmt != main}
         for name, fmt in named.items():
-            share = self.constants.figure(shares[family_of(fmt)], "decode", self.source)
+            share = self.constants.figure(self._share(fmt), "decode", self.source)
             yield Efficiency(bound="memory", op="linear", format=name, at=(1.0,), share=(share,))
-        product = self.constants.figure(self.constants.prompts["4"], "prompt", self.source)
-        yield Efficiency(bound="compute", op="linear", at=(1.0,), share=(product,))
+            product = self.constants.figure(self._product(fmt), "prompt", self.source)
+            yield Efficiency(bound="compute", op="linear", format=name, at=(1.0,), share=(product,))
         for curve in self.device.efficiency:
             if curve.op == "attention":
                 slower = self.constants.cache if curve.bound == "memory" else self.constants.attending
                 yield curve.model_copy(update={"share": tuple(scaled_figure(s, slower) for s in curve.share)})
+
+    def _share(self, fmt: StoredFormat) -> float:
+        """Return the share of plain reads at which weights in a format are multiplied: read, and then unpacked."""
+        share, unpacking = self.constants.shares[family_of(fmt)], self.constants.unpacking
+        if unpacking is None:
+            return share
+        read, flops = self.device.read.value, self.device.compute[0].flops.value
+        values = unpacked_values(fmt)
+        return 1.0 / (1.0 / share + read * values / (unpacking[unpacking_of(fmt)] * flops))
+
+    def _product(self, fmt: StoredFormat) -> float:
+        products = self.constants.products
+        return self.constants.prompts["4"] if products is None else products[unpacking_of(fmt)]
 
 
 _UNKNOWN_READS = frozenset({CORE_READS, MEMORY_SPEED})
@@ -209,13 +250,13 @@ _OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "reque
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """The kernels of an engine on a device, for weights in `formats` and heads of `width` values."""
+    """The kernels of an engine on a device, for weights in `formats` and `heads`."""
 
     device: Device
     constants: Constants
     source: str
     formats: tuple[StoredFormat, ...]
-    width: float
+    heads: EngineHeads
 
     def driven(self) -> Device:
         """Return the device with the engine's rates and shares, and nothing of our executor's."""
@@ -253,13 +294,21 @@ class _Kernels:
         ]
 
     def _curves(self) -> "list[Efficiency]":
-        constants, main = self.constants, self.formats[0]
+        main = self.formats[0]
         curves = [self._weights("*", main), self._prompts("*", main)]
         for fmt in self.formats[1:]:
             if family_of(fmt) != family_of(main):
                 curves += [self._weights(fmt, fmt), self._prompts(fmt, fmt)]
-        reading = self._figure(constants.cache)
-        return [*curves, Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,)), self._scoring()]
+        return [*curves, *self._caches(), self._scoring()]
+
+    def _caches(self) -> Iterator[Efficiency]:
+        """Yield the shares at which caches are read: of codes by kernels in which every head reads the keys of its head
+        by itself (ggml-cuda's vector kernels, which alone take quantised caches in steps)."""
+        reading = self._figure(self.constants.cache)
+        yield Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,))
+        if self.heads.sharing > 1 and self.device.kind in ("cuda", "rocm"):
+            apart = self._figure(self.constants.cache / self.heads.sharing)
+            yield Efficiency(bound="memory", op="attention", format="q8_0", at=(1.0,), share=(apart,))
 
     def _halves(self, rates: dict[StoredFormat, float], half: float) -> Iterator[Efficiency]:
         """Yield shares of attention over caches of which products with weights take another rate: keys and values
@@ -278,7 +327,7 @@ class _Kernels:
         reached = self.constants.attending
         if not self.constants.scored:
             return Efficiency(bound="compute", op="attention", at=(1.0,), share=(self._figure(reached, "prompt"),))
-        shares = (reached * self.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
+        shares = (reached * self.heads.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
         figures = tuple(self._figure(share, "prompt") for share in shares)
         return Efficiency(bound="compute", op="attention", at=tuple(map(float, _SCORED)), share=figures)
 

@@ -20,7 +20,7 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.calibrated_build import calibrated_build, calibration_of
-from helmsman.planner.strategies.engines.heads_apart import head_width, with_heads_apart
+from helmsman.planner.strategies.engines.heads_apart import heads_of, with_heads_apart
 from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.engines.threads import with_threads
@@ -112,7 +112,7 @@ class EngineQuestion:
         hardware = _for_engines(Same(with_threads(bare, self.threads)))
         if build is not None:
             build = calibrated_build(build, known)
-            hardware = with_kernels(hardware, build, self._formats, head_width(frame.model))
+            hardware = with_kernels(hardware, build, self._formats, heads_of(frame.model))
         if self.engine.software.heads_apart and (build is None or build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
         if known is not None:

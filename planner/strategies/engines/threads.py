@@ -2,7 +2,10 @@
 
 Fewer threads do as much less arithmetic, and read memory more slowly once they cannot keep its channels busy: as
 measured with so many threads where the machine's record has that, else as cores of the class do at most, which is known
-within a factor of 2.5. More threads than cores gain nothing here."""
+within a factor of 2.5, and as one socket's memory does for threads that fit there. More threads than cores gain nothing
+here."""
+
+import re
 
 from helmsman.hwdb.core_reads import CORE_READS, CORE_READS_SOURCE, read_by
 from helmsman.hwdb.machine_line import facts_of
@@ -45,4 +48,15 @@ def _read(device: Device, threads: int, hardware: Hardware) -> Figure:
     if threads in reads:
         return scaled_figure(device.read, min(1.0, reads[threads] / max(reads.values())))
     most = read_by(threads, device.device_class)
-    return device.read if most.value >= device.read.value else most
+    limits = (most, _of_one_socket(device, threads), device.read)
+    return min((limit for limit in limits if limit is not None), key=lambda limit: limit.value)
+
+
+def _of_one_socket(device: Device, threads: int) -> Figure | None:
+    """Return what the memory of one socket hands out, to which threads that fit there are mostly kept (15 rows of two
+    sources, with half as many threads as cores on two sockets); None for more threads, and for one socket."""
+    sockets = re.match(r"(\d+)x ", device.product or "")
+    if sockets is None or device.cores is None or threads * int(sockets[1]) > device.cores:
+        return None
+    read = device.read
+    return Figure(value=read.value / int(sockets[1]), p10=read.p10 / int(sockets[1]), p90=read.p90, source=CORE_READS)

@@ -11,6 +11,7 @@ from helmsman.cli.local_names import model_argument
 from helmsman.cli.machine import add_machine_arguments, machine, warn, warn_of_disturbed
 from helmsman.cli.output import show, write_out
 from helmsman.cli.parser import Parser, command_parser
+from helmsman.cli.strategies import engine_named
 from helmsman.planner.registry import ENGINES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KV_FORMATS, format_named
@@ -40,7 +41,7 @@ def build_parser() -> Parser:
     parser.add_argument("results", nargs="*", type=Path, metavar="RESULT", help=f"{files} (default: none)")
     add_machine_arguments(parser)
     group = parser.add_argument_group("runs")
-    group.add_argument("--engine", choices=_CALIBRATED, default=_DEFAULT, metavar="NAME",
+    group.add_argument("--engine", type=engine_named, choices=_CALIBRATED, default=_DEFAULT, metavar="NAME",
                        help=f"that ran: {', '.join(_CALIBRATED)} (default {_DEFAULT})")  # fmt: skip
     group.add_argument("--decode", type=float, metavar="RATE", help="measured by hand: tokens/s of decode steps")
     group.add_argument("--prefill", type=float, metavar="RATE", help="measured by hand: tokens/s of prompts")

@@ -56,10 +56,17 @@ def _last(arguments: Sequence[str], flag: str) -> str | None:
     return values[-1] if values else None
 
 
+def engine_named(text: str) -> str:
+    """Return the name of an engine whose speed is predicted. Raises UsageError for another, with what is known of
+    it."""
+    strategy_of(text, RECOMMENDED)
+    return text
+
+
 def add_engine_argument(group: "argparse._ActionsContainer") -> None:
     """--engine: whose speed is predicted."""
     what = f"whose speed is predicted, and whose placements are planned: {', '.join(ENGINES)} (default: ours)"
-    group.add_argument("--engine", choices=tuple(ENGINES), metavar="NAME", help=what)
+    group.add_argument("--engine", type=engine_named, choices=tuple(ENGINES), metavar="NAME", help=what)
 
 
 def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
