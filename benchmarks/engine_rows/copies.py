@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.strangers.answers import planned
 from benchmarks.strangers.rows import OpenRow, UnansweredError
+from helmsman.lowering.task_names import read_name
 
 
 def copy_rate(rows: Iterable[OpenRow], pattern: str) -> dict[str, Any] | None:
@@ -25,7 +26,8 @@ def copy_rate(rows: Iterable[OpenRow], pattern: str) -> dict[str, Any] | None:
         except UnansweredError:
             continue
         terms, link = plan.predicted.prefill.terms, plan.hardware.link("dram", "vram")
-        brought = sum(t.bytes for t in terms if link and t.resource == link.name and t.op.endswith(".weights"))
+        weights = [term for term in terms if read_name(term.op).payload == "weights"]
+        brought = sum(term.bytes for term in weights if link and term.resource == link.name)
         rest = sum(t.seconds.mid for t in terms if link and t.resource != link.name)
         if not speed or link is None or brought < _LEAST_BROUGHT:
             continue
