@@ -29,11 +29,12 @@ def decide(request: PlanRequest[Any]) -> Decision:
 
 
 def _marked(model: Model, decision: Decision) -> Decision:
-    """Return the decision, which warns where the model can be planned and not run."""
+    """Return the decision, with a warning where the model can be planned but not run."""
     if not model.unknown:
         return decision
-    told = f"run: refused, as no source states {', '.join(model.unknown)}: `model` may be a checkpoint that does"
-    return decision.doubted((told,))
+    facts = ", ".join(model.unknown)
+    warning = f"run: refused, as no source states {facts}: plan with `model` a checkpoint that states them"
+    return decision.doubted((warning,))
 
 
 def _drafted(request: PlanRequest[Any], chosen: Method[Any]) -> Decision:

@@ -1,4 +1,4 @@
-"""How fast prompts bring weights from memory that is not pinned, as rows say whose prompts are bound by that."""
+"""The rate at which prompts bring weights from memory that is not pinned, by rows whose prompts are bound by it."""
 
 import re
 from collections.abc import Iterable

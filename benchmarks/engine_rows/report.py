@@ -27,10 +27,10 @@ one GPU, 2023 to 2026; rows that their table warns of are left out), and of rows
 llama.cpp's and ik_llama.cpp's, in which what GPUs and links take is as predicted without them. Every row is predicted
 by constants fitted without its GPU, or without its source. Errors are of tokens/s, intervals those of 90 %.
 
-The form of the model, the widths of its priors and two of their means (cards with HBM, P100) were chosen with these
-figures in view, some ten variants of each phase: on GPUs that nobody here has seen, errors may be larger. Terms that
-were added for a reason found elsewhere are those of power (data sheets), of expanded weights
-(ggml-org/llama.cpp#7676), and of written scores.
+The form of the model and two means of its priors (cards with HBM, P100) were chosen with these figures in view, some
+ten variants of each phase: on GPUs that nobody here has seen, errors may be larger. Widths of priors are those with
+which all rows are most likely (CUDA, Metal), or assumed. Terms that were added for a reason found elsewhere are those
+of power (data sheets), of expanded weights (ggml-org/llama.cpp#7676), and of written scores.
 """
 
 

@@ -31,8 +31,8 @@ _RAM_BESIDE = 64 * 2**30
 
 _GREATEST_RAM = 4 * 2**40
 
-_BUILD: Flags = {"build_era": "2025", "flash_attn": "on"}
-"""Of llama.cpp in rows: builds of 2025 and 2026, whose attention is one operation where nobody says otherwise."""
+_BUILD: Flags = {"build_era": "2025"}
+"""Of llama.cpp in rows: builds of 2025 and 2026."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ _MATRICES = ("linear", "experts")
 _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
 
 _MOST_PRICES = 20_000
-"""Prices that a cost model remembers, some ten megabytes; a pass has a few dozen."""
+"""Prices that a cost model remembers, some ten megabytes, and as many rates and overheads that they are made of; a pass
+has a few dozen."""
 
 
 def work_of(task: Task) -> tuple[object, ...]:
@@ -193,6 +194,8 @@ class CostModel:
         kind that have as many chunks take the same."""
         key = device.name, task.kind, task.phase, chunks_of(task)
         if key not in self._fixed:
+            if len(self._fixed) >= _MOST_PRICES:
+                self._fixed.clear()
             self._fixed[key] = tuple(self._launches(device, task)), self._overhead(device, task)
         return self._fixed[key]
 

@@ -89,7 +89,7 @@ def modules_kept(frame: Frame) -> int:
 
 
 def _most_kept(frame: Frame) -> int:
-    """How many the budget allows."""
+    """Return how many modules the budget allows."""
     needs = _needs(frame.model, frame.weights)
     budget = SHARE * frame.roles.hardware.memory(frame.accelerator.memory).available
     return next((place for place, need in enumerate(needs) if need > budget), len(needs))

@@ -69,8 +69,8 @@ def _experts(report: StudyReport, settings: Sequence[BestSetting]) -> Iterator[s
     for setting in [setting for setting in settings if setting.row is not None][:_SHOWN]:
         experts = None if setting.row is None else report.rows[setting.row].experts
         if experts is not None:
-            told = f"experts on {machine_words(setting.machine, setting.change)}: {experts}"
-            yield from wrap(told, _WIDTH, initial_indent="- ", subsequent_indent="  ")
+            line = f"experts on {machine_words(setting.machine, setting.change)}: {experts}"
+            yield from wrap(line, _WIDTH, initial_indent="- ", subsequent_indent="  ")
 
 
 def _reasons(settings: Sequence[BestSetting]) -> Iterator[str]:

@@ -35,7 +35,7 @@ FLAGS = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--prompt-tokens", "
 
 @pytest.fixture(autouse=True, scope="module")
 def remembered() -> Iterator[None]:
-    """What a replica costs is found once for each plan."""
+    """The cost of a replica is worked out once for each plan."""
     with remembered_replicas():
         yield
 

@@ -69,7 +69,7 @@ def table(rows: Sequence[StudyRow]) -> str:
 
 @pytest.fixture(autouse=True, scope="module")
 def remembered() -> Iterator[None]:
-    """What a replica costs is found once for each plan."""
+    """The cost of a replica is worked out once for each plan."""
     with remembered_replicas():
         yield
 
