@@ -9,6 +9,8 @@ from pathlib import Path
 
 from helmsman import __version__, library
 from helmsman.hwdb.edits import AS_IT_IS, edited
+from helmsman.hwdb.engine_constants import constants_digest
+from helmsman.planner.registry import ENGINES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -76,16 +78,17 @@ def machine_name(machine: Machine) -> str:
 
 def keyed(study: Study, points: Sequence[StudyPoint], machines: Machines) -> Iterator[tuple[str, StudyPoint]]:
     """Yield every point after the digest of all that its answer rests on: the question, the documents of the model and
-    the machine, who is served, and Helm's version.
+    the machine, the constants of engines, who is served, and Helm's version.
 
     Raises UsageError and BadInputError for models and machines that there are not."""
     models = {name: digest(machines.model(name)) for name in dict.fromkeys(point.model for point in points)}
     records = {machine: digest(machines.plain(machine)) for machine in dict.fromkeys(point.machine for point in points)}
+    engines = {engine: constants_digest(engine) for engine in ENGINES}
     files = {} if study.serving is None else dict(_requests(study.serving))
     for point in points:
         of = {**point.stated, "machine": records[point.machine], "model": models[point.model]}
         served = None if study.serving is None else _served(study.serving, point, files)
-        stated = {"version": __version__, "serving": served, "named": point.model, "point": of}
+        stated = {"version": __version__, "engines": engines, "serving": served, "named": point.model, "point": of}
         yield hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest(), point
 
 

@@ -20,6 +20,7 @@ from helmsman.studies.answering.run import rows_of
 from helmsman.studies.answering.shards import Rows, StudyShard, answered
 from helmsman.studies.answering.store import Store
 from helmsman.studies.ask import report_of
+from helmsman.studies.questions import named_parts
 from helmsman.studies.questions.points import grid_of
 from helmsman.studies.questions.read_study import study_of
 from helmsman.studies.report.page import page
@@ -139,6 +140,17 @@ def test_a_changed_study_asks_only_what_is_new(tmp_path: Path) -> None:
     assert more.points == first.points
     priced = {"name": "other", "prices": {"energy": 0.3}, "slo": "ttft=1s", "changes": ["vram=x2", "as it is"]}
     assert ask(study_of({**QUESTIONS, **priced}), renamed, store) and renamed.points == 0
+
+
+def test_other_constants_of_engines_are_another_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store outlives a fit of the constants: its answers are those of the tables that they were made with."""
+    study = study_of(QUESTIONS)
+    points = list(grid_of(study).points())[:1]
+    keys = []
+    for table in ("before", "after", "after"):
+        monkeypatch.setattr(named_parts, "constants_digest", lambda engine, table=table: f"{engine} {table}")
+        keys += [key for key, _ in named_parts.keyed(study, points, named_parts.Machines())]
+    assert keys[0] != keys[1] == keys[2]
 
 
 def test_another_record_of_the_same_name_is_another_question(tmp_path: Path) -> None:
