@@ -45,7 +45,7 @@ def _described(library: Any, handle: Any) -> DetectedGpu:
         """Return what a function says; None where the GPU cannot tell."""
         try:
             return getattr(library, function)(handle, *more)
-        except Exception:  # drivers raise many classes (a missing symbol, no support, bad text): this figure is unknown
+        except Exception:  # a driver may lack a function, refuse it or answer bad text: the other figures still stand
             return None
 
     name, memory, pci = say("nvmlDeviceGetName"), say("nvmlDeviceGetMemoryInfo"), say("nvmlDeviceGetPciInfo")

@@ -4,7 +4,7 @@ import gc
 import os
 from pathlib import Path
 
-import keep_bytecode  # noqa: F401
+import keep_bytecode  # noqa: F401  importing it is what it is for: it switches bytecode on before all other imports
 import pytest
 from hypothesis import HealthCheck, settings
 

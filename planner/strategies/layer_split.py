@@ -330,7 +330,11 @@ class _SplitRules(NamedTuple):
     schedule: Schedule
 
 
-@lru_cache(maxsize=256)
+_SPLITS = 256
+"""The number of splits whose rules are kept at most."""
+
+
+@lru_cache(maxsize=_SPLITS)
 def _rules(
     model: Model,
     host: tuple[str, str],

@@ -16,7 +16,8 @@ ISAS = (*kernels.supported_isas(), *kernels.emulated_isas())
 PAIRS = ("avx512bf16", "amx", "neonbf16")
 """Instruction sets whose tables are another's but for products of bf16, of prompts (csrc/kernels/tables)."""
 WORDS = ("avxvnni", "avx512vnni", "neondot", "neoni8mm")
-"""Those whose tables are another's but for products of whole numbers, and attention of single tokens."""
+"""Instruction sets whose tables are another's but for products of int8 and int16, and attention of single tokens
+(csrc/kernels/tables)."""
 
 
 def isas_but(borrowing: tuple[str, ...]) -> list[ParameterSet]:
@@ -39,13 +40,13 @@ def isa(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(params=isas_but(PAIRS))
 def word_isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every one with products of whole numbers, or attention of single tokens, of its own."""
+    """Every instruction set whose products of int8 and int16, or attention of single tokens, are its own."""
     yield from selected(request.param)
 
 
 @pytest.fixture(params=isas_but((*PAIRS, *WORDS)))
 def base_isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every one whose other kernels are its own."""
+    """Every instruction set whose kernels beside products of bf16, int8 and int16 are its own."""
     yield from selected(request.param)
 
 

@@ -73,9 +73,9 @@ def test_the_share_of_a_product_is_of_the_mean_of_its_runs() -> None:
 
     steady: Any = Steady()
     pool: Any = object()
-    found = read_shares(pool, steady, 10**6, run, 2)
-    assert found.shares == pytest.approx([0.5, 0.5])
-    assert found.reads == [1e6, 1e6]
+    measured = read_shares(pool, steady, 10**6, run, 2)
+    assert measured.shares == pytest.approx([0.5, 0.5])
+    assert measured.reads == [1e6, 1e6]
 
 
 def test_the_reads_of_a_point_are_one_sample() -> None:

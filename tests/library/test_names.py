@@ -136,7 +136,7 @@ C = 3
 
 
 def test_names_are_seen() -> None:
-    """The tests above can fail."""
+    """The tests above can fail: both texts break the rules on purpose, by names and by docstrings without a subject."""
     seen = Names()
     for path, text in (("a.py", ONE), ("b.py", OTHER)):
         seen.add(path, text.replace("'''", '"""'))

@@ -26,7 +26,7 @@ def test_nightly_cases_are_a_test_of_their_own() -> None:
     def family(number: int) -> None:
         seen.append(number)
 
-    [mark] = family.pytestmark  # type: ignore[attr-defined]
+    [mark] = vars(family)["pytestmark"]
     daily, nightly = mark.args[1]
     family(_among=daily.values[0])
     assert seen == [1, 3] and [mark.name for mark in nightly.marks] == ["nightly"]

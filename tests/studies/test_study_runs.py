@@ -107,9 +107,15 @@ def test_rows_say_what_planning_alone_says(rows: tuple[StudyRow, ...]) -> None:
     ],
 )
 def test_rows_say_where_experts_are(model: str, strategy: str, options: dict[str, Any], experts: str) -> None:
-    """Of a mixture of experts, and of a hybrid with slots beside the host's."""
-    asked = {"name": "experts", "models": model, "machines": "rtx4080-14700k", "formats": "q4_0", "sensitivity": 0}
-    study = study_of({**asked, "strategies": strategy, "options": {strategy: options}})
+    """Rows name where the experts of a mixture are, and of a hybrid with slots beside the experts on the CPU."""
+    one_machine = {
+        "name": "experts",
+        "models": model,
+        "machines": "rtx4080-14700k",
+        "formats": "q4_0",
+        "sensitivity": 0,
+    }
+    study = study_of({**one_machine, "strategies": strategy, "options": {strategy: options}})
     report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
     [row] = report.rows
     assert row.experts is not None and row.experts.startswith(experts)

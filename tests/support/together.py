@@ -42,7 +42,7 @@ def together(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[Te
             raise ValueError(f"nightly cases of {test.__name__} belong to the decorator on top")
         left = [parameter for name, parameter in whole.parameters.items() if name not in keys]
         among = [Parameter("_among", Parameter.KEYWORD_ONLY)] if nightly else []
-        go_through.__signature__ = whole.replace(parameters=[*left, *among])  # type: ignore[attr-defined]
+        vars(go_through)["__signature__"] = whole.replace(parameters=[*left, *among])
         if not nightly:
             return go_through
         groups = [pytest.param(daily, id="daily"), pytest.param(nightly, id="nightly", marks=pytest.mark.nightly)]
