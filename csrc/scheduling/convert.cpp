@@ -57,19 +57,24 @@ Cost cost_of(const py::object& cost) {
 }
 
 Limits limits_of(const py::object& limits) {
-  return {whole(limits, "gpu_tokens"),          whole(limits, "cpu_tokens"),
-          whole(limits, "block"),               whole(limits, "batch_tokens"),
-          whole(limits, "chunk"),               whole(limits, "sequences"),
-          whole(limits, "context"),             limits.attr("keeps").cast<bool>(),
-          limits.attr("ahead").cast<bool>(),    limits.attr("states").cast<bool>(),
+  return {whole(limits, "gpu_tokens"),
+          whole(limits, "cpu_tokens"),
+          whole(limits, "block"),
+          whole(limits, "batch_tokens"),
+          whole(limits, "chunk"),
+          whole(limits, "sequences"),
+          whole(limits, "context"),
+          limits.attr("keeps").cast<bool>(),
+          limits.attr("ahead").cast<bool>(),
+          limits.attr("states").cast<bool>(),
           whole(limits, "snapshots")};
 }
 
 Work work_of(const py::object& work) {
-  return {whole(work, "tokens"),   whole(work, "outputs"),   whole(work, "gpu_requests"), whole(work, "gpu_kv"),
-          whole(work, "pairs"),    whole(work, "prompt_kv"), whole(work, "cpu_requests"), whole(work, "cpu_kv"),
-          whole(work, "swap_out"), whole(work, "swap_in"),   whole(work, "states_copied"),
-          whole(work, "states_out"), whole(work, "states_in")};
+  return {whole(work, "tokens"),   whole(work, "outputs"),   whole(work, "gpu_requests"),  whole(work, "gpu_kv"),
+          whole(work, "pairs"),    whole(work, "prompt_kv"), whole(work, "cpu_requests"),  whole(work, "cpu_kv"),
+          whole(work, "swap_out"), whole(work, "swap_in"),   whole(work, "states_copied"), whole(work, "states_out"),
+          whole(work, "states_in")};
 }
 
 Kind kind_of(const std::string& name) {

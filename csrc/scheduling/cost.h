@@ -50,16 +50,16 @@ enum class Kind : uint8_t {
 
 // What a pass, or one of its sub-batches, has to do: counts over all its sequences.
 struct Work {
-  int64_t tokens = 0;                 // rows of the linear stage
-  int64_t outputs = 0;                // sequences that yield a token
-  int64_t gpu_requests = 0;           // decodes with attention on the accelerator
-  int64_t gpu_kv = 0;                 // KV tokens that decodes on the accelerator read, the appended ones included
-  int64_t pairs = 0;                  // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
-  int64_t prompt_kv = 0;              // KV tokens that they read: the sum of past + t
-  int64_t cpu_requests = 0;           // decodes with attention on the host
-  int64_t cpu_kv = 0;                 // KV tokens that they read, the appended ones included
-  int64_t swap_out = 0, swap_in = 0;  // KV tokens that move to the host and to the accelerator
-  int64_t states_copied = 0;          // requests whose states become snapshots, or come from one
+  int64_t tokens = 0;                     // rows of the linear stage
+  int64_t outputs = 0;                    // sequences that yield a token
+  int64_t gpu_requests = 0;               // decodes with attention on the accelerator
+  int64_t gpu_kv = 0;                     // KV tokens that decodes on the accelerator read, the appended ones included
+  int64_t pairs = 0;                      // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
+  int64_t prompt_kv = 0;                  // KV tokens that they read: the sum of past + t
+  int64_t cpu_requests = 0;               // decodes with attention on the host
+  int64_t cpu_kv = 0;                     // KV tokens that they read, the appended ones included
+  int64_t swap_out = 0, swap_in = 0;      // KV tokens that move to the host and to the accelerator
+  int64_t states_copied = 0;              // requests whose states become snapshots, or come from one
   int64_t states_out = 0, states_in = 0;  // requests whose states move to the host and to the accelerator
 
   void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, ++gpu_requests, gpu_kv += cached + 1; }

@@ -72,8 +72,8 @@ py::object decision_of(const Scheduler& scheduler, const Decision& made) {
   }
   return values.attr("SchedulingDecision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
                                            requests(made.cpu[1]), requests(made.out), requests(made.in),
-                                           requests(made.dropped), py::tuple(py::cast(made.evicted)), requests(made.kept),
-                                           py::tuple(py::cast(made.forgotten)));
+                                           requests(made.dropped), py::tuple(py::cast(made.evicted)),
+                                           requests(made.kept), py::tuple(py::cast(made.forgotten)));
 }
 
 py::object decide(Scheduler& scheduler) {

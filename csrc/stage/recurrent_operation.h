@@ -5,9 +5,9 @@
 
 namespace helm {
 
-// What an operation keeps of every sequence, f32. A state begins anew with position 0. Of a pass whose last tokens may be
-// taken back, states behind each of the first `snapshots` tokens are kept too: behind those of the sequences, token by
-// token.
+// What an operation keeps of every sequence, f32. A state begins anew with position 0. Of a pass whose last tokens may
+// be taken back, states behind each of the first `snapshots` tokens are kept too: behind those of the sequences, token
+// by token.
 struct States {
   float* data = nullptr;
   size_t count = 0;      // rows
@@ -15,7 +15,9 @@ struct States {
   size_t snapshots = 0;  // only of passes in which sequences have as many tokens each
 
   float* of(size_t row) const { return data + row * width; }
-  float* behind(size_t token, size_t sequence, size_t sequences) const { return of((1 + token) * sequences + sequence); }
+  float* behind(size_t token, size_t sequence, size_t sequences) const {
+    return of((1 + token) * sequences + sequence);
+  }
 };
 
 // Rows [first, first + tokens) of a pass are a sequence's tokens at positions past, past + 1, ...
