@@ -36,6 +36,22 @@ class TaskOrder:
         return tuple([self.lane_of[kind] for kind in self.kind])
 
     @cached_property
+    def lane_names(self) -> tuple[str, ...]:
+        """Return the lanes, by number."""
+        return tuple(dict.fromkeys(self.lane_of))
+
+    @cached_property
+    def waits(self) -> "array[int]":
+        """Return of every task that waits for other lanes its number, that of its lane, the task before it on its lane
+        (-1: none), how many tasks of other lanes it waits for, and of each of these its number and that of its lane."""
+        numbers = {lane: number for number, lane in enumerate(self.lane_names)}
+        flat = array("q")
+        for task, (before, others) in self.crossings.items():
+            flat.extend((task, numbers[self.lanes[task]], -1 if before is None else before, len(others)))
+            flat.extend([number for other in others for number in (other, numbers[self.lanes[other]])])
+        return flat
+
+    @cached_property
     def awaited_lanes(self) -> dict[int, frozenset[str]]:
         """Return by task the other lanes that it waits for, where there are any."""
         return {

@@ -90,6 +90,21 @@ def followed(stages: Sequence[TurnStage], buffers: int, lanes: int) -> float:
     that no pace of whole blocks tells: those were up to 29 % off. Raises ValueError for stages that do not follow each
     other, and for more than 4096 lanes."""
 
+def sequence_seconds(
+    kinds: array[int],
+    seconds: Sequence[float],
+    waits: array[int],
+    joins: Sequence[float],
+    handovers: Sequence[float],
+) -> float:
+    """Seconds until the last of tasks that run one at a time is done; `kinds`: of each its kind (an array of type `i`),
+    which takes `seconds`.
+
+    `waits` (of type `q`): of every task that waits for other lanes, in order, its number, its lane, the task before it
+    on that lane (-1: none), how many tasks of other lanes it waits for, and the number and the lane of each; `joins`: by
+    lane seconds after the task before; `handovers`: from lane to lane, row after row. Raises ValueError for numbers
+    that are none."""
+
 def fair_speeds(
     rates: Sequence[float], uses: Sequence[Sequence[tuple[int, int]]], capacity: Sequence[float]
 ) -> list[float]:

@@ -41,6 +41,13 @@ class Handovers:
         """Return seconds from the end of a task on `lane` to the start of the next, if that waits for other lanes."""
         return self._joins.get(lane, 0.0)
 
+    def between_lanes(self, lanes: tuple[str, ...]) -> tuple[list[float], list[float]]:
+        """Return `join` by lane, and `after` from lane to lane, row after row; found once for the same lanes."""
+        if lanes not in self._between_lanes:
+            after = [self.after(lane, other) for lane in lanes for other in lanes]
+            self._between_lanes[lanes] = list(map(self.join, lanes)), after
+        return self._between_lanes[lanes]
+
     @cached_property
     def thread(self) -> HostThread:
         """Return the thread of the host that launches for all devices."""
@@ -53,6 +60,10 @@ class Handovers:
             return 0.0
         once = duration_at(between.after(works.ends_on), self.end)
         return once + works.submissions * duration_at(between.submission, self.end)
+
+    @cached_property
+    def _between_lanes(self) -> dict[tuple[str, ...], tuple[list[float], list[float]]]:
+        return {}
 
     @cached_property
     def _devices(self) -> dict[str, Device]:

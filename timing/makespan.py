@@ -1,15 +1,18 @@
 """Seconds of a pass, from the first start to the last end: by the clock where tasks overlap, else by a sum."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, islice
+from array import array
+from collections.abc import Callable, Sequence
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.task_order import TaskOrder
+from helmsman.timing._clock import sequence_seconds
 from helmsman.timing.clock import Clock
 from helmsman.timing.handovers import Handovers
 from helmsman.timing.interference import Slowed
 from helmsman.timing.pools import Pools
 from helmsman.timing.works import Works, apart
+
+_NO_WAITS = array("q")
 
 
 def makespan(
@@ -42,20 +45,6 @@ def works_makespan(
 def _one_by_one(order: TaskOrder, times: Sequence[float], between: Handovers | None) -> float:
     """Return the seconds of tasks that run one at a time, so that none shares a memory or is delayed: each begins when
     the one before is done, and what it waits for on other lanes has been handed over and joined, as on the clock."""
-    alone, begun, now = list(map(times.__getitem__, order.kind)), 0, 0.0
-    ends: list[float] = []
-    if between is not None and between.known:
-        for task in order.crossings:
-            ends += islice(accumulate(alone[begun:task], initial=now), 1, None)
-            now, begun = max(ends[-1] if ends else 0.0, *_moments(order, task, ends, between)), task
-    ends += islice(accumulate(alone[begun:], initial=now), 1, None)
-    return ends[-1] if ends else 0.0
-
-
-def _moments(order: TaskOrder, task: int, ends: Sequence[float], between: Handovers) -> Iterator[float]:
-    """Yield the moments before which a task that waits for other lanes does not begin; `ends`: of tasks before it."""
-    lane, (before, others) = order.lanes[task], order.crossings[task]
-    if before is not None:
-        yield ends[before] + between.join(lane)
-    for other in others:
-        yield ends[other] + between.after(order.lanes[other], lane)
+    if between is None or not between.known:
+        return sequence_seconds(order.kind, times, _NO_WAITS, (), ())
+    return sequence_seconds(order.kind, times, order.waits, *between.between_lanes(order.lane_names))

@@ -158,9 +158,34 @@ void Loop::feed(const int32_t* works, const int32_t* dep_counts, size_t count, c
   }
 }
 
+void Loop::Window::push(const Task& task) {
+  const auto count = static_cast<size_t>(end_ - first_);
+  if (count == tasks_.size()) {
+    std::vector<Task> larger(std::max<size_t>(64, 2 * count));
+    for (int64_t index = first_; index < end_; ++index)
+      larger[static_cast<size_t>(index) & (larger.size() - 1)] = at(index);
+    tasks_ = std::move(larger);
+  }
+  at(end_++) = task;
+}
+
+// Users of a task keep the order in which they came.
+void Loop::await(Task& awaited, int64_t task, double handover) {
+  int place = free_user_;
+  if (place >= 0) {
+    free_user_ = users_[static_cast<size_t>(place)].next;
+  } else {
+    place = static_cast<int>(users_.size());
+    users_.emplace_back();
+  }
+  users_[static_cast<size_t>(place)] = {task, handover, -1};
+  (awaited.first_user < 0 ? awaited.first_user : users_[static_cast<size_t>(awaited.last_user)].next) = place;
+  awaited.last_user = place;
+}
+
 void Loop::add(int work, const int64_t* deps, int count) {
   if (work < 0 || static_cast<size_t>(work) >= works_.size()) throw std::invalid_argument("no such work");
-  const int64_t index = first_ + static_cast<int64_t>(window_.size());
+  const int64_t index = window_.end();
   const int lane = works_[static_cast<size_t>(work)].lane;
   Lane& l = lanes_[static_cast<size_t>(lane)];
   Task task{};
@@ -170,18 +195,18 @@ void Loop::add(int work, const int64_t* deps, int count) {
     const int from = lane_of_[static_cast<size_t>(deps[d])];
     const double seconds = from == lane ? 0.0 : handover(from, lane);
     if (from != lane && l.begun) task.gap = l.join;
-    if (deps[d] < first_ || at(deps[d]).done) {
+    if (deps[d] < window_.first() || at(deps[d]).done) {
       if (seconds > 0.0) task.ready = std::max(task.ready, now_ + seconds);
       continue;
     }
-    at(deps[d]).users.push_back({index, seconds});
+    await(at(deps[d]), index, seconds);
     ++task.missing;
   }
   l.begun = true;
   l.waiting.push_back(index);
   lane_of_.push_back(lane);
   if (task.missing == 0) touch(lane);
-  window_.push_back(std::move(task));
+  window_.push(task);
   ++unfinished_;
 }
 
@@ -290,16 +315,13 @@ void Loop::step() {
   while (!events_.empty() && events_.top().time == now_) {
     const Event event = events_.top();
     events_.pop();
-    if (event.task < first_ || at(event.task).done || at(event.task).version != event.version) continue;
+    if (event.task < window_.first() || at(event.task).done || at(event.task).version != event.version) continue;
     if (event.version == 0)
       touch(work_of(at(event.task)).lane);
     else
       complete(event.task);
   }
-  while (!window_.empty() && window_.front().done) {
-    window_.pop_front();
-    ++first_;
-  }
+  while (!window_.empty() && at(window_.first()).done) window_.pop();
 }
 
 void Loop::complete(int64_t index) {
@@ -321,12 +343,15 @@ void Loop::complete(int64_t index) {
   }
   if (work_of(task).slowings >= 0) delayed_.erase(std::find(delayed_.begin(), delayed_.end(), index));
   flow(work_of(task).traffic, -1);
-  for (const auto& [user, handover] : task.users) {
-    Task& next = at(user);
-    if (handover > 0.0) next.ready = std::max(next.ready, now_ + handover);
+  for (int place = task.first_user; place >= 0;) {
+    User& user = users_[static_cast<size_t>(place)];
+    Task& next = at(user.task);
+    if (user.handover > 0.0) next.ready = std::max(next.ready, now_ + user.handover);
     if (--next.missing == 0) touch(work_of(next).lane);
+    const int after = user.next;
+    user.next = free_user_, free_user_ = place;
+    place = after;
   }
-  task.users = {};
   if (record_) {
     finished_.index.push_back(index);
     finished_.start.push_back(task.start);
@@ -369,7 +394,7 @@ std::vector<double> Loop::shared(const std::vector<double>& rates, const std::ve
   std::vector<size_t> places;
   std::vector<const Uses*> used;
   for (size_t i = 0; i < rates.size(); ++i) {
-    const double part = window_[static_cast<size_t>(flowing_[i] - first_)].part;
+    const double part = window_.at(flowing_[i]).part;
     if (part == 1.0) {
       places.push_back(i), others.push_back(rates[i]), used.push_back(uses[i]);
       continue;

@@ -88,7 +88,29 @@ class Loop {
     int work, missing = 0;
     uint32_t version = 0;
     bool done = false;
-    std::vector<std::pair<int64_t, double>> users;  // and the seconds until they may start
+    int first_user = -1, last_user = -1;  // places among `users_`
+  };
+  // A task that waits for another, the seconds from that one's end until it may start, and the place of the next that
+  // waits for the same.
+  struct User {
+    int64_t task;
+    double handover;
+    int next;
+  };
+  // Unfinished tasks by number, and those that finished after one of them: a ring of 2^n places.
+  class Window {
+   public:
+    int64_t first() const { return first_; }
+    int64_t end() const { return end_; }
+    bool empty() const { return first_ == end_; }
+    Task& at(int64_t index) { return tasks_[static_cast<size_t>(index) & (tasks_.size() - 1)]; }
+    const Task& at(int64_t index) const { return tasks_[static_cast<size_t>(index) & (tasks_.size() - 1)]; }
+    void push(const Task& task);
+    void pop() { ++first_; }
+
+   private:
+    std::vector<Task> tasks_;
+    int64_t first_ = 0, end_ = 0;
   };
   struct Lane {
     int kind;
@@ -107,9 +129,10 @@ class Loop {
     bool operator>(const Event& other) const { return time != other.time ? time > other.time : serial > other.serial; }
   };
 
-  Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }
+  Task& at(int64_t index) { return window_.at(index); }
   const Work& work_of(const Task& task) const { return works_[static_cast<size_t>(task.work)]; }
   void add(int work, const int64_t* deps, int count);
+  void await(Task& awaited, int64_t task, double handover);
   double handover(int from, int to) const;
   void touch(int lane);
   void start_ready();
@@ -137,8 +160,9 @@ class Loop {
   std::vector<std::vector<int>> traffic_;
   std::vector<int> under_way_;  // tasks of each kind of traffic that run
   std::vector<int> fresh_;
-  std::deque<Task> window_;
-  int64_t first_ = 0;
+  Window window_;
+  std::vector<User> users_;
+  int free_user_ = -1;  // place of the first of those that are free
   size_t unfinished_ = 0, working_ = 0;
   std::vector<int64_t> flowing_, delayed_, started_;
   std::vector<double> wanted_;

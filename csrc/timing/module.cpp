@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "timing/loop.h"
+#include "timing/sequence.h"
 #include "timing/turns.h"
 
 namespace py = pybind11;
@@ -95,6 +96,16 @@ PYBIND11_MODULE(_clock, module) {
         return helm::fair_speeds(rates, pointers, capacity);
       },
       py::arg("rates"), py::arg("uses"), py::arg("capacity"));
+  module.def(
+      "sequence_seconds",
+      [](const py::buffer& kinds, const std::vector<double>& seconds, const py::buffer& waits,
+         const std::vector<double>& joins, const std::vector<double>& handovers) {
+        const py::buffer_info kind_info = kinds.request(), wait_info = waits.request();
+        const auto [kind, tasks] = integers<int32_t>(kind_info);
+        const auto [wait, size] = integers<int64_t>(wait_info);
+        return helm::sequence_seconds(kind, tasks, seconds, wait, size, joins, handovers);
+      },
+      py::arg("kinds"), py::arg("seconds"), py::arg("waits"), py::arg("joins"), py::arg("handovers"));
   using helm::TurnStage;
   py::class_<TurnStage, std::shared_ptr<TurnStage>>(module, "TurnStage")
       .def(py::init([](const std::vector<std::vector<Told>>& head, const std::vector<std::vector<Told>>& tail,

@@ -26,7 +26,7 @@ from helmsman.planner.prediction.objective import objective_seconds, phase_weigh
 from helmsman.planner.prediction.predict import PlacementFigures, mean_step, pass_seconds
 from helmsman.planner.prediction.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
-from helmsman.planner.strategies.layer_units import UnitCosts, UnitSizes, unit_costs, unit_sizes
+from helmsman.planner.strategies.layer_units import UnitCosts, UnitSizes, divided_seconds, unit_costs, unit_sizes
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
@@ -102,14 +102,17 @@ class LayerSplit:
             return self._windowed_seconds(k, iteration)
         if self._streams(k):
             return pass_seconds(lower(self.placement(k), iteration), self.costs)
-        pattern, kinds = self.model.pattern, len(self.model.layouts)
         if k in (0, self.model.units):
-            return self._unit_costs(iteration, 0 if k == 0 else kinds + 2).total(pattern)
-        host, accelerator = self._unit_costs(iteration, kinds + 1), self._unit_costs(iteration, 1)
-        on_host = host.embedding + host.of(pattern[: k - 1])
-        on_accelerator = accelerator.of(pattern[k - 1 :]) + accelerator.output
-        between = accelerator.between if k <= len(pattern) else host.between
-        return on_host + on_accelerator + accelerator.crossing + between
+            at = 0 if k == 0 else len(self.model.layouts) + 2
+            return self._unit_costs(iteration, at).total(self.model.pattern)
+        return self._divided_seconds(iteration)[k - 1]
+
+    def _divided_seconds(self, iteration: Iteration) -> list[float]:
+        """The seconds of a pass with the embedding alone on the host, with one block, ..., with all of them."""
+        if iteration not in self._divided:
+            host, accelerator = (self._unit_costs(iteration, k) for k in (len(self.model.layouts) + 1, 1))
+            self._divided[iteration] = divided_seconds(host, accelerator, self.model.pattern)
+        return self._divided[iteration]
 
     def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
         """Bytes missing per memory (eq 4.16, for both sides)."""
@@ -233,6 +236,10 @@ class LayerSplit:
 
     @cached_property
     def _small(self) -> dict[int, KnownPlan]:
+        return {}
+
+    @cached_property
+    def _divided(self) -> dict[Iteration, list[float]]:
         return {}
 
     @cached_property

@@ -38,6 +38,14 @@ class UnitCosts:
         """Return the seconds of a single-device pass over blocks of these letters."""
         return self.embedding + self.of(pattern) + self.output + self.between
 
+    def firsts(self, pattern: str) -> list[float]:
+        """Return the seconds of the first 0, 1, ... blocks of these letters."""
+        sums = [0.0] * (len(pattern) + 1)
+        for letter in dict.fromkeys(pattern):
+            counts = accumulate([other == letter for other in pattern], initial=0)
+            sums = [seconds + count * self.blocks[letter] for seconds, count in zip(sums, counts, strict=True)]
+        return sums
+
 
 @dataclass(frozen=True, slots=True)
 class UnitSizes:
@@ -72,6 +80,21 @@ class UnitSizes:
     def output_alone(self, with_embedding: bool) -> int:
         """The output unit; a tied head shares the embedding's bytes only in one memory (E-HELM-05)."""
         return self.output - self.tied if with_embedding else self.output
+
+
+def divided_seconds(host: UnitCosts, accelerator: UnitCosts, pattern: str) -> list[float]:
+    """Return the seconds of the divided passes over blocks of these letters: with the embedding alone on the host, with
+    the first block too, ..., with all blocks; devices' prices are those of passes in which either has all blocks."""
+    blocks = len(pattern)
+    here, there = host.firsts(pattern), accelerator.firsts(pattern[::-1])
+    between = [accelerator.between] * blocks + [host.between]
+    return [
+        (host.embedding + here[count])
+        + (there[blocks - count] + accelerator.output)
+        + accelerator.crossing
+        + between[count]
+        for count in range(blocks + 1)
+    ]
 
 
 def unit_sizes(model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> UnitSizes:
