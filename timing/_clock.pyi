@@ -101,8 +101,8 @@ def sequence_seconds(
     which takes `seconds`.
 
     `waits` (of type `q`): of every task that waits for other lanes, in order, its number, its lane, the task before it
-    on that lane (-1: none), how many tasks of other lanes it waits for, and the number and the lane of each; `joins`: by
-    lane seconds after the task before; `handovers`: from lane to lane, row after row. Raises ValueError for numbers
+    on that lane (-1: none), how many tasks of other lanes it waits for, and the number and the lane of each. `joins`:
+    by lane seconds after the task before; `handovers`: from lane to lane, row after row. Raises ValueError for numbers
     that are none."""
 
 def fair_speeds(

@@ -7,8 +7,8 @@ the least time per operation that makes its decode step as long as that. On a CP
 thread computes: each operation takes its share of the launches on top. One model for every such executor: that of a
 record (`Device.dispatch`), and engines with software of their own."""
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pass_shape import pass_of
@@ -31,6 +31,14 @@ _ROUNDING = 1e-9
 """Relative difference of seconds that is none."""
 
 
+class LaunchedWork(NamedTuple):
+    """Operations of a pass that do equal work: one of them, the seconds of each, and how many there are."""
+
+    task: Task
+    seconds: float
+    count: int
+
+
 def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> Roles:
     """The machine with the least times per operation that launching leaves its devices in a decode step; the same
     machine where nothing is launched ahead."""
@@ -42,20 +50,19 @@ def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat
     return roles if hardware is roles.hardware else roles.on(hardware)
 
 
-def launched(
-    hardware: Hardware, name: str, dispatch: Dispatch, blocks: int, tasks: Sequence[tuple[Task, float]]
-) -> Hardware:
-    """`hardware` whose device `name` does `tasks` of so many blocks, each with its seconds, as `dispatch` launches
-    them."""
-    device, work = hardware.device(name), sorted([seconds for _, seconds in tasks])
-    total, figure = launches([task for task, _ in tasks], blocks, dispatch), dispatch.seconds
+def launched(hardware: Hardware, name: str, dispatch: Dispatch, blocks: int, works: Sequence[LaunchedWork]) -> Hardware:
+    """`hardware` whose device `name` does `works` of so many blocks, as `dispatch` launches them."""
+    device, work = hardware.device(name), [(of.seconds, of.count) for of in works]
+    total, figure = launches(works, blocks, dispatch), dispatch.seconds
     if device.kind == "cpu":
-        added = {end: getattr(figure, end) * total / max(1, len(work)) for end in _ENDS}
+        operations = max(1, sum(of.count for of in works))
+        added = {end: getattr(figure, end) * total / operations for end in _ENDS}
         return _with_device(hardware, _driven(device, "overhead", figure.model_copy(update=added)))
     least = device.launch.value if device.launch else 0.0
     floors = {end: max(least, floor(work, getattr(figure, end) * total)) for end in _ENDS}
     held = {
-        end: ceiling([max(seconds, floors[end]) for seconds in work], getattr(figure, end) * total) for end in _ENDS
+        end: ceiling([(max(seconds, floors[end]), count) for seconds, count in work], getattr(figure, end) * total)
+        for end in _ENDS
     }
     floored = _driven(device, "launch", figure.model_copy(update=floors))
     return _with_device(hardware, _driven(floored, "launching", figure.model_copy(update=held)))
@@ -65,56 +72,58 @@ def _driven(device: Device, name: str, figure: Figure) -> Device:
     return device.model_copy(update={name: figure, "dispatch": None})
 
 
-def launches(tasks: Sequence[Task], blocks: int, dispatch: Dispatch) -> int:
+def launches(works: Sequence[LaunchedWork], blocks: int, dispatch: Dispatch) -> int:
     """How many operations the host launches for a pass: those of a block that are done sequence by sequence once more
     for every further one."""
-    sequences = max((task.tokens for task in tasks), default=1)
-    return len(tasks) + dispatch.sequence * blocks * (sequences - 1)
+    sequences = max((of.task.tokens for of in works), default=1)
+    return sum(of.count for of in works) + dispatch.sequence * blocks * (sequences - 1)
 
 
-def floor(work: Sequence[float], total: float) -> float:
-    """The least time per operation that makes operations of `work` seconds take the longer of their sum and `total`.
+def floor(work: Iterable[tuple[float, int]], total: float) -> float:
+    """The least time per operation that makes operations take the longer of their sum and `total`; `work`: seconds of
+    operations, and how many take these.
 
-    That is the level L at which the sum of max(work, L) is `total`; 0 where their sum is longer."""
-    rising = sorted(work)
-    below = [0.0, *accumulate(rising)]
-    for count in range(len(rising), 0, -1):
-        level = (total - (below[-1] - below[count])) / count
-        if level >= rising[count - 1]:
+    That is the level L at which the sum of max(seconds, L) is `total`; 0 where their sum is longer."""
+    longest, falling = 0.0, sorted(work, reverse=True)
+    count = sum(many for _, many in falling)
+    for seconds, many in falling:
+        level = (total - longest) / count
+        if level >= seconds:
             return level
+        longest, count = longest + many * seconds, count - many
     return 0.0
 
 
-def ceiling(work: Sequence[float], total: float) -> float:
-    """The most time of an operation that counts, so that operations of `work` seconds count `total` in all.
+def ceiling(work: Iterable[tuple[float, int]], total: float) -> float:
+    """The most time of an operation that counts, so that operations count `total` in all; `work`: as in `floor`.
 
-    That is the level H at which the sum of min(work, H) is `total`; the longest where their sum is no more."""
-    left = total
+    That is the level H at which the sum of min(seconds, H) is `total`; the longest where their sum is no more."""
     rising = sorted(work)
-    if sum(rising) <= total * (1 + _ROUNDING):
-        return rising[-1] if rising else 0.0
-    for place, seconds in enumerate(rising):
-        level = left / (len(rising) - place)
+    if sum(many * seconds for seconds, many in rising) <= total * (1 + _ROUNDING):
+        return rising[-1][0] if rising else 0.0
+    left, count = total, sum(many for _, many in rising)
+    for seconds, many in rising:
+        level = left / count
         if level <= seconds:
             return level
-        left -= seconds
-    return rising[-1]
+        left, count = left - many * seconds, count - many
+    return rising[-1][0]
 
 
-def _work(placed: Placement, device: Device) -> list[tuple[Task, float]]:
-    """The device's operations of the mean decode step of one batch, and their seconds but for launching."""
+def _work(placed: Placement, device: Device) -> list[LaunchedWork]:
+    """The device's operations of the mean decode step of one batch, with their seconds but for launching."""
     bare = _with_device(placed.hardware, device.model_copy(update={"dispatch": None}))
     works = works_by_price(pass_of(shaped(placed), mean_step(placed.workload)))
     return on_device(works, device.name, CostModel(bare))
 
 
-def on_device(works: Works, device: str, costs: CostModel) -> list[tuple[Task, float]]:
-    """Return the tasks of a device in a pass, in order, of each one that does the same work, and its expected
-    seconds."""
-    kinds = {
-        number: (task, costs.price(task).mid) for number, task in enumerate(works.kinds) if task.resource == device
-    }
-    return [kinds[number] for number in works.order.kind if number in kinds]
+def on_device(works: Works, device: str, costs: CostModel) -> list[LaunchedWork]:
+    """Return what a device does in a pass, by kind of work, with its expected seconds."""
+    return [
+        LaunchedWork(task, costs.price(task).mid, count)
+        for task, count in zip(works.kinds, works.counts, strict=True)
+        if task.resource == device
+    ]
 
 
 def _alone(

@@ -1,5 +1,7 @@
 """The engines people already have: accepted plans, what fits, what is streamed, and where llama.cpp's rules lead."""
 
+from collections import Counter
+
 import pytest
 
 from helmsman.hwdb.compose import override
@@ -337,9 +339,10 @@ def test_launches_run_ahead_of_long_operations():
     """E-HELM-12: a pass takes the longer of the host's and the accelerator's sum, however operations differ."""
     work = [1.0, 1.0, 9.0, 2.0, 30.0]
     for host in (0.5, 1.0, 3.0, 8.0, 9.0, 40.0):
-        level = floor(work, host * len(work))
+        level = floor(Counter(work).items(), host * len(work))
         assert sum(max(each, level) for each in work) == pytest.approx(max(sum(work), host * len(work)))
-    assert floor(work, 200.0) == 40.0 and floor(work, 2.5) == 0.0 and floor([], 0.0) == 0.0
+    known = Counter(work).items()
+    assert floor(known, 200.0) == 40.0 and floor(known, 2.5) == 0.0 and floor([], 0.0) == 0.0
 
 
 @pytest.mark.parametrize("machine", ["rtx3090-epyc7h12", "l40s-epyc7413"])

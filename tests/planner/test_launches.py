@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter
 from itertools import product
 
 import pytest
@@ -37,7 +38,7 @@ def test_the_ceiling_counts_so_many_seconds():
     for _ in range(50):
         work = [rng.expovariate(1.0) for _ in range(rng.randint(1, 40))]
         total = rng.random() * 2 * sum(work)
-        level = ceiling(work, total)
+        level = ceiling(Counter(work).items(), total)
         assert sum(min(each, level) for each in work) == pytest.approx(min(sum(work), total))
         assert level <= max(work) * (1 + 1e-9)
     assert ceiling([], 1.0) == 0.0
@@ -47,8 +48,8 @@ def test_what_is_launched_takes_the_thread_all_of_its_launches():
     """The floor and the ceiling of operations both add up to the seconds of all launches, whatever is longer."""
     work = [1.0, 2.0, 30.0, 4.0]
     for total in (8.0, 60.0):
-        prices = [max(each, floor(work, total)) for each in work]
-        held = sum(min(each, ceiling(prices, total)) for each in prices)
+        prices = [max(each, floor(Counter(work).items(), total)) for each in work]
+        held = sum(min(each, ceiling(Counter(prices).items(), total)) for each in prices)
         assert held == pytest.approx(total)
         assert sum(prices) == pytest.approx(max(sum(work), total))
 
