@@ -3,41 +3,32 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from math import exp, hypot, log
-from typing import Literal
 
-from helmsman.hwdb.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
+from helmsman.hwdb.percentiles import OPPOSITE, End, duration_at, rate_at
 from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
-from helmsman.planner.cost.curves import interpolate, place_of
-from helmsman.planner.cost.device_rates import DeviceRates, blended, input_bytes, least_seconds
-from helmsman.planner.cost.estimate import Bound, Estimate, Rate, longest
+from helmsman.planner.cost.device_rates import least_seconds
+from helmsman.planner.cost.estimate import Bound, Estimate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
+from helmsman.planner.cost.rooflines import MOST_PRICES, Rooflines, product, rooflines_of, source_kind
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
-from helmsman.planner.cost.task_amounts import ATTENDING, caches_read, chunks_of, tokens_together
+from helmsman.planner.cost.task_amounts import chunks_of
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
+from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
 from helmsman.timing.pools import Pools
 
-_PRODUCTS = ("linear", "experts", "attention", "scores", "wv", "decompress", "pin", "reshape")
-"""Kinds that move no activations beside what their price counts."""
-
 _MATRICES = ("linear", "experts")
 """Kinds that multiply with weights."""
 
 _NEVER_CAPTURED = ("decompress", "reshape", "scores", "softmax", "wv")
-
-_MOST_PRICES = 20_000
-"""Prices that a cost model remembers, some ten megabytes, and as many rates and overheads that they are made of; a pass
-has a few dozen."""
 
 
 def work_of(task: Task) -> tuple[object, ...]:
@@ -70,9 +61,9 @@ class CostModel:
         key = work_of(task)
         price = self._priced.get(key)
         if price is None:
-            if len(self._priced) >= _MOST_PRICES:
+            if len(self._priced) >= MOST_PRICES:
                 self._priced.clear()
-            derived = self._derived(task)
+            derived = self._derived(task, key)
             measured = self.table.measured(task) if self.table else None
             price = self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
         return price
@@ -81,9 +72,9 @@ class CostModel:
         """Return the prices of the record's rates alone."""
         return self if self.table is None else replace(self, table=None)
 
-    def _derived(self, task: Task) -> Estimate:
-        """Return the seconds by rooflines."""
-        return self._transfer(task) if task.kind == "transfer" else self._operation(task)
+    def _derived(self, task: Task, work: Hashable) -> Estimate:
+        """Return the seconds by rooflines of a task that does some `work`."""
+        return self._transfer(task) if task.kind == "transfer" else self._operation(task, work)
 
     def slowed(self, end: End = "mid") -> Slowed | None:
         """Return the function that gives, by task, the links and devices whose work slows the task while it is under
@@ -140,7 +131,7 @@ class CostModel:
         parts = [self._constant(figure, derived.bound) for figure in measured.figures]
         low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
         if measured.reference is not None:
-            there = self._derived(measured.reference).mid
+            there = self._derived(measured.reference, work_of(measured.reference)).mid
             if task.kind in FIXED and mid > there:
                 fixed = (mid - there) / mid
                 low, mid, high = derived.low + fixed * low, derived.mid + fixed * mid, derived.high + fixed * high
@@ -178,14 +169,14 @@ class CostModel:
     def _priced(self) -> dict[tuple[object, ...], Estimate]:
         return {}
 
-    def _operation(self, task: Task) -> Estimate:
+    def _operation(self, task: Task, work: Hashable) -> Estimate:
         device = self._devices[lane_owner(task.resource)]
         if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
             return self._expanding(task, device.name)
         launches, overhead = self._beside_work(task, device)
-        bounds = [self._compute_bound(task, device), self._memory_bound(task, device), *launches]
-        bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
-        bound = bound.plus(overhead)
+        roofline = self._rooflines[device.name].of(task, work)
+        bound = longest([roofline.compute, roofline.memory, *launches])
+        bound = bound.plus(roofline.elementwise).plus(roofline.inputs).plus(overhead)
         online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
         return bound.plus(self.requests(device, task.tokens)) if online else bound
 
@@ -194,7 +185,7 @@ class CostModel:
         kind that have as many chunks take the same."""
         key = device.name, task.kind, task.phase, chunks_of(task)
         if key not in self._fixed:
-            if len(self._fixed) >= _MOST_PRICES:
+            if len(self._fixed) >= MOST_PRICES:
                 self._fixed.clear()
             self._fixed[key] = tuple(self._launches(device, task)), self._overhead(device, task)
         return self._fixed[key]
@@ -207,12 +198,18 @@ class CostModel:
         """Yield what launching an operation takes at least: between two of them, and of each by itself."""
         if not self.options.corrections:
             return
-        least = least_seconds(device)
+        least = self._least[device.name]
         if least is not None:
-            yield self._constant(least, "launch")
+            yield least
         times = _launched(task)
         if device.prompt_launch is not None and times:
             yield self._constant(scaled_figure(device.prompt_launch, times), "launch")
+
+    @cached_property
+    def _least(self) -> dict[str, Estimate | None]:
+        """Return by device the least time between two operations."""
+        least = {device.name: least_seconds(device) for device in self.hardware.devices}
+        return {name: None if figure is None else self._constant(figure, "launch") for name, figure in least.items()}
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -235,71 +232,19 @@ class CostModel:
         return {}
 
     @cached_property
-    def _rates(self) -> dict[str, DeviceRates]:
-        return {device.name: DeviceRates(device) for device in self.hardware.devices}
+    def _rooflines(self) -> dict[str, Rooflines]:
+        corrections, l3_blend = self.options.corrections, self.options.l3_blend
+        devices = self.hardware.devices
+        return {device.name: rooflines_of(device, self.hardware, corrections, l3_blend) for device in devices}
+
+    @cached_property
+    def _kinds(self) -> dict[str, str]:
+        """Return the kind of every source of figures."""
+        return {name: source.kind for name, source in self.hardware.sources.items()}
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
         return {device.name: device for device in self.hardware.devices}
-
-    def _compute_bound(self, task: Task, device: Device) -> Estimate:
-        curve = self._curve(device, "compute", task)
-        at = None if curve is None else place_of(curve, tokens_together(task, curve.op == "attention"))
-        peak = self._rates[device.name].peak(task.phase, task.format)
-        key = device.name, "compute", task.phase, task.kind, task.format, at
-        return self._rate(key, peak, curve, at).seconds(task.flops, "compute")
-
-    def _memory_bound(self, task: Task, device: Device) -> Estimate:
-        if task.kind == "decompress" and device.decompress is not None:
-            return self._rate((device.name, "decompress"), device.decompress).seconds(task.bytes, "memory")
-        curve = self._curve(device, "memory", task)
-        at = None if curve is None else place_of(curve, task.bytes / caches_read(task, device))
-        if task.kind in ATTENDING and self.options.l3_blend:
-            shares = [] if curve is None or at is None else [interpolate(curve, at)]
-            return self._product([blended(device, task.bytes), *shares]).seconds(task.bytes, "memory")
-        key = device.name, "memory", task.kind, task.format, at
-        return self._rate(key, device.read, curve, at).seconds(task.bytes, "memory")
-
-    def _curve(self, device: Device, bound: Literal["memory", "compute", "inputs"], task: Task) -> Efficiency | None:
-        """Return the shares that a kind of task reaches of a rate; None of those that it reaches whole."""
-        if not self.options.corrections:
-            return None
-        return self._rates[device.name].curve(bound, task.kind, task.format)
-
-    def _rate(
-        self, key: tuple[object, ...], figure: Figure, curve: Efficiency | None = None, at: float | None = None
-    ) -> Rate:
-        """Return a rate with the share of it that a curve has at a place, worked out once for each `key`: matrices of a
-        pass have as many rows."""
-        rate = self._combined.get(key)
-        if rate is None:
-            if len(self._combined) >= _MOST_PRICES:
-                self._combined.clear()
-            shares = [] if curve is None or at is None else [interpolate(curve, at)]
-            rate = self._combined[key] = self._product([figure, *shares])
-        return rate
-
-    @cached_property
-    def _combined(self) -> dict[tuple[object, ...], Rate]:
-        return {}
-
-    def _elementwise(self, task: Task, device: Device) -> Estimate | None:
-        """Norms, rotations and lookups also move activations through the cache."""
-        rate = device.elementwise
-        if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
-            return None
-        return self._rate((device.name, "elementwise"), rate).seconds(task.activation_bytes, "overhead")
-
-    def _inputs(self, task: Task, device: Device) -> Estimate | None:
-        """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
-        if device.elementwise is None or task.kind != "linear" or task.tokens < 2:
-            return None
-        curve = self._curve(device, "inputs", task)
-        if curve is None:
-            return None
-        at = place_of(curve, task.tokens)
-        rate = self._rate((device.name, "inputs", task.format, at), device.elementwise, curve, at)
-        return rate.seconds(input_bytes(task.tokens, task.columns), "compute")
 
     def _overhead(self, device: Device, task: Task) -> Estimate | None:
         if not self.options.corrections:
@@ -329,7 +274,7 @@ class CostModel:
         share = link.reached(task.path)
         if share is not None and self.options.corrections:
             rates.append(share)
-        moving = self._product(rates).seconds(task.bytes, "link").plus(self._constant(link.latency, "link"))
+        moving = product(rates, self._kinds).seconds(task.bytes, "link").plus(self._constant(link.latency, "link"))
         beside = link.overhead if self.options.corrections else None
         return moving if beside is None else moving.plus(self._constant(beside, "link"))
 
@@ -340,26 +285,6 @@ class CostModel:
         owner = next(other for other in self.hardware.links if other.name == link.shares)
         return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
 
-    def _product(self, rates: list[Figure]) -> Rate:
-        """The product of a rate and shares of it.
-
-        Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
-        What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
-        known_faster: list[float] = []
-        known_slower: list[float] = []
-        product, faster, slower, source = 1.0, 0.0, 0.0, ""
-        for rate in rates:
-            value, source = rate.value, self.source(rate)
-            product *= value
-            if source == ASSUMED:
-                faster += log(rate.p90 / value)
-                slower += log(value / rate.p10)
-            else:
-                known_faster.append(log(rate.p90 / value))
-                known_slower.append(log(value / rate.p10))
-        low, high = exp(-STRETCH * hypot(*known_faster, faster)), exp(STRETCH * hypot(*known_slower, slower))
-        return Rate(product, low, high, source)
-
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
         low, high = duration_at(figure, "low"), duration_at(figure, "high")
@@ -367,7 +292,7 @@ class CostModel:
 
     def source(self, figure: Figure) -> str:
         """Return the kind of source that a figure has."""
-        return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+        return source_kind(figure, self._kinds)
 
 
 @lru_cache(maxsize=16)

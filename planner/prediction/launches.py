@@ -32,11 +32,11 @@ _ROUNDING = 1e-9
 
 
 class LaunchedWork(NamedTuple):
-    """Operations of a pass that do equal work: one of them, the seconds of each, and how many there are."""
+    """Operations of a pass that do equal work: one of them, the seconds of each, and how often (`times`) it is done."""
 
     task: Task
     seconds: float
-    count: int
+    times: int
 
 
 def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> Roles:
@@ -52,10 +52,10 @@ def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat
 
 def launched(hardware: Hardware, name: str, dispatch: Dispatch, blocks: int, works: Sequence[LaunchedWork]) -> Hardware:
     """`hardware` whose device `name` does `works` of so many blocks, as `dispatch` launches them."""
-    device, work = hardware.device(name), [(of.seconds, of.count) for of in works]
+    device, work = hardware.device(name), [(of.seconds, of.times) for of in works]
     total, figure = launches(works, blocks, dispatch), dispatch.seconds
     if device.kind == "cpu":
-        operations = max(1, sum(of.count for of in works))
+        operations = max(1, sum(of.times for of in works))
         added = {end: getattr(figure, end) * total / operations for end in _ENDS}
         return _with_device(hardware, _driven(device, "overhead", figure.model_copy(update=added)))
     least = device.launch.value if device.launch else 0.0
@@ -76,7 +76,7 @@ def launches(works: Sequence[LaunchedWork], blocks: int, dispatch: Dispatch) -> 
     """How many operations the host launches for a pass: those of a block that are done sequence by sequence once more
     for every further one."""
     sequences = max((of.task.tokens for of in works), default=1)
-    return sum(of.count for of in works) + dispatch.sequence * blocks * (sequences - 1)
+    return sum(of.times for of in works) + dispatch.sequence * blocks * (sequences - 1)
 
 
 def floor(work: Iterable[tuple[float, int]], total: float) -> float:

@@ -5,6 +5,7 @@ A search and a study look at seconds alone; terms, bounds and what binds are of 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Protocol
 
 from helmsman.hwdb.percentiles import ENDS, End
@@ -117,5 +118,5 @@ class PassesFigures:
 
 def works_seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
     """Return the seconds of works at one end of their prices."""
-    times = [getattr(price, end) for price in prices]
+    times = list(map(attrgetter(end), prices))
     return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))

@@ -27,7 +27,8 @@ _GONE = 2.0
 def with_heads_apart(hardware: Hardware, model: Model, context: int) -> Hardware:
     """Return the machine whose processors attend head by head; the same machine where no cache of `context` tokens is
     so large that it matters, or no heads share keys."""
-    shared = max((_shared(model, layer, context) for layer in range(model.layers)), default=(1, 0.0))
+    layers = map(model.pattern.index, dict.fromkeys(model.pattern))
+    shared = max((_shared(model, layer, context) for layer in layers), default=(1, 0.0))
     return hardware if shared[0] <= 1 else _apart(Same(hardware), *shared)
 
 

@@ -166,12 +166,19 @@ def usual_backend(hardware: Hardware) -> Backend | None:
 def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], heads: EngineHeads) -> Device | None:
     """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
     if build.engine == OF_PASSES:
-        product = device.product or ""
-        of_passes = pass_constants(product, device.device_class, _backend_of(device, build))
-        again = cards_of(product)[0] > 1  # cards of a plan that are one already
-        return None if of_passes is None or again else driven_by(device, of_passes, formats)
+        return _of_passes(Same(device), _backend_of(device, build), formats)
     constants = device_constants(device, build)
     return None if constants is None else _Kernels(device, constants, build.engine, formats, heads).driven()
+
+
+@lru_cache(maxsize=64)
+def _of_passes(same: Same[Device], backend: Backend, formats: tuple[StoredFormat, ...]) -> Device | None:
+    """Return the device as vLLM drives it, whatever the model; None where nothing is known, or where the cards of a
+    plan are one already."""
+    device = same.document
+    product = device.product or ""
+    known = pass_constants(product, device.device_class, backend)
+    return None if known is None or cards_of(product)[0] > 1 else driven_by(device, known, formats)
 
 
 def _host_constants(device: Device, build: EngineBuild) -> Constants | None:
