@@ -33,7 +33,7 @@ def works_makespan(
     """Return the same of a pass whose kinds of work take `times` alone. O(tasks x log), and x running tasks where a
     memory or link is contended."""
     if not works.order.overlap:
-        return _one_by_one(works.order, times, between)
+        return sequence_makespan(works.order, times, between)
     clock = Clock(pools, slowed, between)
     for task, alone in zip(works.kinds, times, strict=True):
         clock.own_work(task, alone)
@@ -42,7 +42,7 @@ def works_makespan(
     return clock.makespan
 
 
-def _one_by_one(order: TaskOrder, times: Sequence[float], between: Handovers | None) -> float:
+def sequence_makespan(order: TaskOrder, times: Sequence[float], between: Handovers | None) -> float:
     """Return the seconds of tasks that run one at a time, so that none shares a memory or is delayed: each begins when
     the one before is done, and what it waits for on other lanes has been handed over and joined, as on the clock."""
     if between is None or not between.known:

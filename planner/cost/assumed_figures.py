@@ -14,6 +14,7 @@ a loopback accelerator's arithmetic may be that of the host's cores.
 Measured below means: by three profiles on 2 cores of an AMD EPYC (Zen 5, AVX-512 BF16/VNNI)."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import combinations
 
 from helmsman.lowering.nearest_format import ASSUMED
@@ -81,6 +82,7 @@ def with_joint_share_alone(hardware: Hardware) -> Hardware:
     return hardware.model_copy(update={"memories": tuple(map(alone, hardware.memories))})
 
 
+@cache
 def _up_to(most: float) -> Figure:
     return Figure(value=0.0, p10=0.0, p90=most, source=ASSUMED)
 

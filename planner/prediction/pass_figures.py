@@ -15,7 +15,7 @@ from helmsman.planner.cost.estimate import Estimate
 from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.prediction.phase_document import added_document, phase_document
 from helmsman.schemas.predicted import Interval, PhasePrediction
-from helmsman.timing.makespan import works_makespan
+from helmsman.timing.makespan import sequence_makespan, works_makespan
 from helmsman.timing.works import Works, alike
 
 LoweredPass = TaskGraph | RepeatingGraph | SizedPass
@@ -60,8 +60,8 @@ class PassFigures:
 
     def _at(self, end: End) -> float:
         """Return the seconds with all prices at one end."""
-        seconds = works_seconds(self.works, self.costs, self.prices, end)
-        return seconds + self.costs.between(end).begins(self.works)
+        times = list(map(attrgetter(end), self.prices))
+        return works_seconds(self.works, self.costs, times, end) + self.costs.between(end).begins(self.works)
 
     @cached_property
     def document(self) -> PhasePrediction:
@@ -116,7 +116,9 @@ class PassesFigures:
         return added_document(documents, self.seconds, self.context, self.costs.hardware)
 
 
-def works_seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
-    """Return the seconds of works at one end of their prices."""
-    times = list(map(attrgetter(end), prices))
+def works_seconds(works: Works, costs: CostModel, times: Sequence[float], end: End = "mid") -> float:
+    """Return the seconds of works that take `times` alone, everything else at one `end` of its interval; what tasks
+    share and what delays them is looked at where any overlap."""
+    if not works.order.overlap:
+        return sequence_makespan(works.order, times, costs.between(end))
     return works_makespan(works, times, costs.pools_at(end), costs.slowed(end), costs.between(end))

@@ -10,11 +10,10 @@ from helmsman.lowering.stages import last_ops
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cost.model import CostModel, work_of
 from helmsman.planner.memory.cache_bytes import kv_block_bytes, state_block_bytes
-from helmsman.planner.prediction.pass_figures import LoweredPass
+from helmsman.planner.prediction.pass_figures import LoweredPass, works_seconds
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
-from helmsman.timing.makespan import works_makespan
 from helmsman.timing.works import Works, alike
 
 
@@ -166,5 +165,4 @@ def _seconds_between(works: Works, costs: CostModel) -> float:
     between = costs.between()
     if not between.known and not between.thread.known and costs.hardware.between_passes is None:
         return 0.0
-    waits = works_makespan(works, [0.0] * len(works.kinds), costs.pools, between=between)
-    return waits + between.begins(works)
+    return works_seconds(works, costs, [0.0] * len(works.kinds)) + between.begins(works)

@@ -89,7 +89,9 @@ class LlamaCpp:
         count = frame.model.layers + 1
         if self.ngl is not None:
             return min(self.ngl, count)
-        most = bisect_left(range(count + 1), True, key=lambda slots: self._crowded(frame, slots)) - 1
+        if not self._crowded(frame, count):
+            return count
+        most = bisect_left(range(count), True, key=lambda slots: self._crowded(frame, slots)) - 1
         return max(most, 0)
 
     def label(self, frame: Frame) -> str:
