@@ -53,8 +53,13 @@ def longest(estimates: Sequence[Estimate]) -> Estimate:
 
     Of what arithmetic bounds, the seconds that its bytes take move with the memory all the same: products of a few
     tokens wait for both, and their measured rates of arithmetic say so."""
-    main = max(estimates, key=lambda estimate: estimate.mid)
-    low, high = max([e.low for e in estimates]), max([e.high for e in estimates])
-    memory = max([e.memory for e in estimates]) if main.bound == "compute" else main.memory
+    main = estimates[0]
+    low, high, memory = main.low, main.high, main.memory
+    for other in estimates[1:]:
+        if other.mid > main.mid:
+            main = other
+        low, high, memory = max(low, other.low), max(high, other.high), max(memory, other.memory)
+    if main.bound != "compute":
+        memory = main.memory
     compute = min(main.compute, main.mid - memory)
     return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, memory, compute)

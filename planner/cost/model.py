@@ -13,13 +13,14 @@ from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.cost.assumed_figures import with_assumed, with_joint_share_alone
 from helmsman.planner.cost.device_rates import least_seconds
-from helmsman.planner.cost.estimate import Bound, Estimate, longest
+from helmsman.planner.cost.estimate import Bound, Estimate, Rate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.rooflines import MOST_PRICES, Rooflines, product, rooflines_of, source_kind
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
 from helmsman.planner.cost.task_amounts import chunks_of
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.plan import Path
 from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
 from helmsman.timing.interference import Slowed, Slowings, beside, of_arithmetic, slowings
@@ -269,14 +270,27 @@ class CostModel:
 
     def _transfer(self, task: Task) -> Estimate:
         """T_comm = l_link + W_act / B_link (eq 4.15)."""
-        link = next(link for link in self.hardware.links if link.name == lane_owner(task.resource))
-        rates = [self._carried(link)]
-        share = link.reached(task.path)
-        if share is not None and self.options.corrections:
-            rates.append(share)
-        moving = product(rates, self._kinds).seconds(task.bytes, "link").plus(self._constant(link.latency, "link"))
-        beside = link.overhead if self.options.corrections else None
-        return moving if beside is None else moving.plus(self._constant(beside, "link"))
+        key = lane_owner(task.resource), task.path
+        if key not in self._crossings:
+            self._crossings[key] = self._crossing(*key)
+        rate, constants = self._crossings[key]
+        seconds = rate.seconds(task.bytes, "link")
+        for constant in constants:
+            seconds = seconds.plus(constant)
+        return seconds
+
+    def _crossing(self, name: str, path: Path) -> tuple[Rate, tuple[Estimate, ...]]:
+        """Return the rate of a link on a path, and what a transfer takes however much it moves."""
+        link = next(link for link in self.hardware.links if link.name == name)
+        corrected = self.options.corrections
+        share, overhead = (link.reached(path), link.overhead) if corrected else (None, None)
+        rates = [self._carried(link)] if share is None else [self._carried(link), share]
+        beside = [link.latency] if overhead is None else [link.latency, overhead]
+        return product(rates, self._kinds), tuple(self._constant(figure, "link") for figure in beside)
+
+    @cached_property
+    def _crossings(self) -> dict[tuple[str, Path], tuple[Rate, tuple[Estimate, ...]]]:
+        return {}
 
     def _carried(self, link: Link) -> Figure:
         """The rate of a link: what it reaches alone, or what the lanes that it shares carry (E-GUPTA-10)."""
