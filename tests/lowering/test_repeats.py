@@ -1,6 +1,7 @@
 """Turns that repeat each other are made once: the tasks, works, terms and bounds are those of all turns made one by
 one."""
 
+from array import array
 from collections import Counter
 from itertools import chain, pairwise
 
@@ -17,6 +18,7 @@ from helmsman.planner.prediction.between_terms import between_terms
 from helmsman.planner.prediction.bound import lower_bound
 from helmsman.planner.prediction.predict import mean_step
 from helmsman.scheduler.iteration import Iteration
+from helmsman.timing._clock import sequence_seconds
 from helmsman.timing.clock import Clock
 from helmsman.timing.makespan import works_makespan
 from helmsman.timing.works import Works, alike, apart
@@ -87,6 +89,20 @@ def test_tasks_that_cannot_overlap_take_the_seconds_that_the_clock_says(plan: Pl
             clock.run()
             assert works_makespan(works, times, *shared) == clock.makespan
             assert works.order.overlap or clock.loop.overlap == 0.0
+
+
+@pytest.mark.parametrize(
+    "waits", [(0, 0, 0, 0), (1, 2, -1, 0), (1, 0, -1, 1, 1, 0), (1, 0, -1, 1, 0), (1, 0, -1, 1, 0, 2), (2, 0, -1, 0)]
+)
+def test_a_sequence_waits_for_tasks_and_lanes_that_there_are(waits: tuple[int, ...]) -> None:
+    kinds = array("i", [0, 1])
+    assert sequence_seconds(kinds, [2.0, 3.0], array("q", (1, 0, -1, 1, 0, 1)), [0.5, 1.0], [0, 1, 4, 0]) == 9.0
+    with pytest.raises(ValueError, match="no such task or lane"):
+        sequence_seconds(kinds, [2.0, 3.0], array("q", waits), [0.5, 1.0], [0.0] * 4)
+    with pytest.raises(ValueError, match="no such work"):
+        sequence_seconds(kinds, [2.0], array("q"), [], [])
+    with pytest.raises(ValueError, match="different lengths"):
+        sequence_seconds(kinds, [2.0, 3.0], array("q"), [0.5], [])
 
 
 def one_by_one(plan: Placed, iteration: Iteration) -> TaskGraph:
