@@ -1,6 +1,7 @@
 """schemathesis against the service's own description: no server errors, no undocumented answers."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import Any
+from urllib.request import urlopen
 
 from benchmarks.planner_clients import WebServer
 from helmsman.schemas.errors import UsageError
@@ -21,8 +23,6 @@ _CHECKS = (
     "response_schema_conformance",
 )
 _TOOL = "schemathesis"
-_OPERATIONS = 19
-"""Operations of the service: each has its share of the cases of the fuzzing."""
 PHASES = "examples,coverage,fuzzing"
 """Phases of schemathesis. Coverage makes as many cases as the schemas have corners: tens of thousands here."""
 _LIMITS = ("--rate", "100000", "--client-jobs", "4", "--job-time", "5s")
@@ -51,15 +51,16 @@ def tool(given: Path | None) -> list[str]:
 def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES, paths: str | None = None) -> None:
     """Send about so many cases of fuzzing, and those of other phases, and print what was found.
 
-    `given`: the program of schemathesis; `paths`: a pattern of those of the operations that are asked, each as often as
-    among all. Raises UsageError where there is none, SystemExit with schemathesis' own status."""
+    `given`: the program of schemathesis; `paths`: a pattern of those of the operations that are asked, all as
+    often. Raises UsageError where there is none, SystemExit with schemathesis' own status."""
     program = tool(given)
     with tempfile.TemporaryDirectory(prefix="helm-web-") as folder:
         log = Path(folder) / "log"
         server = WebServer(Path(folder) / "store", *_LIMITS, log=log).wait()
         try:
+            operations = _operations(server.port, paths)
             command = [*program, "run", f"http://127.0.0.1:{server.port}/openapi.json"]
-            command += ["--checks", ",".join(_CHECKS), "--max-examples", str(max(1, cases // _OPERATIONS))]
+            command += ["--checks", ",".join(_CHECKS), "--max-examples", str(max(1, cases // operations))]
             command += ["--seed", str(seed), "--continue-on-failure", "--no-color"]
             command += ["--phases", phases, "--request-timeout", "60"]
             command += [] if paths is None else ["--include-path-regex", paths]
@@ -77,6 +78,13 @@ def check(cases: int, seed: int, given: Path | None = None, phases: str = PHASES
         mistakes = [line for line in lines if "internal error" in line and _REQUEST not in line]
         print(f"{len(mistakes)} internal errors in the log", *mistakes[:20], sep="\n")
         raise SystemExit(run.returncode or bool(mistakes))
+
+
+def _operations(port: int, paths: str | None) -> int:
+    """Return how many operations of the service have paths that match a pattern."""
+    with urlopen(f"http://127.0.0.1:{port}/openapi.json") as answer:
+        described = json.load(answer)["paths"]
+    return sum(len(methods) for path, methods in described.items() if re.search(paths or "", path))
 
 
 def _print_answers(requests: list[dict[str, Any]]) -> None:
