@@ -33,9 +33,12 @@ class Contestant:
 
 def contestants(plan: Plan, request: PlanRequest[Any], engine: EngineName) -> tuple[Contestant, ...]:
     """Return the plan's settings, the engine's default, and the runner-up where that is neither; `request`: for plans
-    like it on the machine at hand, by which all are predicted."""
+    like it on the machine at hand, by which all are predicted.
+
+    The default has all layers on accelerators, as llama-cpp-python and llama-bench do where nothing is said
+    (llama_model_default_params, and llama-bench's own table, of llama-cpp-python 0.3.36)."""
     own = settings_of(plan, engine, request).text.strip()
-    default = f"llama-server -c {plan.workload.context} -np 1"
+    default = f"llama-server -c {plan.workload.context} -np 1 --fit off"
     sides = [_contestant("plan", own, request, engine), _contestant("default", default, request, engine)]
     others = (text for _, text in ranked(own, request, engine) if not any(_alike(text, side) for side in sides))
     second = next(others, None)
@@ -62,5 +65,5 @@ def _done(command: LlamaCommand) -> Iterator[tuple[str, object]]:
     for flag in command.flags:
         value = command.flash if flag.name == "--flash-attn" else " ".join(flag.values)
         value = "on" if value == "auto" else value
-        if flag.name not in ("--model", "--threads", "--threads-batch") and usual.get(flag.name) != value:
+        if flag.name not in ("--model", "--threads", "--threads-batch", "--fit") and usual.get(flag.name) != value:
             yield flag.name, value

@@ -20,6 +20,7 @@ from helmsman.hwdb.compose import GIB, MEMORY_SPEED, Parts, assemble
 from helmsman.hwdb.engine_classes import lineage
 from helmsman.hwdb.engine_constants import Unpacking, constants_digest, constants_of, unpacked_values, unpacking_of
 from helmsman.hwdb.fit import Z90
+from helmsman.planner.strategies.engines.calibration import HOST_DOUBT
 from helmsman.planner.strategies.engines.threads import with_threads
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device
@@ -33,9 +34,6 @@ _SHARES = Spread(0.2, 0.15, 0.15, 0.1, 0.2)
 _OVERHEADS = Spread(0.8, 0.5, 0.4, 0.2, 0.3)
 _PROMPTS = Spread(0.7, 0.3, 0.4, 0.3, 0.3)
 """Sources leave out what all their rows have in common: memory that is not read evenly, NUMA, pages."""
-
-HOST_DOUBT = 0.15
-"""The standard deviation of the logarithm of what differs between rows of one source beside."""
 
 _ELSEWHERE = 0.15
 """The standard deviation of the logarithm of what accelerators and links take."""

@@ -111,8 +111,18 @@ def _of_rows(rows: Sequence[EngineRow]) -> Iterator[Sweep]:
                     machine = compose(_gpu(gpu), _USUAL, _RAM, None)
                 except HelmError as error:
                     reason = f"{gpu}: {error.message}"
-                yield Sweep(f"{gpu}, {model} {quant} ({source[:40]})", knob, measured, known, machine,
+                yield Sweep(f"{gpu}, {model} {quant} ({cited(source)})", knob, measured, known, machine,
                             format_named(quant), reason=reason)  # fmt: skip
+
+
+def cited(source: str) -> str:
+    """Return a source as a page cites it: whole, its address or its file on GitHub as a link; numbers of files in an
+    index that nobody else has left out."""
+    text = re.sub(r"github file-index id \d+", "a file on GitHub", source).replace("|", "\\|")
+    file = re.fullmatch(r"github:([^/:]+/[^/:]+):([^@]+)@(\w+)", text)
+    if file:
+        return f"[{file[1]}](https://github.com/{file[1]}/blob/{file[3]}/{file[2]})"
+    return re.sub(r"https?://(?:www\.)?([^\s)]*[^\s).,])", r"[\1](\g<0>)", text)
 
 
 def _value(row: EngineRow, knob: str) -> int | None:
@@ -142,7 +152,7 @@ def _of_experts(rows: Sequence[OpenRow]) -> Iterator[Sweep]:
     for (source, model, quant, gpu, *_), members in groups.items():
         measured = {value: speed for value, row in members if (speed := row.speed("decode_tps"))}
         if len(measured) >= _LEAST:
-            yield _experts(f"{gpu}, {model} {quant} ({source[:40]})", measured, members[0][1])
+            yield _experts(f"{gpu}, {model} {quant} ({cited(source)})", measured, members[0][1])
 
 
 def _experts(name: str, measured: Mapping[int, float], row: OpenRow) -> Sweep:

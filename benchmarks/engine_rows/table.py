@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.engine_rows.devices import RowDevice
 from benchmarks.engine_rows.hierarchy import Array, Fitted, Hierarchy
 from benchmarks.engine_rows.offload import (
-    HOST_DOUBT,
     HostRow,
     host_cache_effects,
     host_overhead_effects,
@@ -39,6 +38,7 @@ from benchmarks.engine_rows.terms import (
 )
 from helmsman.hwdb.engine_classes import HALF_ENERGY
 from helmsman.hwdb.engine_constants import FAMILIES, UNPACKINGS, Family, Unpacking, unpacked_values, unpacking_of
+from helmsman.planner.strategies.engines.calibration import HOST_DOUBT
 from helmsman.schemas.formats import StoredFormat
 
 _TYPICAL = {"model": "Meta-Llama-3-8B", "quant": "Q4_K_M", "prompt": 512, "output": 128, "depth": 0}

@@ -7,15 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.engine_rows.__main__ import main
+from benchmarks.engine_rows.copies import copy_rate
 from benchmarks.engine_rows.devices import device_named
 from benchmarks.engine_rows.folds import left_out, summary
 from benchmarks.engine_rows.hierarchy import Hierarchy
 from benchmarks.engine_rows.models import format_named, model_named
 from benchmarks.engine_rows.rows import EngineRow, read_tables
+from benchmarks.engine_rows.sweeps import cited
 from benchmarks.engine_rows.terms import Question, decode_question, prompt_question
 from benchmarks.engine_rows.work import work_of
+from benchmarks.strangers.answers import planned
+from benchmarks.strangers.rows import OpenRow
 
 from helmsman.hwdb.engine_constants import engine_table
+from helmsman.planner.strategies.engines.calibration import HOST_DOUBT
 
 HEAD = (
     "id,source,source_kind,date,gpu,n_gpu,cpu,ram,pcie,model,params_b,quant,weights_gib,engine,split_kind,ngl,n_layers,"
@@ -108,3 +113,27 @@ def test_the_first_llamas_have_shapes() -> None:
     model = model_named("LLaMA-1-65B")
     assert model is not None and model.layers == 80
     assert [format_named(quant) for quant in ("Q4_K_M", "IQ4_NL - 4.5 bpw", "none")] == ["q4_k", "iq4_nl", None]
+
+
+def test_the_rate_of_copies_is_measured_again_in_prompts_that_are_predicted_with_the_tables() -> None:
+    row = OpenRow(
+        number=1, source="one", model="Qwen3-30B-A3B", quant="Q8_0", gpu="RTX 4090 (PCIe 4.0 x16)",
+        cpu="AMD Ryzen 9 7950X (16c)", ram_type="2x32GB DDR5-5600", ram_bw_gbs="", engine="llama.cpp b1",
+        settings="-ngl 99 --n-cpu-moe 48", context="", prompt_tokens="2048", gen_tokens="128", prefill_tps="",
+        decode_tps="", note="", vram_gb="24",
+    )  # fmt: skip
+    predicted = 2048 / planned(row).predicted.prefill.seconds.mid
+    rows = [replace(row, number=n, source=f"source {n}", prefill_tps=str(predicted)) for n in (1, 2)]
+    measured = copy_rate(rows, "llama.cpp")
+    assert measured is not None and measured["of"] == [1, 2]
+    assert measured["rate"] == pytest.approx(engine_table("llama.cpp")["copies"]["rate"], rel=0.05)
+
+
+def test_the_tables_doubt_of_processors_is_that_of_calibrations() -> None:
+    assert engine_table("llama.cpp")["backends"]["cpu"]["doubt"] == HOST_DOUBT
+
+
+def test_sources_are_cited_whole() -> None:
+    assert cited("https://github.com/a/b/pull/2059") == "[github.com/a/b/pull/2059](https://github.com/a/b/pull/2059)"
+    assert cited("github:a/b:c/README.md@065bb4f") == "[a/b](https://github.com/a/b/blob/065bb4f/c/README.md)"
+    assert cited('page: frankcasanova.net "A | B" (2026)') == 'page: frankcasanova.net "A \\| B" (2026)'

@@ -48,6 +48,7 @@ def test_a_wrong_call_exits_with_4(check: Check, tmp_path: Path) -> None:
     text = contest_table(parse_document(EngineContest, out.encode(), "out"))
     assert "the plan's is faster than the default" in text and "called slower" in text and "WRONG" in text
     assert code == 4 and "calls right" in err and contest["verdict"] == "wrong"
+    assert contest["sides"][1]["settings"].endswith("--fit off") and contest["sides"][1]["predicted_s"]
     first = contest["calls"][0]
     assert (first["rival"], first["called"], first["ran"], first["right"]) == ("default", "slower", "faster", False)
     assert [first[end] for end in ("low", "relative", "high")] == pytest.approx([0.8, 0.8, 0.8])

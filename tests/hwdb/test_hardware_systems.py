@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from typing import Any
 
 import pytest
+from together import together
 
 from helmsman.hwdb.catalogue import find_cpu, find_gpu, read_catalogue
 from helmsman.hwdb.classes import find_class
@@ -25,9 +27,9 @@ PAPERS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def machines() -> tuple[Hardware, ...]:
-    return tuple(load_hardware(name, None) for name in system_names())
+@cache
+def machine_named(name: str) -> Hardware:
+    return load_hardware(name, None)
 
 
 def figures(node: Any) -> Iterator[dict[str, Any]]:
@@ -46,113 +48,121 @@ def test_the_catalogue_has_the_papers_machines_and_some_that_people_own() -> Non
     assert len(set(system_names()) - PAPERS) >= 20
 
 
-def test_no_two_machines_are_the_same(machines: tuple[Hardware, ...]) -> None:
+def test_no_two_machines_are_the_same() -> None:
+    machines = [machine_named(name) for name in system_names()]
     assert len({digest(one) for one in machines}) == len(machines)
     for one, other in combinations(machines, 2):
         assert one.memories != other.memories or one.devices != other.devices or one.links != other.links
 
 
-def test_a_machine_survives_its_own_json(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        text = machine.to_json()
-        assert parse_document(Hardware, text.encode(), "round trip") == machine, machine.name
-        assert json.loads(text) == machine.to_dict(), machine.name
+@together("name", system_names())
+def test_a_machine_survives_its_own_json(name: str) -> None:
+    machine = machine_named(name)
+    text = machine.to_json()
+    assert parse_document(Hardware, text.encode(), "round trip") == machine
+    assert json.loads(text) == machine.to_dict()
 
 
-def test_every_number_is_in_range_and_its_source_is_there(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        for figure in figures(machine.to_dict()):
-            assert 0 < figure["p10"] <= figure["value"] <= figure["p90"], machine.name
-            assert figure["source"] in machine.sources, machine.name
-        for memory in machine.memories:
-            assert 0 < memory.available <= memory.capacity, machine.name
-            assert memory.source in machine.sources, machine.name
-        for source in machine.sources.values():
-            assert not source.where.startswith(("/", ".")), machine.name
+@together("name", system_names())
+def test_every_number_is_in_range_and_its_source_is_there(name: str) -> None:
+    machine = machine_named(name)
+    for figure in figures(machine.to_dict()):
+        assert 0 < figure["p10"] <= figure["value"] <= figure["p90"]
+        assert figure["source"] in machine.sources
+    for memory in machine.memories:
+        assert 0 < memory.available <= memory.capacity
+        assert memory.source in machine.sources
+    for source in machine.sources.values():
+        assert not source.where.startswith(("/", "."))
 
 
-def test_the_host_cpu_comes_first(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        host, *others = machine.devices
-        assert (host.name, host.kind) == ("cpu", "cpu"), machine.name
-        assert host.memory == machine.memories[0].name, machine.name
-        assert host.cores is not None and host.isa, machine.name
-        assert all(device.name.startswith(device.kind) for device in others), machine.name
-        for device in others:
-            assert (device.kind == "cpu") == (machine.memory(device.memory).kind == "dram"), machine.name
-            assert device.kind in ("cuda", "rocm", "metal", "xpu") or device.compute == host.compute, machine.name
+@together("name", system_names())
+def test_the_host_cpu_comes_first(name: str) -> None:
+    machine = machine_named(name)
+    host, *others = machine.devices
+    assert (host.name, host.kind) == ("cpu", "cpu")
+    assert host.memory == machine.memories[0].name
+    assert host.cores is not None and host.isa
+    assert all(device.name.startswith(device.kind) for device in others)
+    for device in others:
+        assert (device.kind == "cpu") == (machine.memory(device.memory).kind == "dram")
+        assert device.kind in ("cuda", "rocm", "metal", "xpu") or device.compute == host.compute
 
 
-def test_reads_stay_below_the_data_sheet(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        for device in machine.devices:
-            memory = machine.memory(device.memory)
-            assert device.read.value <= memory.bandwidth.value * (1 + 1e-9), machine.name
-            if device.kind != "cpu" and device.product:
-                gpu, _ = find_gpu(device.product)
-                assert device.read.p90 < gpu.bandwidth, machine.name
-                assert memory.available < memory.capacity <= gpu.capacity or gpu.integrated, machine.name
+@together("name", system_names())
+def test_reads_stay_below_the_data_sheet(name: str) -> None:
+    machine = machine_named(name)
+    for device in machine.devices:
+        memory = machine.memory(device.memory)
+        assert device.read.value <= memory.bandwidth.value * (1 + 1e-9)
+        if device.kind != "cpu" and device.product:
+            gpu, _ = find_gpu(device.product)
+            assert device.read.p90 < gpu.bandwidth
+            assert memory.available < memory.capacity <= gpu.capacity or gpu.integrated
 
 
-def test_shares_are_shares(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        for curve in (curve for device in machine.devices for curve in device.efficiency):
-            assert all(share.p90 <= 1.0 for share in curve.share), machine.name
+@together("name", system_names())
+def test_shares_are_shares(name: str) -> None:
+    machine = machine_named(name)
+    for curve in (curve for device in machine.devices for curve in device.efficiency):
+        assert all(share.p90 <= 1.0 for share in curve.share)
 
 
-def test_every_memory_of_a_gpu_is_reached_both_ways(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        host = machine.devices[0].memory
-        for device in machine.devices[1:]:
-            if device.memory == host:
-                assert find_gpu(str(device.product))[0].integrated and not machine.links, machine.name
-                continue
-            if device.kind == "cpu":
-                assert machine.link(host, device.memory) and machine.link(device.memory, host), machine.name
-                continue
-            there, back = machine.link(host, device.memory), machine.link(device.memory, host)
-            assert there is not None and back is not None, machine.name
-            assert there.name.startswith("h2d") and back.name.startswith("d2h"), machine.name
-            for link in (there, back):
-                assert link.latency.p90 < 1e-3, machine.name
-                # HELM prints 16 GB/s for a Gen4 x8 link of 15.75: rounded
-                limit = 450e9 if link.kind == "nvlink-c2c" else raw_rate(link.kind) * 1.02
-                assert link.bandwidth.p90 <= limit, machine.name
+@together("name", system_names())
+def test_every_memory_of_a_gpu_is_reached_both_ways(name: str) -> None:
+    machine = machine_named(name)
+    host = machine.devices[0].memory
+    for device in machine.devices[1:]:
+        if device.memory == host:
+            assert find_gpu(str(device.product))[0].integrated and not machine.links
+            continue
+        if device.kind == "cpu":
+            assert machine.link(host, device.memory) and machine.link(device.memory, host)
+            continue
+        there, back = machine.link(host, device.memory), machine.link(device.memory, host)
+        assert there is not None and back is not None
+        assert there.name.startswith("h2d") and back.name.startswith("d2h")
+        for link in (there, back):
+            assert link.latency.p90 < 1e-3
+            # HELM prints 16 GB/s for a Gen4 x8 link of 15.75: rounded
+            limit = 450e9 if link.kind == "nvlink-c2c" else raw_rate(link.kind) * 1.02
+            assert link.bandwidth.p90 <= limit
 
 
-def test_launch_and_overhead_are_far_below_a_millisecond(machines: tuple[Hardware, ...]) -> None:
-    for machine in machines:
-        for figure in (figure for device in machine.devices for figure in (device.launch, device.overhead)):
-            assert figure is None or 1e-7 < figure.value < 1e-3, machine.name
+@together("name", system_names())
+def test_launch_and_overhead_are_far_below_a_millisecond(name: str) -> None:
+    machine = machine_named(name)
+    for figure in (figure for device in machine.devices for figure in (device.launch, device.overhead)):
+        assert figure is None or 1e-7 < figure.value < 1e-3
 
 
-def test_every_gpu_of_the_catalogue_is_complete() -> None:
-    for name in GPUS:
-        gpu, source = find_gpu(name)
-        assert 4 * GIB <= gpu.capacity <= 512 * GIB, name
-        assert 5e10 < gpu.bandwidth < 1e13 and 1e12 < gpu.flops < 3e15, name
-        assert gpu.integrated or gpu.kind != "metal", name
-        assert find_class(gpu.device_class).launch is not None, name
-        assert source.kind == "datasheet", name
+@together("name", GPUS)
+def test_a_gpu_of_the_catalogue_is_complete(name: str) -> None:
+    gpu, source = find_gpu(name)
+    assert 4 * GIB <= gpu.capacity <= 512 * GIB
+    assert 5e10 < gpu.bandwidth < 1e13 and 1e12 < gpu.flops < 3e15
+    assert gpu.integrated or gpu.kind != "metal"
+    assert find_class(gpu.device_class).launch is not None
+    assert source.kind == "datasheet"
 
 
-def test_every_cpu_of_the_catalogue_is_complete() -> None:
-    for name in CPUS:
-        cpu, source = find_cpu(name)
-        assert 1 < cpu.cores <= 128 and 1e9 < cpu.base_hz <= cpu.boost_hz < 7e9, name
-        assert 2 <= cpu.channels <= 16 and cpu.cache_bytes > 2**20, name
-        assert find_class(cpu.device_class).launch is None, name
-        assert source.kind == "datasheet", name
+@together("name", CPUS)
+def test_a_cpu_of_the_catalogue_is_complete(name: str) -> None:
+    cpu, source = find_cpu(name)
+    assert 1 < cpu.cores <= 128 and 1e9 < cpu.base_hz <= cpu.boost_hz < 7e9
+    assert 2 <= cpu.channels <= 16 and cpu.cache_bytes > 2**20
+    assert find_class(cpu.device_class).launch is None
+    assert source.kind == "datasheet"
 
 
-def test_classes_are_as_uncertain_as_they_are_unmeasured() -> None:
-    for name in read_catalogue("classes")["classes"]:
-        known = find_class(name)
-        memory = known.efficiency[0].share[0]
-        assert known.sustained.p10 < known.sustained.value < known.sustained.p90
-        assert memory.p90 / memory.p10 > 1.15, name
-        assert all(source.where.startswith(source.kind) for source in known.sources.values())
-        assert memory.n == 0 or known.sources[memory.source].kind == "fitted"
+@together("name", read_catalogue("classes")["classes"])
+def test_a_class_is_as_uncertain_as_it_is_unmeasured(name: str) -> None:
+    known = find_class(name)
+    memory = known.efficiency[0].share[0]
+    assert known.sustained.p10 < known.sustained.value < known.sustained.p90
+    assert memory.p90 / memory.p10 > 1.15
+    assert all(source.where.startswith(source.kind) for source in known.sources.values())
+    assert memory.n == 0 or known.sources[memory.source].kind == "fitted"
 
 
 def spread(figure: Figure) -> float:

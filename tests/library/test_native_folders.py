@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from together import together
+
 CSRC = Path(__file__).parents[2] / "csrc"
 
 FLOORS = ("formats", "runtime", "kernels", "stage", "serving", "bindings")
@@ -33,10 +35,11 @@ def test_every_folder_has_a_floor() -> None:
     assert {path.parts[1] for path in FILES if path.parts[0] == "kernels" and len(path.parts) > 2} < {*KERNEL_FLOORS}
 
 
-def test_files_include_what_exists_in_their_own_folders_or_below() -> None:
-    for path, other in ((file, other) for file in FILES for other in included(file)):
-        assert (CSRC / other).is_file(), f"{path} includes {other}, which does not exist under csrc"
+@together("path", FILES)
+def test_a_file_includes_what_exists_in_its_own_folder_or_below(path: Path) -> None:
+    for other in included(path):
+        assert (CSRC / other).is_file(), f"{other} does not exist under csrc"
         if path.parts[0] in ALONE or other.parts[0] in ALONE:
-            assert path.parts[0] == other.parts[0], f"{path} includes {other} of another module"
+            assert path.parts[0] == other.parts[0], f"{other} is of another module"
         else:
-            assert floor_of(other) <= floor_of(path), f"{path} includes {other}, which is above it"
+            assert floor_of(other) <= floor_of(path), f"{other} is above it"

@@ -38,7 +38,8 @@ _UNKNOWN = 0.15
 """That of a share whose figure says nothing of itself."""
 
 HOST_DOUBT = 0.15
-"""That of a run with work on a processor beside what constants explain, as in the fit of the tables."""
+"""That of a run with work on a processor beside what constants explain: of a user's, and of rows that tables are
+fitted to."""
 
 _OPERATIONS, _BYTES, _FLOPS, _CHUNKS = 355, 4.6e9, 7.5e12, 4
 """A decode step of 8 billion parameters in 4 bits, and a prompt of 512 tokens: by these a device's spread is given."""
