@@ -4,12 +4,12 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import run_command
+from helmsman.cli.extras import check_installed
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.schemas.errors import UsageError
@@ -120,9 +120,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"the service needs {', '.join(missing)}", remedy="pip install 'helmsman[web]'")
+    check_installed("the service", _NEEDED, "web")
     if args.jobs is not None and args.jobs > _MOST_WORKERS:
         raise UsageError(f"must be between 1 and {_MOST_WORKERS}", field="--jobs", value=args.jobs)
 
