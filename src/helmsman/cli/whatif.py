@@ -2,9 +2,10 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, write_text
@@ -62,12 +63,13 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.studies.report.text import text
 
     study = _study(args)
-    grid = counted(study)
     engine = _engine(args)
-    _confirm(args, len(grid), varied_questions(study, grid))
     folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
     store = None if folder is None else Store(folder)
-    report = report_of(study, grid, engine, store, question_bar(args))
+    with _named_in_file(args):
+        grid = counted(study)
+        _confirm(args, len(grid), varied_questions(study, grid))
+        report = report_of(study, grid, engine, store, question_bar(args))
     if args.rows is not None:
         with whole_file(args.rows) as stream:
             write_rows(report.rows, stream)
@@ -87,8 +89,32 @@ def _study(args: argparse.Namespace) -> "Study":
     given = {flag.dest: getattr(args, flag.dest) for flag in FLAGS if getattr(args, flag.dest) is not None}
     if args.study is None and not given:
         raise UsageError("no study", field="STUDY", remedy="name a file, or give --model and --hw")
-    content = {} if args.study is None else content_of(args.study)
-    return study_of(overridden(content, given), "study" if args.study is None else str(args.study))
+    content = overridden({} if args.study is None else content_of(args.study), given)
+    if args.study is None:
+        _check_complete(content)
+    return study_of(content, "study" if args.study is None else str(args.study))
+
+
+def _check_complete(content: Mapping[str, Any]) -> None:
+    """Raise UsageError for the flags that a study without a file lacks."""
+    for field, remedy in (("models", "name a model"), ("machines", "name a machine, or `this`")):
+        if field not in content:
+            raise UsageError("required", field=field, remedy=remedy)
+    if "serving" in content and "requests" not in content["serving"]:
+        remedy = "say what is served, as synthetic:n=400,input=500,output=150"
+        raise UsageError("required", field="serving.requests", remedy=remedy)
+
+
+@contextmanager
+def _named_in_file(args: argparse.Namespace) -> Iterator[None]:
+    """Name the study's file in errors about a field that it says, and not a flag."""
+    try:
+        yield
+    except UsageError as error:
+        field = (error.field or "").replace(".", "_")
+        if args.study is not None and field in vars(args) and getattr(args, field) is None:
+            error.at(str(args.study))
+        raise
 
 
 def _engine(args: argparse.Namespace) -> "Engine":
