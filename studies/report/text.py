@@ -136,11 +136,13 @@ def _sensitivity(report: StudyReport) -> Iterator[str]:
             f"{entry.model} on {machine_words(entry.machine, entry.change)}",
             entry.figures,
             f"{measured(report.measure, entry.low)} .. {measured(report.measure, entry.high)}",
-            "another machine may be better" if entry.stays_best is False else "",
+            "*" if entry.stays_best is False else "",
         )
         for entry in moving(report)
     ]
     yield from _table(("what is uncertain", "figures", MEASURES[report.measure], ""), rows)
+    if any(mark for *_, mark in rows[:_SHOWN]):
+        yield "* another machine may be better there"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

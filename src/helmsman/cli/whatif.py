@@ -11,10 +11,11 @@ from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.questions import local_engine, question_bar
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import UsageError, unwritable
 
 if TYPE_CHECKING:
     from helmsman.schemas.study import Study
+    from helmsman.schemas.study_report import StudyReport
     from helmsman.studies.answering.shards import Engine
 
 _MOST_UNCONFIRMED = 2000
@@ -39,6 +40,7 @@ def build_parser() -> Parser:
         group.add_argument(flag.name, action=action, metavar=flag.shown, dest=flag.dest, help=flag.about)
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write all rows (Parquet)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page of HTML")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures of the report (SVG) to DIR")
     store = "keep answers in DIR, and ask no question twice (default: beside STUDY, with the ending .answers)"
     parser.add_argument("--store", type=Path, metavar="DIR", help=store)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that answer (default: one for each CPU)")
@@ -63,6 +65,8 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.studies.report.text import text
 
     study = _study(args)
+    if args.pictures is not None:
+        _make_folder(args.pictures)
     engine = _engine(args)
     folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
     store = None if folder is None else Store(folder)
@@ -77,8 +81,28 @@ def execute(args: argparse.Namespace) -> int:
         from helmsman.studies.report.page import page
 
         write_text(args.html, page(report))
+    if args.pictures is not None:
+        _write_pictures(args.pictures, report)
     emit(args, report.to_json(), lambda: text(report))
     return 0
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder where there is none. Raises UsageError for one that cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(error, str(folder)) from None
+
+
+def _write_pictures(folder: Path, report: "StudyReport") -> None:
+    """Write a report's pictures. Raises UsageError for a folder that cannot be written."""
+    from helmsman.schemas.write import whole_file
+    from helmsman.studies.report.page import picture_files
+
+    for name, picture in picture_files(report):
+        with whole_file(folder / name) as stream:
+            stream.write(picture)
 
 
 def _study(args: argparse.Namespace) -> "Study":
