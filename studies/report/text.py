@@ -40,7 +40,9 @@ def text(report: StudyReport) -> str:
 
 
 def _machines(report: StudyReport) -> Iterator[str]:
-    for model in dict.fromkeys(setting.model for setting in report.best):
+    for number, model in enumerate(dict.fromkeys(setting.model for setting in report.best)):
+        if number:
+            yield ""
         settings = [setting for setting in report.best if setting.model == model]
         head = (f"machines for {model}", MEASURES[report.measure], "tokens/s", *_replica_head(report), "setting")
         yield from _table(head, [_machine(report, setting) for setting in settings if setting.row is not None])

@@ -103,6 +103,14 @@ def test_a_mistake_in_a_file_names_the_file_and_its_field(
     assert f"{study}: {told}" in capsys.readouterr().err
 
 
+def test_what_does_not_fit_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ("--model", "Qwen3-32B", "--model", "Qwen3-14B", "--format", "f16")
+    assert main([*models, "--hw", "rtx4060-laptop", "--strategy", "layer-split", "--sensitivity", "0"]) == 0
+    parts = capsys.readouterr().out.split("\n\nmachines for ")[1:]
+    assert sorted(part.split()[0] for part in parts) == ["Qwen3-14B", "Qwen3-32B"]
+    assert all("fits with --format" in " ".join(part.split()) for part in parts)
+
+
 def test_a_damaged_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUICK, "--store", str(tmp_path)]) == 0
     (shard,) = tmp_path.iterdir()

@@ -83,7 +83,7 @@ def execute(args: argparse.Namespace) -> int:
         write_text(args.html, page(report))
     if args.pictures is not None:
         _write_pictures(args.pictures, report)
-    emit(args, report.to_json(), lambda: text(report))
+    emit(args, report.to_json(), lambda: build_parser().in_flags(text(report)))
     return 0
 
 
