@@ -20,6 +20,8 @@ _BOTTOM = 0.25
 _LEFT = 0.9
 _RIGHT = 0.3
 _NOT_OK = ("slower", "drift", "failed")
+_ABOVE = 1.1
+"""The height of a panel over that of its highest point."""
 _MOST_DATES = 8
 """The number of days that are named below the lowest panel."""
 
@@ -57,7 +59,7 @@ def _draw_panel(axes: "Axes", entries: Sequence[HistoryEntry], figure: str) -> N
     _mark(axes, "accepted", [(place, y) for place, y, entry in points if entry.accepted])
     _mark(axes, "not ok", [(place, y) for place, y, entry in points if entry.info.verdict in _NOT_OK])
     dress(axes, "", f"{figure}, s")
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, _ABOVE * axes.get_ylim()[1])
     axes.set_xlim(-0.5, len(entries) - 0.5)
     axes.set_xticks([])
     axes.legend(fontsize=8, frameon=False, loc="lower left", ncols=5)

@@ -15,7 +15,9 @@ def with_more_gpus(hardware: Hardware, count: int, text: str) -> Hardware:
     if not gpus:
         remedy = "leave this machine out"
         raise UsageError("this machine has no GPU with a memory of its own", field="changes", value=text, remedy=remedy)
-    if not 1 <= count <= MOST_GPUS - len(gpus):
+    if count < 1:
+        raise UsageError("adds no GPU", field="changes", value=text, remedy="write '+1 gpu'")
+    if count > MOST_GPUS - len(gpus):
         problem = f"a machine has at most {MOST_GPUS} GPUs, and this one has {len(gpus)}"
         raise UsageError(problem, field="changes", value=text, remedy="ask for fewer")
     for _ in range(count):

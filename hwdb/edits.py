@@ -224,7 +224,7 @@ def _amount(value: str, now: float, parse: Callable[[str], float]) -> float:
     if not now / _MOST_TIMES <= amount <= now * _MOST_TIMES:
         problem, remedy = (
             "more than a thousand times or less than a thousandth",
-            "write a value, or a factor such as x1.5",
+            "write a value with its unit, such as 12GB, or a factor such as x1.5",
         )
         raise UsageError(problem, field="changes", value=value, remedy=remedy)
     return amount

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from helmsman.hwdb.percentiles import End
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.options import Recorded, recorded
 from helmsman.planner.tensor_formats import Formats
@@ -37,8 +38,8 @@ class PlanRequest(Generic[OptionsT]):
 
     `options`: of that strategy, an instance of its dataclass; `weights`, `kv`: formats; `formats`: of tensors that have
     one of their own, as files mix them; `prices`: what the cost model leaves out; `batch`, `batches`: how to choose
-    those of `workload`, None where it says them; `drafts`: how tokens are drafted, if they are; `tell`: hears what a
-    search is doing."""
+    those of `workload`, None where it says them; `drafts`: how tokens are drafted, if they are; `kernels`: at which end
+    of what is known of them kernels of engines are taken; `tell`: hears what a search is doing."""
 
     model: Model
     hardware: Hardware
@@ -53,6 +54,7 @@ class PlanRequest(Generic[OptionsT]):
     batch: BatchChoice | None = None
     batches: Literal["best"] | None = None
     drafts: "DraftQuestion | None" = None
+    kernels: End = "mid"
     tell: Tell = field(default=say_nothing, compare=False)
 
     def of(self, strategy: str, options: object) -> "PlanRequest[Any]":

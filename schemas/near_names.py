@@ -23,7 +23,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a remedy that names the known names nearest to `name`, or else the first of all."""
     names = sorted(known)
     near = close_names(name, names)
-    return f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names[:8])}, ..."
+    if near:
+        return f"did you mean {', '.join(near)}?"
+    return f"known: {', '.join(names[:_LISTED])}{', ...' if len(names) > _LISTED else ''}"
+
+
+_LISTED = 8
+"""The number of names that are listed where none is near."""
 
 
 def plain(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite, isinf
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.near_names import did_you_mean
 from helmsman.schemas.repeated_names import first_repeated
 
 JSON_LIMIT = Document.byte_limit
@@ -178,7 +180,11 @@ def _first_problem(error: ValidationError, file: str) -> BadInputError:
     shown = context.get("value", problem["input"])
     value = None if problem["type"] == "missing" or isinstance(shown, dict) else shown
     remedy = _REMEDIES.get(problem["type"], "write what the published schema allows").format(**context)
-    return BadInputError(problem["msg"], file=file, field=field, value=value, remedy=remedy)
+    choices = _QUOTED.findall(context["expected"]) if problem["type"] == "literal_error" else []
+    if len(choices) > _LISTED and isinstance(value, str):
+        remedy = did_you_mean(value, choices)
+    message = _MESSAGES.get(problem["type"], problem["msg"])
+    return BadInputError(message, file=file, field=field, value=value, remedy=remedy)
 
 
 def _is_form(part: str) -> bool:
@@ -186,6 +192,19 @@ def _is_form(part: str) -> bool:
     so (`constrained-str`, `function-after[...]`, `list[...]`), ours are in parentheses."""
     return part.startswith(("(", "constrained-", "function-")) or part.endswith("]")
 
+
+_QUOTED = re.compile(r"'([^']*)'")
+"""A choice, as pydantic lists them."""
+
+_LISTED = 8
+"""The number of choices that are all listed."""
+
+_MESSAGES = {
+    "literal_error": "no such choice",
+    "too_short": "too few entries",
+    "too_long": "too many entries",
+}
+"""What is wrong, where pydantic's own words are those of Python or repeat the remedy."""
 
 _REMEDIES = {
     "mistake": "{remedy}",

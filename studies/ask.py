@@ -40,7 +40,7 @@ def study(content: Study | Mapping[str, Any], store: str | Path | None = None, j
 
 def varied_questions(study: Study, grid: Grid) -> int:
     """Return the number of questions that the sensitivity of the best answers takes at most."""
-    figures = max(len(uncertain(machine_of(machine))) for machine in grid.machines) if study.sensitivity else 0
+    figures = 1 + max(len(uncertain(machine_of(machine))) for machine in grid.machines) if study.sensitivity else 0
     return len(grid.models) * grid.scenarios * study.sensitivity * len(ENDS) * figures
 
 

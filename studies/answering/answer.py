@@ -1,8 +1,9 @@
 """The answer to one question of a study: its plan, and what that can serve."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from helmsman import library
+from helmsman.hwdb.interval_ends import kernels_end
 from helmsman.planner.decision import Decision, PlanDraft, PlanOutline
 from helmsman.planner.prediction.speed import speed
 from helmsman.planner.read_request import request_from
@@ -55,7 +56,7 @@ class Answerer:
         planned = point.planned
         if self.last is None or self.last[0] != planned:
             request = request_from(_question(point, hardware), models=self.machines.model)
-            self.last = planned, library.plan(request)
+            self.last = planned, library.plan(replace(request, kernels=kernels_end(point.change)))
         return self.last[1]
 
 

@@ -16,7 +16,7 @@ from helmsman.simulator.serving.slo import parse_slo
 from helmsman.studies.answering.answer import question_columns
 from helmsman.studies.answering.shards import Engine, shards_of
 from helmsman.studies.answering.store import Store
-from helmsman.studies.questions.named_parts import Machines, keyed, machine_name
+from helmsman.studies.questions.named_parts import Machines, field_of_study, keyed, machine_name
 from helmsman.studies.questions.points import Grid, StudyPoint, grid_of
 
 MOST_POINTS = 1_000_000
@@ -30,7 +30,8 @@ def counted(study: Study) -> Grid:
     """Return the grid of a study whose names are known. Raises UsageError for an engine, strategy, policy, SLO, request
     or time that there is not, for prices of what is not in it, and beyond `MOST_POINTS`."""
     for strategy in study.strategies:
-        method(strategy)
+        with field_of_study("strategies"):
+            method(strategy)
     _check_options(study)
     for slo in study.slo:
         parse_slo(slo)
@@ -48,23 +49,28 @@ def _check_serving(study: Study, serving: StudyServing) -> None:
     if not study.slo:
         raise UsageError("what is served is limited by an SLO", field="slo", remedy="write slo: ttft=2s,tpot=100ms")
     for policy in serving.policies:
-        checked_options(policy, {})
+        with field_of_study("serving.policies"):
+            checked_options(policy, {})
     if serving.users and (serving.rate or not serving.think):
         remedy = "leave `rate` out" if serving.rate else "say how long users think (`think`)"
         raise UsageError("replicas for users who think", field="serving.users", value=serving.users[0], remedy=remedy)
     for think in serving.think:
-        parse_think(think)
-    arrivals = None if serving.arrivals is None else parse_arrivals(serving.arrivals)
+        with field_of_study("serving.think"):
+            parse_think(think)
+    with field_of_study("serving.arrivals"):
+        arrivals = None if serving.arrivals is None else parse_arrivals(serving.arrivals)
     for requests in serving.requests:
-        open_source(requests, None, arrivals, limit=serving.limit)
+        with field_of_study("serving.requests"):
+            open_source(requests, None, arrivals, limit=serving.limit)
 
 
 def _check_options(study: Study) -> None:
     """Raise UsageError for options of strategies that the study does not have, and for such as there are not."""
-    known = [name for engine in study.engines or (None,) for name in engine_strategies(engine, study.strategies)]
+    with field_of_study("engines"):
+        known = [name for engine in study.engines or (None,) for name in engine_strategies(engine, study.strategies)]
     for strategy, options in study.options.items():
         if strategy not in known:
-            remedy = did_you_mean(strategy, known)
+            remedy = f"options are those of the study's strategies: {did_you_mean(strategy, known)}"
             raise UsageError("not in the study", field="options", value=strategy, remedy=remedy)
         for name, entry in options.items():
             for value in entry if isinstance(entry, tuple) else (entry,):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +50,8 @@ class Machines:
     def model(self, name: str) -> Model:
         """Return a model. Raises UsageError and BadInputError for one that there is not."""
         if name not in self.models:
-            self.models[name] = library.load_model(name)
+            with field_of_study("models"):
+                self.models[name] = library.load_model(name)
         return self.models[name]
 
     def plain(self, machine: Machine) -> Hardware:
@@ -64,10 +66,21 @@ class Machines:
 
 def machine_of(machine: Machine) -> Hardware:
     """Return the machine of a name, a record's file or parts. Raises UsageError and BadInputError."""
-    if isinstance(machine, ComposedMachine):
-        parts = machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer, machine.memory
-        return library.compose_hardware(*parts)
-    return library.load_hardware(machine)
+    with field_of_study("machines"):
+        if isinstance(machine, ComposedMachine):
+            parts = machine.cpu, machine.ram, machine.gpu, machine.link, machine.peer, machine.memory
+            return library.compose_hardware(*parts)
+        return library.load_hardware(machine)
+
+
+@contextmanager
+def field_of_study(field: str) -> Iterator[None]:
+    """Name the field of the study in errors about a value that stands there."""
+    try:
+        yield
+    except UsageError as error:
+        error.field = field
+        raise
 
 
 @lru_cache(maxsize=256)

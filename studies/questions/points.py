@@ -15,6 +15,9 @@ from helmsman.schemas.study import Study, StudyServing
 from helmsman.schemas.units import parse_bytes
 
 _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("KB", 10**3))
+_MOST_DIGITS = 12
+"""Digits of a whole number in a range."""
+
 Machine = str | ComposedMachine
 EntryT = TypeVar("EntryT")
 
@@ -176,8 +179,10 @@ def _counts(entries: tuple[int | str, ...], field: str) -> tuple[int, ...]:
 
 
 def _whole(text: str, field: str) -> int:
-    if not text.strip().isdecimal() or len(text) > 12:
+    if not text.strip().isdecimal():
         raise UsageError("not a whole number", field=field, value=text, remedy="write for example 512..4096/512")
+    if len(text) > _MOST_DIGITS:
+        raise UsageError(f"more than {_MOST_DIGITS} digits", field=field, value=text, remedy="use a smaller number")
     return int(text)
 
 

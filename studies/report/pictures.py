@@ -20,6 +20,8 @@ _BAR = 0.34
 _TOP, _BOTTOM, _NAMES = 0.8, 0.6, 3.6
 """Inches above, below and left of the bars."""
 _MOST_BARS = 30
+_BESIDE = 0.04
+"""The share of the width that stays free on either side of bars that begin nowhere."""
 
 
 def pictures(report: StudyReport) -> "Iterator[tuple[str, Figure]]":
@@ -92,6 +94,9 @@ def _tornado(report: StudyReport, entries: list[Uncertainty]) -> "Figure":
         )
     unit = ", s" if report.measure == "request_s" else ""
     dress_bars(axes, f"{MEASURES[report.measure]}{unit}")
+    ends = [end for entry in entries for end in (entry.low, entry.high) if end is not None]
+    beside = _BESIDE * (max(ends) - min(ends))
+    axes.set_xlim(min(ends) - beside, max(ends) + beside)
     caption(
         figure,
         "What the best answer depends on",

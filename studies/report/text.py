@@ -40,7 +40,9 @@ def text(report: StudyReport) -> str:
 
 
 def _machines(report: StudyReport) -> Iterator[str]:
-    for model in dict.fromkeys(setting.model for setting in report.best):
+    for number, model in enumerate(dict.fromkeys(setting.model for setting in report.best)):
+        if number:
+            yield ""
         settings = [setting for setting in report.best if setting.model == model]
         head = (f"machines for {model}", MEASURES[report.measure], "tokens/s", *_replica_head(report), "setting")
         yield from _table(head, [_machine(report, setting) for setting in settings if setting.row is not None])
@@ -136,11 +138,13 @@ def _sensitivity(report: StudyReport) -> Iterator[str]:
             f"{entry.model} on {machine_words(entry.machine, entry.change)}",
             entry.figures,
             f"{measured(report.measure, entry.low)} .. {measured(report.measure, entry.high)}",
-            "another machine may be better" if entry.stays_best is False else "",
+            "*" if entry.stays_best is False else "",
         )
         for entry in moving(report)
     ]
     yield from _table(("what is uncertain", "figures", MEASURES[report.measure], ""), rows)
+    if any(mark for *_, mark in rows[:_SHOWN]):
+        yield "* another machine may be better there"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -91,4 +91,4 @@ def count_words(report: StudyReport) -> str:
     """Write the number of questions, and what became of them."""
     named = {"fits": "fit", "does-not-fit": "do not fit", "does-not-apply": "do not apply", "failed": "failed"}
     parts = ", ".join(f"{count} {named[status]}" for status, count in report.counts.items())
-    return f"{len(report.rows)} questions: {parts}"
+    return f"{len(report.rows)} question{'' if len(report.rows) == 1 else 's'}: {parts}"

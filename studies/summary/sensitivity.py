@@ -5,13 +5,17 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from helmsman.hwdb.edits import AS_IT_IS
-from helmsman.hwdb.interval_ends import uncertain
+from helmsman.hwdb.interval_ends import KERNELS, uncertain
+from helmsman.planner.registry import ENGINES, RECOMMENDED
 from helmsman.schemas.study_report import Uncertainty
 from helmsman.studies.questions.named_parts import Machines
 from helmsman.studies.questions.points import StudyPoint
 from helmsman.studies.summary.ranking import RowRanking
 
 ENDS = ("low", "high")
+
+_OF_ENGINES = frozenset(ENGINES.values()) - {RECOMMENDED}
+"""Strategies whose plans are priced with the constants of an engine's kernels, where those are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,8 @@ class FigureVariation:
 def variations(ranking: RowRanking, points: tuple[StudyPoint, ...], machines: Machines) -> Iterator[FigureVariation]:
     """Yield the questions about the best rows of every model, as many as the study says; `points`: of the rows."""
     for row in _best_rows(ranking):
-        for figures in uncertain(machines.machine(points[row])):
+        of_engine = (KERNELS,) if ranking.rows[row].planned_by in _OF_ENGINES else ()
+        for figures in (*uncertain(machines.machine(points[row])), *of_engine):
             yield FigureVariation(row, figures, tuple(_varied(points[row], figures, end) for end in ENDS))
 
 

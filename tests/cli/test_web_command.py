@@ -20,6 +20,7 @@ from helmsman.cli.web import build_parser, main
     [
         (["--port", "99999"], "--port: not a port"),
         (["--jobs", "0"], "--jobs: not a whole number from 1"),
+        (["--memory", "100MiB"], "--memory: a process does not begin with so little"),
         (["--jobs", "9999"], "--jobs: must be between 1 and 256"),
         (["--memory", "1"], "--memory: out of range"),
         (["--job-time", "0s"], "--job-time: out of range"),

@@ -49,7 +49,8 @@ def test_a_file_has_its_answers_beside_it(tmp_path: Path, capsys: pytest.Capture
     ("arguments", "code", "told"),
     [
         ((), 2, "no study"),
-        (("--model", "Qwen3-0.6B"), 5, "machines"),
+        (("--model", "Qwen3-0.6B"), 2, "--hw: required"),
+        ((*QUICK, "--think", "9s"), 2, "--requests: required"),
         (("--model", "nobody", "--hw", "rtx4060-laptop"), 2, "nobody"),
         (("--model", "Qwen3-0.6B", "--hw", "rtx4060laptop"), 2, "did you mean rtx4060-laptop"),
         ((*QUICK, "--change", "vram=lots"), 2, "--change"),
@@ -60,7 +61,9 @@ def test_a_file_has_its_answers_beside_it(tmp_path: Path, capsys: pytest.Capture
         ((*QUICK, "--price", "rtx4060-laptop"), 2, "--price"),
         ((*QUICK, "--jobs", "0"), 2, "--jobs"),
         ((*QUICK, "--workers", "ray"), 2, "helmsman[ray]"),
-        ((*QUICK, "--format", "q9"), 5, "formats"),
+        ((*QUICK, "--format", "q9_k"), 5, "did you mean q6_k, q4_k"),
+        ((*QUICK, "--engine", "ray"), 2, "--engine: no engine"),
+        ((*QUICK, "--prompt-tokens", "1..1000000000000/1"), 2, "--prompt-tokens: more than 12 digits"),
         ((*QUICK, "--store", "/dev/null/answers"), 2, "/dev/null/answers"),
         (("no-such-study.yaml",), 5, "no-such-study.yaml"),
     ],
@@ -77,6 +80,35 @@ def test_a_mistake_is_one_line(
     printed = capsys.readouterr()
     assert told in printed.err and printed.err.count("\n") == 1
     assert json.loads(printed.out)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("machines: rtx9999", "machines: unknown hardware (got 'rtx9999')"),
+        ("models: nobody", "models: unknown model (got 'nobody')"),
+        ("changes: bus=1", "changes: not an edit"),
+        ("prompt_tokens: 1..1000000000000", "prompt_tokens: more than 12 digits"),
+        ("engines: ray", "engines: no engine"),
+        ("strategies: ray", "strategies: no such strategy"),
+    ],
+)
+def test_a_mistake_in_a_file_names_the_file_and_its_field(
+    line: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = tmp_path / "study.yaml"
+    lines = {"models": "models: Qwen3-0.6B", "machines": "machines: rtx4060-laptop", line.partition(":")[0]: line}
+    study.write_text("\n".join(lines.values()))
+    assert main([str(study)]) == 2
+    assert f"{study}: {told}" in capsys.readouterr().err
+
+
+def test_what_does_not_fit_names_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    models = ("--model", "Qwen3-32B", "--model", "Qwen3-14B", "--format", "f16")
+    assert main([*models, "--hw", "rtx4060-laptop", "--strategy", "layer-split", "--sensitivity", "0"]) == 0
+    parts = capsys.readouterr().out.split("\n\nmachines for ")[1:]
+    assert sorted(part.split()[0] for part in parts) == ["Qwen3-14B", "Qwen3-32B"]
+    assert all("fits with --format" in " ".join(part.split()) for part in parts)
 
 
 def test_a_damaged_answer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

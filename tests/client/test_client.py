@@ -54,6 +54,7 @@ def test_models_and_machines_are_those_of_the_catalogue(planner: PlannerClient) 
     assert planner.read_model(model.to_dict()) == model
     assert [entry.name for entry in planner.strategies().entries] == ["best", *strategy_names()]
     assert [entry.name for entry in planner.strategies("twinp").entries] == ["twinpilots"]
+    assert "llama.cpp" in [entry.name for entry in planner.engines().entries]
     changed = planner.make_machine({"base": "rtx4060-laptop", "changes": ["vram=12GB"]})
     assert changed.memory("vram").capacity == 12 * 10**9
     documents = {**QUESTION, "hardware": changed, "model": model}

@@ -1,5 +1,6 @@
 """Shards given to a Ray cluster: by its interface, with a cluster that runs tasks when they are waited for."""
 
+import socket
 import sys
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
@@ -93,8 +94,26 @@ def test_no_cluster_and_no_ray_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "ray", cluster)
     with pytest.raises(HardwareUnavailableError, match="ray start"):
         rows(RayEngine())
+    monkeypatch.setattr(cluster, "init", lambda address, **_: pytest.fail("Ray itself tries for minutes"))
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{gone.getsockname()[1]}")
+    with pytest.raises(HardwareUnavailableError, match="reached.*127"):
+        rows(RayEngine())
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match=r"helmsman\[ray\]"):
+        rows(RayEngine())
+
+
+def test_an_address_that_ray_does_not_take_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+
+    def refused(address: str, **_: Any) -> None:
+        raise ValueError("Invalid address format: nonsense")
+
+    monkeypatch.setattr(cluster, "init", refused)
+    monkeypatch.setitem(sys.modules, "ray", cluster)
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    with pytest.raises(UsageError, match="Invalid address format.*'nonsense'"):
         rows(RayEngine())
 
 

@@ -89,10 +89,10 @@ def test_a_wrong_file_is_one_line_with_its_place(tmp_path: Path, text: str, fiel
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"strategies": ["fastest"]}, "strategy"),
+        ({"strategies": ["fastest"]}, "strategies"),
         ({"slo": "ttft=soon"}, "slo"),
         ({"serving": {"requests": "synthetic:n=9,rate=1"}}, "slo"),
-        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "policies": ["fifo"]}}, "policy"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "policies": ["fifo"]}}, "serving.policies"),
         ({"changes": ["vram=8..24parsecs"]}, "changes"),
         ({"changes": ["bigger"]}, "changes"),
         ({"batches": ["1..1000000000/1"]}, "batches"),
@@ -155,9 +155,9 @@ def test_a_wrong_range_is_told_as_it_was_written() -> None:
         ({"prices": {"machines": {"rtx4060laptop": 900}}}, "prices.machines"),
         ({"prices": {"watts": {"rtx3090-5950x": 300}}}, "prices.watts"),
         ({"prices": {"changes": {"vram=12GB": 300}}}, "prices.changes"),
-        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:bogus"}}, "requests"),
-        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "think": "soon"}}, "think"),
-        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "arrivals": "late"}}, "arrivals"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:bogus"}}, "serving.requests"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "think": "soon"}}, "serving.think"),
+        ({"slo": "ttft=2s", "serving": {"requests": "synthetic:n=9,rate=1", "arrivals": "late"}}, "serving.arrivals"),
     ],
 )
 def test_prices_of_nothing_and_requests_of_nobody_are_refused(changes: dict[str, Any], field: str) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from select import select
@@ -23,7 +24,7 @@ from helmsman.studies.ask import report_of
 from helmsman.studies.questions import named_parts
 from helmsman.studies.questions.points import grid_of
 from helmsman.studies.questions.read_study import study_of
-from helmsman.studies.report.page import page
+from helmsman.studies.report.page import page, picture_files
 from helmsman.studies.report.text import text
 
 QUESTIONS: dict[str, Any] = {
@@ -215,6 +216,33 @@ def test_the_report_is_read_by_people(tmp_path: Path) -> None:
     assert "<script" not in html and "http" not in html.replace("http://www.w3.org", "")
     assert all(row.plan is None or row.plan in html for row in report.rows)
     assert html == page(report) and report.to_json() == report.to_json()
+
+
+def test_what_kernels_of_an_engine_reach_is_varied_as_its_interval_says() -> None:
+    content = {
+        **QUESTIONS,
+        "machines": "rtx4060-laptop",
+        "changes": "as it is",
+        "formats": "q4_k",
+        "strategies": "vllm",
+    }
+    study = study_of({**content, "sensitivity": 1})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    (row,), (kernels,) = report.rows, [entry for entry in report.sensitivity if entry.figures == "engine.kernels"]
+    assert kernels.low == pytest.approx(row.request_high_s) and kernels.high == pytest.approx(row.request_low_s)
+    assert "engine.kernels" in text(report) and "robust" not in text(report)
+
+
+def test_pictures_are_those_of_the_page() -> None:
+    prices = {"machines": {"rtx4060-laptop": 1000.0, "epyc9554-cpu": 9000.0}}
+    study = study_of({**QUESTIONS, "prompt_tokens": [64, 128], "prices": prices})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    files, html = dict(picture_files(report)), page(report)
+    assert list(files)[:2] == [
+        "01-machines-for-qwen3-0.6b-64-prompt-tokens.svg",
+        "02-cost-against-latency-64-prompt-tokens.svg",
+    ]
+    assert len(files) == 4 and all(b64encode(picture).decode() in html for picture in files.values())
 
 
 def killed_once(study: Study, shard: StudyShard) -> Rows:

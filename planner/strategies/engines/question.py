@@ -6,6 +6,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
+from helmsman.hwdb.interval_ends import kernels_at
+from helmsman.hwdb.percentiles import End
 from helmsman.lowering.pass_shape import pass_of
 from helmsman.lowering.placement import Placement, shaped
 from helmsman.planner.cost.model import CostOptions
@@ -68,7 +70,7 @@ class EngineQuestion:
     """The plan of `engine` for the `requested` frame. `own_software`: priced with the engine's launch times, and with
     what kernels of its `build` reach where that is known, else with the figures of the machine's record, so that only
     placements are compared; `threads`: of processors, None: as many as their cores; `mixture`: formats of a file that
-    has several, that of most weights first."""
+    has several, that of most weights first; `kernels`: at which end of what is known of them its kernels are taken."""
 
     requested: Frame
     engine: EngineRules
@@ -78,6 +80,7 @@ class EngineQuestion:
     build: EngineBuild | None = None
     threads: int | None = None
     mixture: tuple[StoredFormat, ...] = ()
+    kernels: End = "mid"
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
@@ -109,16 +112,22 @@ class EngineQuestion:
             return self.requested
         frame, bare, build = self.requested, self.requested.roles.hardware, self.build
         known = calibration_of(bare, self.engine.name, build)
-        hardware = _for_engines(Same(with_threads(bare, self.threads)))
+        before = hardware = _for_engines(Same(with_threads(bare, self.threads)))
         if build is not None:
             build = calibrated_build(build, known)
             hardware = with_kernels(hardware, build, self._formats, heads_of(frame.model))
+        driven = {new.name for new, old in zip(hardware.devices, before.devices, strict=True) if new is not old}
         if self.engine.software.heads_apart and (build is None or build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
         if known is not None:
             from helmsman.planner.strategies.engines.calibration import calibrated  # with numpy, which plans do without
 
             hardware = calibrated(hardware, known, self._formats[0])
+        if self.kernels != "mid":
+            devices = tuple(
+                kernels_at(device, self.kernels) if device.name in driven else device for device in hardware.devices
+            )
+            hardware = hardware.model_copy(update={"devices": devices})
         return _on(frame, hardware)
 
     @property
@@ -208,7 +217,8 @@ def engine_question(
     table."""
     own = not request.options.same_software
     mixture = tuple(format_sizes(request.model, request.formats)) if request.formats else ()
-    return EngineQuestion(frame, engine, request.prices, own, request.objective, build, threads, mixture)
+    prices, kernels = request.prices, request.kernels
+    return EngineQuestion(frame, engine, prices, own, request.objective, build, threads, mixture, kernels)
 
 
 def answer(request: PlanRequest[EngineOptionsT], question: EngineQuestion) -> Decision:

@@ -263,6 +263,7 @@ const OWNERS = {
   metal: "GPU",
   h2d: "copies to the GPU",
   d2h: "copies from the GPU",
+  engine: "the engine",
 };
 const PROPERTIES = {
   bandwidth: "bandwidth",
@@ -273,6 +274,7 @@ const PROPERTIES = {
   latency: "delay",
   overhead: "fixed costs",
   capacity: "size",
+  kernels: "speed of its kernels",
 };
 
 /** @param {string} name of a kind of figures, `cuda.efficiency` @returns {string} */

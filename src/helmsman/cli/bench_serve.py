@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import add_key_arguments, keys_of
 from helmsman.cli.app import run_command, run_loop
+from helmsman.cli.extras import check_installed
 from helmsman.cli.output import show
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Read requests, replay them, write, print; 4 where the SLO is missed, 6 where nothing was answered."""
+    check_installed("sending requests", ("aiohttp",), "serve")
     from helmsman.cli.open_files import allow_connections
     from helmsman.schemas.served_table import write_served
     from helmsman.service.inference.load.replay_table import table_of_replay

@@ -69,8 +69,8 @@ class Parser(argparse.ArgumentParser):
         """Return the flag of an option, as the library names it, or of one of its settings (`loopback cores`); None
         where the command has none."""
         option, _, setting = option.partition(" ")
-        name = _SHORTER.get(option, option)
-        named = (action.option_strings for action in self._actions if action.dest == name and action.option_strings)
+        names = (option.replace(".", "_"), _OTHERWISE.get(option))
+        named = (action.option_strings for action in self._actions if action.dest in names and action.option_strings)
         flag = next((flags[-1] for flags in named), None)
         return f"{flag} {setting}" if flag and setting else flag
 
@@ -96,13 +96,15 @@ class Parser(argparse.ArgumentParser):
             raise
 
 
-_SHORTER = {
+_OTHERWISE = {
     "hardware": "hw",
     "vram_available": "vram_avail",
     "ram_available": "ram_avail",
     "policy_options": "policy_option",
+    "machines": "compare_hw",
+    "changes": "upgrade",
 }
-"""Options that the command line calls by a shorter name than the library."""
+"""Options that a command line calls by another name than the library."""
 
 OF_PLANS = (
     *("batch", "compress", "context", "cpu_offload_gb", "format", "home", "kv_format", "kv_rule", "managed", "model"),

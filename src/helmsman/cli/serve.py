@@ -3,12 +3,12 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import run_command
+from helmsman.cli.extras import check_installed
 from helmsman.cli.local_names import checkpoint_argument
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
@@ -107,6 +107,7 @@ def execute(args: argparse.Namespace) -> int:
     The port is taken before the checkpoint is read, so that an occupied one is said at once."""
     import asyncio
 
+    check_installed("serving", _NEEDED, "serve")
     from helmsman.cli.open_files import allow_connections
     from helmsman.cli.serving_setup import setting_of
     from helmsman.service.http.listening import listen
@@ -135,9 +136,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"serving needs {', '.join(missing)}", remedy="pip install 'helmsman[serve]'")
     if "," in args.policy:
         raise UsageError("one policy at a time", field="--policy", value=args.policy)
     check_limit_arguments(args)

@@ -4,12 +4,12 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import run_command
+from helmsman.cli.extras import check_installed
 from helmsman.cli.output import emit
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.schemas.errors import UsageError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NEEDED = ("fastapi", "uvicorn", "httptools", "prometheus_client")
 _MOST_WORKERS = 256
+_LEAST_MEMORY = 2**29
+"""Bytes of address space with which a process can load what it computes with."""
 
 
 def build_parser() -> Parser:
@@ -43,7 +45,7 @@ def build_parser() -> Parser:
 
 def _add_limits(parser: Parser) -> None:
     add = parser.add_argument_group("limits").add_argument
-    add("--memory", type=_size, default=4 * 2**30, metavar="SIZE", help="of each process (default 4GiB)")
+    add("--memory", type=_memory, default=4 * 2**30, metavar="SIZE", help="of each process (default 4GiB)")
     add("--job-time", type=_seconds, default=3600.0, metavar="TIME", help="of a job (default 3600s)")
     add("--max-body", type=_size, default=2**22, metavar="SIZE", help="of a request (default 4MiB)")
     add("--rate", type=_count, default=1000, metavar="N", help="requests a second of a client (default 1000)")
@@ -72,6 +74,13 @@ def _size(text: str) -> int:
     size = parse_bytes(text, "")
     if not 1024 <= size <= 2**50:
         raise UsageError("out of range", value=text, remedy="use 1KiB to 1PiB")
+    return size
+
+
+def _memory(text: str) -> int:
+    size = _size(text)
+    if size < _LEAST_MEMORY:
+        raise UsageError("a process does not begin with so little", value=text, remedy="use 512MiB or more")
     return size
 
 
@@ -120,9 +129,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"the service needs {', '.join(missing)}", remedy="pip install 'helmsman[web]'")
+    check_installed("the service", _NEEDED, "web")
     if args.jobs is not None and args.jobs > _MOST_WORKERS:
         raise UsageError(f"must be between 1 and {_MOST_WORKERS}", field="--jobs", value=args.jobs)
 

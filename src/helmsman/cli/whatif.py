@@ -2,18 +2,20 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import run_command
 from helmsman.cli.output import emit, write_text
 from helmsman.cli.parser import Parser, command_parser
 from helmsman.cli.questions import local_engine, question_bar
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import UsageError, unwritable
 
 if TYPE_CHECKING:
     from helmsman.schemas.study import Study
+    from helmsman.schemas.study_report import StudyReport
     from helmsman.studies.answering.shards import Engine
 
 _MOST_UNCONFIRMED = 2000
@@ -38,6 +40,7 @@ def build_parser() -> Parser:
         group.add_argument(flag.name, action=action, metavar=flag.shown, dest=flag.dest, help=flag.about)
     parser.add_argument("--rows", type=Path, metavar="FILE", help="write all rows (Parquet)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page of HTML")
+    parser.add_argument("--pictures", type=Path, metavar="DIR", help="write the pictures of the report (SVG) to DIR")
     store = "keep answers in DIR, and ask no question twice (default: beside STUDY, with the ending .answers)"
     parser.add_argument("--store", type=Path, metavar="DIR", help=store)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes that answer (default: one for each CPU)")
@@ -62,12 +65,15 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.studies.report.text import text
 
     study = _study(args)
-    grid = counted(study)
+    if args.pictures is not None:
+        _make_folder(args.pictures)
     engine = _engine(args)
-    _confirm(args, len(grid), varied_questions(study, grid))
     folder = args.store or (None if args.study is None else args.study.with_suffix(".answers"))
     store = None if folder is None else Store(folder)
-    report = report_of(study, grid, engine, store, question_bar(args))
+    with _named_in_file(args):
+        grid = counted(study)
+        _confirm(args, len(grid), varied_questions(study, grid))
+        report = report_of(study, grid, engine, store, question_bar(args))
     if args.rows is not None:
         with whole_file(args.rows) as stream:
             write_rows(report.rows, stream)
@@ -75,8 +81,28 @@ def execute(args: argparse.Namespace) -> int:
         from helmsman.studies.report.page import page
 
         write_text(args.html, page(report))
-    emit(args, report.to_json(), lambda: text(report))
+    if args.pictures is not None:
+        _write_pictures(args.pictures, report)
+    emit(args, report.to_json(), lambda: build_parser().in_flags(text(report)))
     return 0
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder where there is none. Raises UsageError for one that cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(error, str(folder)) from None
+
+
+def _write_pictures(folder: Path, report: "StudyReport") -> None:
+    """Write a report's pictures. Raises UsageError for a folder that cannot be written."""
+    from helmsman.schemas.write import whole_file
+    from helmsman.studies.report.page import picture_files
+
+    for name, picture in picture_files(report):
+        with whole_file(folder / name) as stream:
+            stream.write(picture)
 
 
 def _study(args: argparse.Namespace) -> "Study":
@@ -87,8 +113,32 @@ def _study(args: argparse.Namespace) -> "Study":
     given = {flag.dest: getattr(args, flag.dest) for flag in FLAGS if getattr(args, flag.dest) is not None}
     if args.study is None and not given:
         raise UsageError("no study", field="STUDY", remedy="name a file, or give --model and --hw")
-    content = {} if args.study is None else content_of(args.study)
-    return study_of(overridden(content, given), "study" if args.study is None else str(args.study))
+    content = overridden({} if args.study is None else content_of(args.study), given)
+    if args.study is None:
+        _check_complete(content)
+    return study_of(content, "study" if args.study is None else str(args.study))
+
+
+def _check_complete(content: Mapping[str, Any]) -> None:
+    """Raise UsageError for the flags that a study without a file lacks."""
+    for field, remedy in (("models", "name a model"), ("machines", "name a machine, or `this`")):
+        if field not in content:
+            raise UsageError("required", field=field, remedy=remedy)
+    if "serving" in content and "requests" not in content["serving"]:
+        remedy = "say what is served, as synthetic:n=400,input=500,output=150"
+        raise UsageError("required", field="serving.requests", remedy=remedy)
+
+
+@contextmanager
+def _named_in_file(args: argparse.Namespace) -> Iterator[None]:
+    """Name the study's file in errors about a field that it says, and not a flag."""
+    try:
+        yield
+    except UsageError as error:
+        field = (error.field or "").replace(".", "_")
+        if args.study is not None and field in vars(args) and getattr(args, field) is None:
+            error.at(str(args.study))
+        raise
 
 
 def _engine(args: argparse.Namespace) -> "Engine":

@@ -104,6 +104,10 @@ class PlannerClient:
         """Return the strategies that plans are made by; `text`: as of models."""
         return self._connection.document(Listing, "/v1/strategies", q=text)
 
+    def engines(self, text: str = "") -> Listing:
+        """Return the engines whose speed is predicted; `text`: as of models."""
+        return self._connection.document(Listing, "/v1/engines", q=text)
+
     def make_machine(self, choice: ComposedMachine | ChangedMachine | Content) -> Hardware:
         """Return the record of a machine of parts, or of one with something changed."""
         return self._connection.read(Hardware, self._connection.ask("POST", "/v1/hardware", _json(choice)))

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import urllib.request
@@ -18,7 +19,7 @@ from plans import make_plan
 from together import together
 
 from helmsman.analysis.ask_serving import setup_of
-from helmsman.cli import serve, sim
+from helmsman.cli import bench_serve, extras, serve, sim
 from helmsman.cli.serving_setup import setting_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
@@ -139,6 +140,9 @@ def test_mistakes(command: Command, arguments: list[str], said: str) -> None:
 
 
 def test_a_library_that_is_missing_is_named(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    for module in ("server", "load.server"):  # what would import the library cannot be imported either
+        monkeypatch.setitem(sys.modules, f"helmsman.service.inference.{module}", None)
     code, _, err = command("--port", "0")
     assert code == 2 and "pip install 'helmsman[serve]'" in err
+    assert bench_serve.main(["--requests", "synthetic:n=1,input=1,output=1", "-o", "served.parquet"]) == 2
