@@ -126,7 +126,7 @@ class ExecutorDevice(Protocol):
 
     def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """Return the driver of its iterations when it serves, to which `weights` come in every pass; `lookups`: of
-        experts in slots, by block."""
+        experts that are not all there, by block."""
 
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""

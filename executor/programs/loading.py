@@ -23,7 +23,7 @@ from helmsman.executor.moves.transfers import Transfers
 from helmsman.executor.passes.chains import allocate_stops
 from helmsman.executor.passes.expert_check import come_late
 from helmsman.executor.passes.halves import halves_of
-from helmsman.executor.passes.phase_pass import PhasePass, goes_on, page_links, rewinds
+from helmsman.executor.passes.phase_pass import PhasePass, fetching_layers, goes_on, page_links, rewinds
 from helmsman.executor.passes.phase_program import PhaseProgram
 from helmsman.executor.programs.order import PIN_LANE, order
 from helmsman.executor.programs.program import Lanes, Program
@@ -82,8 +82,7 @@ def prepare(
     memories = devices.memories
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
-    fetching = {layer for one_pass in passes for layer, mode in one_pass.slotted.items() if mode == "fetched"}
-    rooms = SlotRooms(plan, store, memories, fetching)
+    rooms = SlotRooms(plan, store, memories, fetching_layers(passes))
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens, routing, rooms)
     transfers = [
         Transfers(plan, one_pass, its, staging, store, caches, storage, partial(rooms.scratch, max_tokens))

@@ -17,7 +17,7 @@ from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.passes.halves import TokenChunk
 from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
 from helmsman.executor.routing.slots import LayerSlots
-from helmsman.executor.routing.value_rows import ValueRows
+from helmsman.executor.routing.value_rows import ValueRows, sent_experts
 from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
 from helmsman.executor.stages.seats import Seat
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
@@ -46,17 +46,22 @@ class SlotStep:
 
     def _look_up(self, tokens: int, past: int) -> None:
         start, stop = self.chunk.span(tokens)
-        rows, ends = self.sequences * (stop - start), (start == 0, stop == tokens)
-        ids = self.choice.head(rows)
+        rows, first = self.sequences * (stop - start), start == 0
+        ids, hits = self.choice.head(rows), frozenset[int]()
         self.slots.looked_up = monotonic()
-        if self.mode == "fetched":
-            for _ in self.slots.rounds(ids, *ends):
-                self._compute(tokens, past, start, stop)
-        else:
-            chosen = ids.shape[1]
-            sent = None if self.message is None else self.message.head(rows)[:, -2 * chosen : -chosen]
-            look_up = self.slots.divided if self.mode == "divided" else self.slots.beside
-            look_up(ids, sent, *ends)
+        sent = None if self.message is None else sent_experts(self.message, rows, ids.shape[1])
+        match self.mode:
+            case "fetched":
+                for _ in self.slots.rounds(ids, first):
+                    self._compute(tokens, past, start, stop)
+            case "divided":
+                self.slots.divided(ids, sent, first)
+            case "host":
+                hits = self.slots.beside(ids, sent, first)
+        if stop == tokens and self.mode == "host":
+            self.slots.end_beside(hits)
+        elif stop == tokens:
+            self.slots.end(self.mode)
 
     def _compute(self, tokens: int, past: int, start: int, stop: int) -> None:
         """Compute the experts of a round that is not the last."""

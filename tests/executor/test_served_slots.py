@@ -7,7 +7,7 @@ import pytest
 from expert_layouts import divided_plan
 from expert_plans import written_checkpoint
 from plans import make_hardware, make_plan
-from test_expert_slots import bytes_of_expert
+from test_expert_slots import bytes_of_expert, divided
 from test_latent_serving import LIMITS, OUTPUT, serve
 from two_cpus import TWO_CPUS
 
@@ -26,7 +26,8 @@ from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
 SHAPE = Workload(prompt_tokens=8, output_tokens=8, context=64)
-FETCHED = SlotRule("least-recent", "fetched")
+FETCHED, HOST = SlotRule("least-recent", "fetched"), SlotRule("least-recent", "host")
+DIVIDED, PINNED = SlotRule("least-recent", "divided", 0.5), SlotRule("popularity", "host")
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +46,35 @@ def alone(directory: Path, model: Model, prompts: list[list[int]]) -> list[list[
         return [list(generation.tokens[0]) for generation in made]
 
 
+def chosen_by_pass(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[set[int]]]:
+    """Return by layer what passes choose, which the next engine fills."""
+    chosen, ends = dict[int, list[set[int]]](), ServedSlots.end
+
+    def end(own: ServedSlots) -> object:
+        for layer in own._begun:
+            chosen.setdefault(layer, []).append(set(own.layers[layer]._chosen))
+        return ends(own)
+
+    monkeypatch.setattr(ServedSlots, "end", end)
+    return chosen
+
+
+def used(cache: ExpertCache, chosen: set[int], rule: SlotRule) -> tuple[int, int, int]:
+    """Return hits, misses and evictions of a pass."""
+    if rule.share is not None:
+        hits, missed, _, left = divided(cache, frozenset(chosen), rule.share)
+        return hits, missed, left
+    result = cache.use(chosen)
+    return len(result.hits), len(result.misses), len(result.leaving)
+
+
 @pytest.mark.parametrize("slots", [2, 5, 8])
 def test_requests_get_what_they_get_alone(
     stored: tuple[Path, Model], slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 8 experts so many have slots; hits, misses and evictions are those of a cache that sees what passes chose."""
     directory, model = stored
-    chosen: dict[int, list[set[int]]] = {layer: [] for layer in range(model.layers)}
-    ends = ServedSlots.end
-
-    def end(own: ServedSlots) -> object:
-        for layer in own._begun:
-            chosen[layer].append(set(own.layers[layer]._chosen))
-        return ends(own)
-
-    monkeypatch.setattr(ServedSlots, "end", end)
+    chosen = chosen_by_pass(monkeypatch)
     with ServingEngine.load(plan_of(model, slots), directory, Machine.this(), LIMITS) as engine:
         prompts, made = serve(engine, 3)
         counted = engine.expert_cache
@@ -103,12 +118,25 @@ def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model], monkeypatch
         assert first() == expected == (expected[0], 0)
 
 
-@pytest.mark.parametrize("rule", [SlotRule("least-recent", "host"), SlotRule("least-recent", "divided", 0.5)])
-def test_misses_on_the_host_are_refused_by_name(stored: tuple[Path, Model], rule: SlotRule) -> None:
+@pytest.mark.parametrize(("slots", "rule"), [(3, HOST), (3, PINNED), (4, DIVIDED), (0, HOST)])
+def test_the_host_computes_what_is_in_no_slot(
+    stored: tuple[Path, Model], slots: int, rule: SlotRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests get what they get alone, and hits and misses are those of a cache that sees what passes chose; without
+    slots the host computes all experts."""
     directory, model = stored
-    with pytest.raises(UsageError, match="would be computed on the host while requests are served") as caught:
-        ServingEngine.load(plan_of(model, 3, rule), directory, Machine.this(), LIMITS)
-    assert (caught.value.field, caught.value.value) == ("expert_slots.misses", rule.misses)
+    chosen = chosen_by_pass(monkeypatch)
+    with ServingEngine.load(plan_of(model, slots, rule), directory, Machine.this(), LIMITS) as engine:
+        prompts, made = serve(engine, 3)
+        counted = engine.expert_cache
+    assert [made[number][:OUTPUT] for number in range(len(prompts))] == alone(directory, model, prompts)
+    assert [counts.layer for counts in counted] == (list(range(model.layers)) if slots else [])
+    for counts in counted:
+        cache = ExpertCache.of_popular(range(slots)) if rule is PINNED else ExpertCache(slots)
+        for number, experts in enumerate(chosen[counts.layer]):
+            done = counts.hits[number], counts.misses[number], counts.evictions[number]
+            assert done == used(cache, experts, rule)
+        assert len(counts.hits) == len(chosen[counts.layer]) > 10 and counts.hit_rate > 0
 
 
 def test_slots_of_other_devices_are_refused_by_name(stored: tuple[Path, Model]) -> None:
