@@ -29,7 +29,8 @@ GRANITE_HYBRID_KEYS = KnownKeys(
 
 
 def granite_hybrid(config: Config) -> Model:
-    """Return a Granite 4 hybrid. Raises BadInputError where a multiplier is missing: no release has the class's 1."""
+    """Return a Granite 4 hybrid, which is planned and not run where a multiplier is missing: no release has the class's
+    1."""
     fields = config.fields
     norm = Norm(eps=fields.real("rms_norm_eps", 1e-6, high=1.0))
     kinds = layer_kinds(fields, "layer_types", layer_count(fields), (*_MAMBA, *_ATTENTION))
@@ -54,7 +55,7 @@ def granite_hybrid(config: Config) -> Model:
 
 
 def multiplier(fields: Fields, key: str) -> float:
-    """Return a multiplier that must be stated; 1 where a catalogue's config says that no source does."""
+    """Return a multiplier; 1 where it is not stated, with which a model is planned and not run."""
     return fields.real(key, 1.0 if fields.withholds(key) else None)
 
 
