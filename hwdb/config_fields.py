@@ -30,8 +30,8 @@ class Fields:
         return self.content.get(key) is not None
 
     def withholds(self, key: str) -> bool:
-        """Whether `key`, on which no bytes and no FLOPs depend, is not there: then a stand-in lets the model be planned,
-        and `unstated` that it is not run."""
+        """Whether `key`, on which no bytes and no FLOPs depend, is not there: then a model is planned with a stand-in,
+        and not run, since `unstated` has it."""
         if self.has(key):
             return False
         self.unstated[key] = None

@@ -2,7 +2,7 @@
 
 from helmsman.hwdb.config_fields import Fields
 from helmsman.hwdb.configs.accounting import KnownKeys
-from helmsman.hwdb.configs.families.granite_hybrid import multiplier
+from helmsman.hwdb.configs.families.granite import multiplier
 from helmsman.hwdb.configs.parts.assembly import assembled
 from helmsman.hwdb.configs.parts.config import Config
 from helmsman.hwdb.configs.parts.dimensions import (
