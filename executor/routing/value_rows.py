@@ -40,6 +40,6 @@ def region_of(stage: Stage, name: str, layer: int) -> Region | None:
     return regions.get(f"{layer}.{name}", regions.get(name))
 
 
-def sent_experts(message: ValueRows, rows: int, chosen: int) -> NDArray[np.int32]:
+def sent_experts(messages: NDArray[np.int32], chosen: int) -> NDArray[np.int32]:
     """Return, of the messages of some rows, int32 (rows, chosen): the experts that others are to compute."""
-    return message.head(rows)[:, -2 * chosen : -chosen]
+    return messages[:, -2 * chosen : -chosen]

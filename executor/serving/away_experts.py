@@ -65,7 +65,7 @@ class AwayExperts:
         """Return int32 (rows, chosen), the experts that the message of a sub-batch's rows names; None where a stage has
         no message."""
         message = ValueRows.of(self.stages[batch], self.stages[batch].workspace, MESSAGE, layer)
-        return None if message is None else sent_experts(message, rows, chosen)
+        return None if message is None else sent_experts(message.head(rows), chosen)
 
     def begin(self) -> None:
         """A pass begins."""

@@ -141,5 +141,5 @@ def test_the_host_computes_what_is_in_no_slot(
 
 def test_slots_of_other_devices_are_refused_by_name(stored: tuple[Path, Model]) -> None:
     directory, model = stored
-    with pytest.raises(UsageError, match="slots on this device are planned and simulated"):
+    with pytest.raises(UsageError, match="submits a served pass as a whole"):
         ServingEngine.load(plan_of(model, 3, kind="cuda"), directory, Machine.this(), LIMITS)
