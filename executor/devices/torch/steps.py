@@ -274,7 +274,7 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
         vectors = (_vector(op["correction"], op["experts"]), _vector(op["expert_scale"], op["experts"]))
         return RouterStep(op, linear_of(op["matrix"], space), *vectors, norm_of(op.get("input_norm"), spec["hidden"]))
     if op["kind"] == "experts":
-        shape = op["rows"], spec["hidden"]
+        shape = op["rows"], op.get("width", spec["hidden"])
         slots = slotted_of(op)
         shapes = ((op["gate"], shape), (op["up"], shape), (op["down"], shape[::-1]))
         made = [_experts(matrices, rows, space, slots is not None) for matrices, rows in shapes]
