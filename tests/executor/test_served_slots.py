@@ -11,6 +11,7 @@ from test_expert_slots import bytes_of_expert, divided
 from test_latent_serving import LIMITS, OUTPUT, serve
 from two_cpus import TWO_CPUS
 
+from helmsman.executor._kernels import Queue
 from helmsman.executor.engine import Engine
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
@@ -116,6 +117,32 @@ def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model], monkeypatch
                 engine.step(decision)
             engine.reset()
         assert first() == expected == (expected[0], 0)
+
+
+def test_a_fault_of_the_host_ends_the_pass_alone(stored: tuple[Path, Model]) -> None:
+    """Experts that it has not computed make no token, and the same request gets the same token afterwards."""
+    directory, model = stored
+    decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
+    with ServingEngine.load(plan_of(model, 3, HOST), directory, Machine.this(), LIMITS) as engine:
+        assert engine._seating.slots is not None and engine._seating.slots.away is not None
+        host = engine._seating.slots.away.queue
+
+        def first() -> int:
+            engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+            try:
+                return engine.step(decision).tokens[0]
+            finally:
+                engine.reset()
+
+        def broken() -> None:
+            raise ValueError("no memory")
+
+        expected = first()
+        assert isinstance(host, Queue)
+        host.call(broken)
+        with pytest.raises(RuntimeError, match="no memory"):
+            first()
+        assert first() == expected
 
 
 @pytest.mark.parametrize(("slots", "rule"), [(3, HOST), (3, PINNED), (4, DIVIDED), (0, HOST)])
