@@ -29,7 +29,7 @@ from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRu
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.blocks.feed_forward import Experts
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -199,7 +199,7 @@ def test_layers_may_cache_different_heads_and_those_that_share_caches_none(name:
 
 
 def test_entries_beside_keys_and_values_are_refused() -> None:
-    with pytest.raises(BadInputError, match="caches that are not served"):
+    with pytest.raises(UsageError, match="caches that are not served"):
         replica_cost(make_plan(load_model("DeepSeek-V4-Flash"), 0, hardware=make_hardware(vram=2**42)), ASKED)
 
 
