@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from helmsman.planner.decide import unsuited
 from helmsman.planner.decision import Decision
 from helmsman.planner.machine import why_unused
 from helmsman.planner.prediction.speed import planned, seconds
 from helmsman.schemas.comparison import Limit, Planned, Row
-from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
+from helmsman.schemas.errors import InfeasibleError, UnequalBlocksError, UsageError
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Plan
 
@@ -26,14 +27,12 @@ class Answer:
 
 
 def answer(strategy: str, ask: Callable[[], Decision], ignored: tuple[str, ...] = ()) -> Answer:
-    """Return the answer of one strategy. What is neither InfeasibleError nor UsageError is raised, but for a
-    model that the strategy does not know."""
+    """Return the answer of one strategy. What is neither InfeasibleError nor UsageError is raised, but for a model that
+    the strategy does not suit."""
     try:
         decision = ask()
-    except BadInputError as error:
-        if error.field != "model":
-            raise
-        return Answer(strategy, UsageError(error.message, field="model", remedy=error.remedy), ignored)
+    except UnequalBlocksError as error:
+        return Answer(strategy, unsuited(strategy, error), ignored)
     except (InfeasibleError, UsageError) as error:
         return Answer(strategy, error, ignored)
     unused = {name: why_unused(decision.plan.hardware, name) for name in decision.unused}

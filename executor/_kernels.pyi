@@ -781,7 +781,8 @@ class ServingPass:
     of prompts whose caches pass through; `joining`: cohorts by layer, each with its rows behind those of sub-batch 0,
     as its stage has them, which of the rows under way they are (none for a new token), whether the accelerator may
     wait for them, and whether they join sub-batch 1 instead and stay: then the first rows are behind those of cohorts
-    before, and the second ones all of them that the host has. `lookups`: of experts in slots, by block of the stage."""
+    before, and the second ones all of them that the host has. `lookups`: by block, of experts that are not all
+    there."""
 
     def __init__(
         self,

@@ -15,22 +15,27 @@ class Fields:
     """A JSON object of a config; `null` counts as absent, as in Hugging Face's config classes.
 
     `within` prefixes field names in errors (`rope_scaling.`). `read`: keys whose values were read, which tells those
-    that nobody looked at; `objects`: the JSON objects within that were opened."""
+    that nobody looked at; `objects`: the JSON objects within that were opened; `unstated`: facts that are needed to run
+    a model and are not there, in the order in which they were missed."""
 
     content: Mapping[str, Any]
     file: str
     within: str = ""
     read: set[str] = field(default_factory=set, compare=False, repr=False)
     objects: dict[str, "Fields"] = field(default_factory=dict, compare=False, repr=False)
+    unstated: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
 
     def has(self, key: str) -> bool:
         """Whether `key` is there and not null."""
         return self.content.get(key) is not None
 
     def withholds(self, key: str) -> bool:
-        """Whether the config says under `_unknown` that no source states `key`, so that a stand-in may be used."""
-        unknown = self.content.get("_unknown")
-        return isinstance(unknown, list) and key in unknown and not self.has(key)
+        """Whether `key`, on which no bytes and no FLOPs depend, is not there: then a model is planned with a stand-in,
+        and not run, since `unstated` has it."""
+        if self.has(key):
+            return False
+        self.unstated[key] = None
+        return True
 
     def unread(self) -> Iterator[tuple["Fields", str]]:
         """Return keys with values that nobody read, here and in objects that were opened; those of ours (`_`) not."""

@@ -5,7 +5,7 @@ from functools import lru_cache
 from helmsman.lowering.layer_cache import LayerCache, cache_of
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Network
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 
 
@@ -54,12 +54,12 @@ def served_caches(model: Model) -> tuple[LayerCache, ...]:
     """Return what each layer with a cache of its own keeps of every token of a request, whatever part of a sequence it
     sees: layers may have different heads.
 
-    Raises BadInputError for a model whose layers keep nothing that grows, or something beside keys and values of one
+    Raises UsageError for a model whose layers keep nothing that grows, or something beside keys and values of one
     width."""
     caches = [cache_of(model, layer) for layer in attending_layers(model)]
     made = tuple(cache._replace(reach=None) for cache in caches if cache is not None)
     if not made or any(cache.pools or cache.value_dim not in (0, cache.key_dim) for cache in made):
         message = f"{model.name} has caches that are not served: entries beside keys and values, or none at all"
         remedy = "choose a model whose layers cache keys and values of one width"
-        raise BadInputError(message, field="model", value=model.pattern[:40], remedy=remedy)
+        raise UsageError(message, field="model", value=model.pattern[:40], remedy=remedy)
     return made

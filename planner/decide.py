@@ -6,7 +6,7 @@ from helmsman.planner.checks.format_check import check_formats
 from helmsman.planner.decision import Decision
 from helmsman.planner.registry import Method, method
 from helmsman.planner.request import PlanRequest
-from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.errors import InfeasibleError, UnequalBlocksError, UsageError
 from helmsman.schemas.model import Model
 
 
@@ -26,6 +26,14 @@ def decide(request: PlanRequest[Any]) -> Decision:
         from helmsman.planner.remedies import with_remedies
 
         raise with_remedies(error, request) from None
+    except UnequalBlocksError as error:
+        raise unsuited(chosen.name, error) from None
+
+
+def unsuited(strategy: str, error: UnequalBlocksError) -> UsageError:
+    """Return the refusal of a model by a strategy that plans equal dense blocks."""
+    problem = f"{strategy} plans models of equal dense blocks, and {error.model} has {error.has}"
+    return UsageError(problem, field="strategy", remedy="use `strategy` layer-split or best")
 
 
 def _marked(model: Model, decision: Decision) -> Decision:

@@ -6,7 +6,7 @@ from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.blocks.feed_forward import FeedForward
 from helmsman.schemas.dense_model import DenseActivation, DenseModel, Family
 from helmsman.schemas.described import described
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import UnequalBlocksError
 from helmsman.schemas.model import Model
 
 _FAMILIES = {name: name for name in get_args(Family)}
@@ -14,7 +14,7 @@ _ACTIVATIONS = {name: name for name in get_args(DenseActivation)}
 
 
 def dense_view(model: Model) -> DenseModel:
-    """Return the dimensions of a model of equal, dense blocks. Raises BadInputError that says what else it has."""
+    """Return the dimensions of a model of equal, dense blocks. Raises UnequalBlocksError."""
     if len(model.layouts) > 1:
         raise _other(model, f"{len(model.layouts)} kinds of blocks")
     match tuple(body.op for body in model.layouts[0].bodies):
@@ -64,6 +64,5 @@ def _dense(model: Model, attention: Attention, network: FeedForward) -> DenseMod
     )
 
 
-def _other(model: Model, what: str) -> BadInputError:
-    remedy = "choose a model of equal dense blocks, or another strategy"
-    return BadInputError(f"{model.name} has {what}, which is not covered here", field="model", remedy=remedy)
+def _other(model: Model, what: str) -> UnequalBlocksError:
+    return UnequalBlocksError(model.name, what, "choose a model of equal dense blocks")

@@ -100,6 +100,15 @@ class BadInputError(HelmError):
     exit_code = 5
 
 
+class UnequalBlocksError(BadInputError):
+    """A model that is not made of equal dense blocks, where something works on such models only; `model`: its name,
+    `has`: what it has instead."""
+
+    def __init__(self, model: str, has: str, remedy: str) -> None:
+        super().__init__(f"{model} has {has}, where equal dense blocks are needed", field="model", remedy=remedy)
+        self.model, self.has = model, has
+
+
 class HardwareUnavailableError(HelmError):
     """A device, link or profile that this machine does not have."""
 

@@ -79,7 +79,8 @@ using Rows = std::shared_ptr<Ragged>;
 using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;  // stage, rows, ids, host stage, its rows
 using Side = std::tuple<const Buffer*, long long, long long>;              // buffer, stride, layers
 using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;          // source, target, pieces
-using Lookups = std::vector<std::pair<long long, py::function>>;           // block, who looks up its experts
+// Block, who looks up its experts, what is signalled when those that others compute have joined.
+using Lookups = std::vector<std::tuple<long long, py::function, std::shared_ptr<Event>>>;
 using JoiningArgs = std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool, bool>;
 using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::object, py::object>;
 
@@ -91,7 +92,8 @@ class BoundPass {
             const std::shared_ptr<StreamedWeights>& weights, const Lookups& lookups)
       : lookups_(lookups) {
     ServingIteration it;
-    for (const auto& [block, ask] : lookups_) it.lookups.push_back({count_of("block", block, 0), asking(ask)});
+    for (const auto& [block, ask, joined] : lookups_)
+      it.lookups.push_back({count_of("block", block, 0), asking(ask), joined});
     it.weights = weights;
     it.layers = count_of("layers", layers);
     if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");

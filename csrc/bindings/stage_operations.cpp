@@ -278,8 +278,9 @@ class Operations {
     const size_t rows = count_at(fields, "rows"), chosen = made->chosen = count_at(fields, "chosen");
     made->experts = count_at(fields, "experts");
     const bool sent = py::len(field(fields, "inputs")) == 1;
-    made->reads = sent ? reads(fields, {spec().hidden + 2 * chosen}) : reads(fields, {spec().hidden, chosen, chosen});
-    made->leaves = leaves(fields, spec().hidden);
+    const size_t width = has(fields, "width") ? count_at(fields, "width") : spec().hidden;
+    made->reads = sent ? reads(fields, {width + 2 * chosen}) : reads(fields, {width, chosen, chosen});
+    made->leaves = leaves(fields, width);
     if (has(fields, "sum")) made->leaves.push_back({text_at(fields, "sum"), spec().hidden});
     if (has(fields, "slots")) made->slots = numbers(fields, "slots", made->experts + 1);
     made->turns = flag_at(fields, "turns");
@@ -294,9 +295,9 @@ class Operations {
     const py::object limit = field(fields, "limit");
     made->limit = limit.is_none() ? std::numeric_limits<float>::infinity() : limit.cast<float>();
     made->input_scaled = flag_at(fields, "input_scaled");
-    made->gate = expert_weights("gate", fields, rows, spec().hidden);
-    made->up = expert_weights("up", fields, rows, spec().hidden);
-    made->down = expert_weights("down", fields, spec().hidden, rows);
+    made->gate = expert_weights("gate", fields, rows, width);
+    made->up = expert_weights("up", fields, rows, width);
+    made->down = expert_weights("down", fields, width, rows);
     if (made->up) made->activations = activations_of(text_at(field(fields, "up").cast<py::dict>(), "activations"));
     return made;
   }

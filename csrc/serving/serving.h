@@ -65,10 +65,12 @@ struct LayerCopies {
 
 // Who looks up, behind the router of a block, which experts rows of a sub-batch have chosen: lets the stage compute
 // some of them, and says whether others remain. Then those are computed, and it is asked again. Called by the
-// accelerator's queue.
+// accelerator's queue. `joined`: for which the operation `combine` of the block waits where others compute some of what
+// was asked for; or null.
 struct ExpertLookup {
   size_t block;
   std::function<bool(size_t batch, size_t rows)> ask;
+  std::shared_ptr<Event> joined;
 };
 
 struct ServingIteration {

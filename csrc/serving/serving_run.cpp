@@ -75,8 +75,11 @@ void ServingRun::check_weights() const {
 void ServingRun::place_lookups(size_t b) {
   const Stage& s = *it.batches[b].seat.stage;
   for (const ExpertLookup& each : it.lookups) {
-    const RoutedExperts found{s.find("router", each.block), s.find("experts_down", each.block), &each};
-    if (found.router >= found.last || found.last >= s.ops().size())
+    const size_t router = s.find("router", each.block), down = s.find("experts_down", each.block);
+    const size_t combine = s.find("combine", each.block), none = s.ops().size();
+    const bool joins = each.joined != nullptr;
+    const RoutedExperts found{router, down == none ? router : down, joins ? combine : RoutedExperts::kNone, &each};
+    if (router == none || found.last < router || (joins && (combine == none || combine <= found.last)))
       throw std::invalid_argument("block " + std::to_string(each.block) + " has no experts to look up");
     if (!routed[b].empty() && routed[b].back().router >= found.router)
       throw std::invalid_argument("experts are looked up block by block");
@@ -142,14 +145,26 @@ void ServingRun::perform(const ServingRange& range) {
   double waiting = waited(range);
   chosen.resize(rows.outputs.size());
   size_t first = range.first;
+  const auto up_to = [&](size_t end) {
+    if (first < end) compute(range.batch, rows, first, end, std::exchange(waiting, 0));
+    first = std::max(first, end);
+  };
+  const auto within = [&](size_t op) { return range.first <= op && op < last; };
   for (const RoutedExperts& each : routed[range.batch]) {
-    if (each.router < first) continue;
-    if (each.router >= last) break;
-    compute(range.batch, rows, first, each.router + 1, std::exchange(waiting, 0));
-    while (each.lookup->ask(range.batch, rows.rows())) compute(range.batch, rows, each.router + 1, each.last + 1, 0);
-    first = each.router + 1;
+    if (within(each.router)) up_to(each.router + 1), look_up(range.batch, each, rows);
+    if (within(each.combine)) up_to(each.combine), waiting += join(each);
   }
-  if (first < last) compute(range.batch, rows, first, last, waiting);
+  up_to(last);
+}
+
+void ServingRun::look_up(size_t b, const RoutedExperts& experts, const Ragged& rows) {
+  while (experts.lookup->ask(b, rows.rows())) compute(b, rows, experts.router + 1, experts.last + 1, 0);
+}
+
+double ServingRun::join(const RoutedExperts& experts) {
+  const double before = now();
+  experts.lookup->joined->wait();
+  return now() - before;
 }
 
 void ServingRun::compute(size_t b, const Ragged& rows, size_t first, size_t last, double waiting) {

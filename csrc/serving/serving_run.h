@@ -30,9 +30,12 @@ struct ServingRange {
   Events wait, come;
 };
 
-// Operations of a sub-batch's stage: a router, and the last product of its experts.
+// Operations of a sub-batch's stage: a router, the last product of its experts, or the router again where the stage
+// has none of them, and what adds up what others have computed, kNone where none do.
 struct RoutedExperts {
-  size_t router, last;
+  static constexpr size_t kNone = SIZE_MAX;
+
+  size_t router, last, combine;
   const ExpertLookup* lookup;
 };
 
@@ -77,6 +80,10 @@ struct ServingRun {
   void check(size_t b) const;
   void check_weights() const;
   void place_lookups(size_t b);
+  // Has the experts of some rows looked up, and computes all but the last of them that come here in turns.
+  void look_up(size_t b, const RoutedExperts& experts, const Ragged& rows);
+  // Seconds until experts that others compute have joined.
+  static double join(const RoutedExperts& experts);
   // Operations [first, last) of a sub-batch for some rows; `waiting`: seconds that are the first one's too.
   void compute(size_t b, const Ragged& rows, size_t first, size_t last, double waiting);
   // Seconds for which nothing but weights kept the accelerator from a range.

@@ -77,8 +77,8 @@ void ExpertsOperation::check(const StageSpec& spec) const {
     expect(reads.size() == 1 && reads[0].width == spec.hidden + 2 * chosen && leaves[0].width == spec.hidden,
            "experts of another stage read a message, and leave a sum");
   else
-    expect(reads.size() == 3 && reads[0].width == spec.hidden && leaves[0].width == spec.hidden,
-           "experts give hidden states");
+    expect(reads.size() == 3 && reads[0].width == leaves[0].width && (!adds() || leaves[0].width == spec.hidden),
+           "experts give hidden states, or what is as wide as their input");
   expect(chosen <= experts, "experts have a weight for every chosen one");
   if (!present()) return;
   const ExpertLayer made = layer();
@@ -90,7 +90,8 @@ void ExpertsOperation::check(const StageSpec& spec) const {
     for (size_t expert = 0; slots == nullptr && expert < experts; ++expert)
       expect(!here(expert) || each->weights[expert] != nullptr, name + " lacks a matrix of an expert");
   }
-  expect(made.up.columns == spec.hidden && made.down.rows == spec.hidden, name + " is of another width than hidden");
+  expect(made.up.columns == leaves[0].width && made.down.rows == leaves[0].width,
+         name + " is of another width than its input");
 }
 
 ExpertLayer ExpertsOperation::layer() const {

@@ -43,9 +43,9 @@ struct ExpertWeights {
 };
 
 // normed, chosen, weights -> hidden: the weighted networks are added to the residual stream; or -> a value of their
-// own, which they take the place of. Elsewhere than the router: message -> sum of the weighted networks. Operations of
-// a plan that are parts of this one, `experts_gate` and `experts_up`, come before it: it does them, and their seconds
-// are theirs.
+// own, which they take the place of, and of whose width their input may be instead. Elsewhere than the router: message
+// -> sum of the weighted networks. Operations of a plan that are parts of this one, `experts_gate` and `experts_up`,
+// come before it: it does them, and their seconds are theirs.
 class ExpertsOperation final : public Operation {
  public:
   size_t experts = 0, chosen = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "stage/experts_operation.h"
 #include "stage/linear_operation.h"
 #include "stage/norm_operation.h"
 #include "stage/recurrent_operation.h"
@@ -21,8 +22,14 @@ bool alike(const LinearOperation& gate, const LinearOperation& up) {
          up.matrix->first == gate.matrix->first && up.matrix->rows == gate.matrix->rows;
 }
 
-// Whether one of the operations after a norm, up to the next, reads it other than as the input of a product, or after a
-// recurrence, which leaves nothing in the scratch of threads.
+// Whether an operation leaves nothing of a norm in the scratch of threads.
+bool forgets(const Operation& op) {
+  return dynamic_cast<const RecurrenceOperation*>(&op) != nullptr ||
+         dynamic_cast<const RouterOperation*>(&op) != nullptr;
+}
+
+// Whether one of the operations after a norm, up to the next, reads it other than as the input of a product, or after
+// one that forgets it.
 bool read_whole(const StageSpec& spec, size_t norm) {
   bool forgotten = false;
   for (size_t i = norm + 1; i < spec.operations.size(); ++i) {
@@ -30,7 +37,7 @@ bool read_whole(const StageSpec& spec, size_t norm) {
     if (dynamic_cast<const NormOperation*>(&op) != nullptr) return false;
     const bool reads = std::any_of(op.reads.begin(), op.reads.end(), [](const Value& v) { return v.normed(); });
     if (reads && (forgotten || op.columns() == 0)) return true;
-    forgotten = forgotten || dynamic_cast<const RecurrenceOperation*>(&op) != nullptr;
+    forgotten = forgotten || forgets(op);
   }
   return false;
 }

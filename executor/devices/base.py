@@ -15,6 +15,7 @@ from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
+from helmsman.executor.devices.stage_turns import StageTurns
 from helmsman.executor.system.rates import per_second
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -124,9 +125,12 @@ class ExecutorDevice(Protocol):
     def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
 
+    def turns(self, queue: Queue, stage: Stage) -> StageTurns:
+        """Return what the host does between operations of a stage on one of its queues."""
+
     def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """Return the driver of its iterations when it serves, to which `weights` come in every pass; `lookups`: of
-        experts in slots, by block."""
+        experts that are not all there, by block."""
 
     def time_operations(self, timed: bool) -> None:
         """Whether operations of the next passes need times of their own, even where that takes time."""

@@ -4,19 +4,49 @@ A loopback accelerator computes with the host's kernels, but on CPUs of its own,
 copies that take as long as its link's record says; so splits, transfers and running out of memory are real on any
 machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer, Cohort, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.devices.probe import product_rate, read_rate
 from helmsman.executor.devices.specs import AnySpec
+from helmsman.executor.devices.stage_turns import Numbers
+from helmsman.executor.devices.value_sizes import INDEX_BYTES
 from helmsman.schemas.formats import Precision, StoredFormat
+
+
+@dataclass(frozen=True)
+class NativeTurns:
+    """Turns of `queue`; values are read and written in the workspace itself."""
+
+    queue: Queue
+    stage: Stage
+
+    def call(self, function: Callable[[], object], done: Event | None) -> None:
+        """Submit a function."""
+        self.queue.call(function, None, (), done)
+
+    def run(self, hidden: parts.Buffer | None, tokens: int, past: int, ops: range, chunk: range) -> None:
+        """Run operations in this thread's turn."""
+        at, stamps = None if hidden is None else parts.of_kind(hidden, Buffer), np.zeros(len(ops) + 1)
+        self.stage.run(at, at, tokens, past, stamps.data, ops.start, ops.stop, chunk.start, chunk.stop)
+
+    def read(self, region: parts.Region, rows: int) -> Numbers:
+        """Return a view."""
+        first, width = (region[key] // INDEX_BYTES for key in ("offset", "stride"))
+        values = view(self.stage.workspace, np.int32)[first : first + rows * width]
+        return values.reshape(rows, width)
+
+    def write(self, region: parts.Region, numbers: Numbers) -> None:
+        """Do nothing: `numbers` are the value's own."""
 
 
 class CpuDevice:
@@ -57,6 +87,10 @@ class CpuDevice:
     def stage(self, spec: AnySpec, workspace: parts.Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
         return Stage(self.pool, spec, workspace, first_layer)
+
+    def turns(self, queue: parts.Queue, stage: parts.Stage) -> "NativeTurns":
+        """Turns of a native queue."""
+        return NativeTurns(parts.of_kind(queue, Queue), parts.of_kind(stage, Stage))
 
     def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """The native submitter."""

@@ -7,7 +7,7 @@ from typing import Protocol, TypedDict
 
 from typing_extensions import Buffer as SupportsBuffer
 
-from helmsman.executor._kernels import Ragged
+from helmsman.executor._kernels import Event, Ragged
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 
 Lanes = tuple[Queue, Queue | None, CopyEngine | None, CopyEngine | None, CopyEngine | None, CopyEngine | None]
@@ -21,10 +21,11 @@ LayerSide = tuple[Buffer, int, int]
 LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
 """Source, target, and int64 (n, 3): target offset, source offset, bytes, the same for every layer."""
 
-ExpertLookup = tuple[int, Callable[[int, int], bool]]
-"""A block with experts in slots, and the function that is called behind its router with a sub-batch and how many rows
-that has: it lets the stage compute some of the experts that they have chosen, and says whether others remain, for which
-it is called again."""
+ExpertLookup = tuple[int, Callable[[int, int], bool], Event | None]
+"""A block whose experts are not all there, and the function that is called behind its router with a sub-batch and how
+many rows that has: it lets the stage compute some of the experts that they have chosen, and says whether others remain,
+for which it is called again. Where the host computes some of them: what is signalled when their sum has come, for which
+`combine` waits."""
 
 WeightMove = tuple[Buffer, int, Buffer, int, int]
 """Target and offset, source and offset, bytes."""

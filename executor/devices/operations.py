@@ -250,6 +250,8 @@ class ExpertsOperation(Named):
     """The experts begin <= e < end that are computed here: by default all."""
     sum: NotRequired[str | None]
     """The value in which sums arrive that were computed elsewhere."""
+    width: NotRequired[int]
+    """Values of a row of their input and of what they leave, where these are not hidden states."""
     slots: NotRequired[Buffer | None]
     """int32 (experts + 1,): which of the matrices are an expert's; below 0: it is not computed here. The last: not 0
     where the sum goes on to which others have been added."""

@@ -37,6 +37,8 @@ VALUES = {
     "down": "hidden",
     "router": MESSAGE,
     "experts_down": "hidden",
+    "latent_in": "latent_in",
+    "latent_out": "hidden",
     "shared_gate": "shared_gate",
     "shared_up": "shared_up",
     "shared_down": "hidden",

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.bodies.experts_apart import COMBINE, ROUTER
@@ -49,14 +50,12 @@ def check_experts(phase_pass: PhasePass) -> None:
 
 
 def check_slots_run(plan: Plan) -> None:
-    """Raise UsageError for slots on a device that looks up no choices."""
+    """Raise UsageError for slots on a device that the executor does not drive."""
     for rule in plan.expert_slots:
         kinds = {device.kind for device in plan.hardware.devices if device.memory == rule.memory}
-        if not kinds <= set(NATIVE_KINDS):
-            message, remedy = (
-                "slots on this device are planned and simulated, not executed",
-                "use a loopback accelerator",
-            )
+        if not kinds <= {*NATIVE_KINDS, *OPENERS}:
+            message = "slots on this device are planned and simulated, not executed: it has no executor"
+            remedy = "use a loopback accelerator, or a device that PyTorch drives"
             raise UsageError(message, field="expert_slots.memory", value=rule.memory, remedy=remedy)
 
 

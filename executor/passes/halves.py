@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass
+from helmsman.lowering.bodies.experts import LATENT_OUT
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.bodies.per_layer_input import LAYER_GATE
 from helmsman.lowering.ops import block_index
@@ -13,10 +14,10 @@ from helmsman.lowering.ops import block_index
 _SUMS = ("post_norm1", "post_norm2", "post_norm3", "post_norm4", "delta_out", "scan_out", "conv_out")
 """Norms after bodies, and outputs of recurrent mixers, whose outcome joins hidden states."""
 
-HIDDEN_READ = ("norm1", "o", "norm2", "down", LAYER_GATE, "experts_down", "shared_down", "combine", *_SUMS)
+HIDDEN_READ = ("norm1", "o", "norm2", "down", LAYER_GATE, "experts_down", LATENT_OUT, "shared_down", "combine", *_SUMS)
 """Operations of a block that read hidden states."""
 
-HIDDEN_MADE = ("embedding", "o", "down", "experts_down", "shared_down", "combine", *_SUMS)
+HIDDEN_MADE = ("embedding", "o", "down", "experts_down", LATENT_OUT, "shared_down", "combine", *_SUMS)
 """Operations after which hidden states stay for all tokens."""
 
 

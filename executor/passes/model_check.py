@@ -14,7 +14,10 @@ NATIVE = (
     "gemma4_text",
     "glm4_moe",
     "gpt_oss",
+    "granite",
+    "granitemoe",
     "granitemoehybrid",
+    "granitemoeshared",
     "kimi_linear",
     "lfm2",
     "lfm2_moe",
@@ -37,7 +40,7 @@ NATIVE = (
 )
 """Families that kernels compute; others run through graphs of their modules."""
 
-LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2")
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "kimi_k25")
 """Families of latent attention that kernels compute."""
 
 

@@ -176,6 +176,11 @@ def passes_of(plan: Plan, drafts: int = 0) -> tuple[PhasePass, PhasePass]:
     return first, step
 
 
+def fetching_layers(passes: Sequence[PhasePass]) -> set[int]:
+    """Return the blocks to whose slots experts come before they are computed, in any pass."""
+    return {layer for one_pass in passes for layer, mode in one_pass.slotted.items() if mode == "fetched"}
+
+
 def caches_stay(passes: Sequence[PhasePass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
     what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer; rings

@@ -76,10 +76,11 @@ def _cut(plan: Plan, attention: Attention) -> bool:
 
 
 def check_no_slots(plan: Plan) -> None:
-    """Raise UsageError for a plan with slots for experts, which runs of single requests on native devices look up."""
+    """Raise UsageError for a plan with slots for experts, which passes look up that devices compute, not modules."""
     if plan.expert_slots:
-        remedy = "run it with helm-run on native devices, or plan without slots"
-        raise UsageError("slots for experts are not looked up here", field="expert_slots", remedy=remedy)
+        remedy = "run it without its module (`backend`), or plan without slots"
+        message = "a module computes its experts by itself, and looks up no slots"
+        raise UsageError(message, field="expert_slots", remedy=remedy)
 
 
 def _check_prompt(passes: Sequence[PhasePass]) -> None:

@@ -23,7 +23,7 @@ from helmsman.executor.moves.transfers import Transfers
 from helmsman.executor.passes.chains import allocate_stops
 from helmsman.executor.passes.expert_check import come_late
 from helmsman.executor.passes.halves import halves_of
-from helmsman.executor.passes.phase_pass import PhasePass, goes_on, page_links, rewinds
+from helmsman.executor.passes.phase_pass import PhasePass, fetching_layers, goes_on, page_links, rewinds
 from helmsman.executor.passes.phase_program import PhaseProgram
 from helmsman.executor.programs.order import PIN_LANE, order
 from helmsman.executor.programs.program import Lanes, Program
@@ -82,8 +82,7 @@ def prepare(
     memories = devices.memories
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
-    fetching = {layer for one_pass in passes for layer, mode in one_pass.slotted.items() if mode == "fetched"}
-    rooms = SlotRooms(plan, store, memories, fetching)
+    rooms = SlotRooms(plan, store, memories, fetching_layers(passes))
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens, routing, rooms)
     transfers = [
         Transfers(plan, one_pass, its, staging, store, caches, storage, partial(rooms.scratch, max_tokens))
@@ -98,7 +97,7 @@ def prepare(
         programs[one_pass.phase] = _program(moves, lanes, longest(one_pass, max_tokens), slots)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    pinned = devices.accelerators.pin(_pinned(passes, transfers))
+    pinned = devices.accelerators.pin((*_pinned(passes, transfers), *_homes(rooms)))
     return LoadedPlan(
         programs,
         rewinds(passes),
@@ -129,11 +128,19 @@ def _pinned(passes: Sequence[PhasePass], transfers: Sequence[Transfers]) -> Iter
     """Both ends of everything that leaves its home page-locked (PARK-13)."""
     for one_pass, moves in zip(passes, transfers, strict=True):
         for index, task in enumerate(one_pass.tasks):
-            if task.kind == "transfer" and task.path == "pinned":
+            if task.kind == "transfer" and task.path == "pinned" and not one_pass.comes_to_slots(index):
                 for move in moves.moves(index):
                     yield move.target
                     if isinstance(move, Move):
                         yield move.source
+
+
+def _homes(rooms: SlotRooms) -> Iterator[Buffer]:
+    """Yield the matrices from which experts come to slots."""
+    for room in rooms.of_layer.values():
+        for matrices in room.matrices.values():
+            assert matrices.home.buffer is not None, "checked when slots were made"
+            yield matrices.home.buffer
 
 
 def open_lanes(plan: Plan, passes: tuple[PhasePass, PhasePass], devices: Devices, caches: Caches) -> Lanes:

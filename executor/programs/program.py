@@ -219,8 +219,7 @@ class _CallBuilder:
             step = self._look_up(submission, chunk)
             self._add_range(submission, chunk, waits, None if step is not None else done)
             if step is not None:
-                queue = of_kind(self._lanes.queues[submission.lane], NativeQueue)
-                self.submits.call(step.submit(queue, done))
+                self.submits.call(step.submit(done))
         elif self._phase_pass.comes_to_slots(submission.tasks[0]):
             self._add_to_slots(submission.tasks[0], done)
         else:
@@ -259,7 +258,9 @@ class _CallBuilder:
         if last.layer not in self._phase_pass.slotted or last.op != ROUTER:
             return None
         seat, chunked = self._seat(submission.tasks[0]), submission.chunk is not None
-        return look_up(self._phase_pass, last, seat, self._slots, chunk, chunked)
+        device = self._lanes.devices.by_name[last.resource]
+        turns = device.turns(self._lanes.queues[submission.lane], seat.stage)
+        return look_up(self._phase_pass, last, seat, turns, self._slots, chunk, chunked)
 
     def _add_to_slots(self, index: int, done: Event | None) -> None:
         """A task that brings experts to slots is done by the look-up; nothing but the end of a pass waits for it."""

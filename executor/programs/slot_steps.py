@@ -8,27 +8,26 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import Event
-from helmsman.executor._kernels import Queue as NativeQueue
-from helmsman.executor._kernels import Stage as NativeStage
 from helmsman.executor.devices.move_calls import Submit
-from helmsman.executor.devices.parts import of_kind
+from helmsman.executor.devices.parts import Region
+from helmsman.executor.devices.stage_turns import StageTurns
 from helmsman.executor.passes.halves import TokenChunk
 from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
 from helmsman.executor.routing.slots import LayerSlots
-from helmsman.executor.routing.value_rows import ValueRows
+from helmsman.executor.routing.value_rows import region_of, sent_experts
 from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
 from helmsman.executor.stages.seats import Seat
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.graph import Task
+from helmsman.lowering.routing import experts_of
 
 
 @dataclass(frozen=True)
 class SlotStep:
     """The look-up after a router of a layer with slots, whose experts are `ops` of the stage; `sequences` and `chunk`:
-    the rows of a pass."""
+    the rows of a pass, of which each has `chosen` experts; `choice`, `message`: where its router leaves them."""
 
     slots: LayerSlots
     seat: Seat
@@ -37,47 +36,63 @@ class SlotStep:
     sequences: int
     chunk: TokenChunk
     chunked: bool
-    choice: ValueRows
-    message: ValueRows | None
+    chosen: int
+    turns: StageTurns
+    choice: Region
+    message: Region | None
 
-    def submit(self, queue: NativeQueue, done: Event | None) -> Submit:
+    def submit(self, done: Event | None) -> Submit:
         """Return the call that a pass makes in its place."""
-        return lambda tokens, past: queue.call(partial(self._look_up, tokens, past), None, (), done)
+        return lambda tokens, past: self.turns.call(partial(self._look_up, tokens, past), done)
 
     def _look_up(self, tokens: int, past: int) -> None:
         start, stop = self.chunk.span(tokens)
-        rows, ends = self.sequences * (stop - start), (start == 0, stop == tokens)
-        ids = self.choice.head(rows)
+        rows, first = self.sequences * (stop - start), start == 0
+        ids, hits = self.turns.read(self.choice, rows)[:, : self.chosen], frozenset[int]()
         self.slots.looked_up = monotonic()
-        if self.mode == "fetched":
-            for _ in self.slots.rounds(ids, *ends):
-                self._compute(tokens, past, start, stop)
-        else:
-            chosen = ids.shape[1]
-            sent = None if self.message is None else self.message.head(rows)[:, -2 * chosen : -chosen]
-            look_up = self.slots.divided if self.mode == "divided" else self.slots.beside
-            look_up(ids, sent, *ends)
+        messages = None if self.message is None else self.turns.read(self.message, rows)
+        sent = None if messages is None else sent_experts(messages, self.chosen)
+        match self.mode:
+            case "fetched":
+                for _ in self.slots.rounds(ids, first):
+                    self._compute(tokens, past, start, stop)
+            case "divided":
+                self.slots.divided(ids, sent, first)
+            case "host":
+                hits = self.slots.beside(ids, sent, first)
+        if self.message is not None and messages is not None:
+            self.turns.write(self.message, messages)
+        if stop == tokens and self.mode == "host":
+            self.slots.end_beside(hits)
+        elif stop == tokens:
+            self.slots.end(self.mode)
 
     def _compute(self, tokens: int, past: int, start: int, stop: int) -> None:
         """Compute the experts of a round that is not the last."""
-        hidden = of_kind(self.seat.hidden, HostBuffer) if self.chunked else None
-        stage, stamps = of_kind(self.seat.stage, NativeStage), np.zeros(len(self.ops) + 1)
-        stage.run(hidden, hidden, tokens, past, stamps.data, self.ops.start, self.ops.stop, start, stop)
+        hidden = self.seat.hidden if self.chunked else None
+        self.turns.run(hidden, tokens, past, self.ops, range(start, stop))
 
 
 def look_up(
-    phase_pass: PhasePass, router: Task, seat: Seat, slots: Mapping[int, LayerSlots], chunk: TokenChunk, chunked: bool
+    phase_pass: PhasePass,
+    router: Task,
+    seat: Seat,
+    turns: StageTurns,
+    slots: Mapping[int, LayerSlots],
+    chunk: TokenChunk,
+    chunked: bool,
 ) -> SlotStep:
-    """Return the look-up after a router; `slots`: by layer; `chunked`: whether chunks of a prompt pass in turns."""
+    """Return the look-up after a router; `turns`: of the seat's stage; `slots`: by layer; `chunked`: whether chunks of
+    a prompt pass in turns."""
     assert router.layer is not None, "a router of a block"
     first = seat.ops(router.layer, ROUTER)[1]
     last = seat.ops(router.layer, EXPERT_PRODUCTS[-1])[1]
     mode, sequences = phase_pass.slotted[router.layer], phase_pass.plan.workload.batch
-    choice = ValueRows.of(seat.stage, seat.workspace, CHOICE, router.layer)
-    assert choice is not None, "a stage with a router"
-    message = None if mode == "fetched" else ValueRows.of(seat.stage, seat.workspace, MESSAGE, router.layer)
+    choice, experts = region_of(seat.stage, CHOICE, router.layer), experts_of(phase_pass.plan.model, router.layer)
+    assert choice is not None and experts is not None, "a stage with a router"
+    message = None if mode == "fetched" else region_of(seat.stage, MESSAGE, router.layer)
     ops, own = range(first, last), slots[router.layer]
-    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, choice, message)
+    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, experts.chosen, turns, choice, message)
 
 
 @dataclass(frozen=True)

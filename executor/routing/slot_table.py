@@ -20,12 +20,15 @@ class SlotEntry(NamedTuple):
 
 @dataclass
 class SlotTable:
-    """The experts in the slots of a layer; `engine`: on which others come; `copied`: bytes of a pass so far."""
+    """The experts in the slots of a layer; `engine`: on which others come; `copied`: bytes of a pass so far; `behind`:
+    seconds for which those were on their way that came behind the pass before."""
 
     room: SlotRoom
     engine: CopyEngine
     slot_of: dict[int, int] = field(default_factory=dict)
     copied: int = 0
+    behind: float = 0.0
+    _ended: int | None = None
     _copies: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -35,8 +38,13 @@ class SlotTable:
     def begin(self) -> None:
         """A pass begins, with all that has been copied in its place."""
         self.settle()
-        self.copied = 0
+        self.behind = 0.0 if self._ended is None else self._seconds(slice(self._ended, None))
+        self.copied, self._ended = 0, None
         self._copies.clear()
+
+    def end(self) -> None:
+        """A pass ends: what is copied from now on comes behind it."""
+        self._ended = len(self._copies)
 
     def settle(self) -> None:
         """Wait for what is on its way."""
@@ -90,8 +98,9 @@ class SlotTable:
         return sum(size for number, size, _ in self._copies if number == operation)
 
     def seconds(self) -> float:
-        """Return for how long matrices were on their way in the pass, copies one after the other."""
-        return float(sum(times[1] - times[0] for *_, times in self._copies))
+        """Return for how long matrices were on their way in the pass and behind the one before, copies one after the
+        other."""
+        return self.behind + self._seconds(slice(self._ended))
 
     def spans(self) -> NDArray[np.float64]:
         """f64 (operations, 2): seconds in which the matrices of each operation came, as if those of an operation had
@@ -105,6 +114,9 @@ class SlotTable:
         result[:, 1] = end - lengths.sum() + np.cumsum(lengths)
         result[:, 0] = result[:, 1] - lengths
         return result
+
+    def _seconds(self, copies: slice) -> float:
+        return float(sum(times[1] - times[0] for *_, times in self._copies[copies]))
 
     def _copy(self, admitted: Sequence[SlotEntry]) -> None:
         """Submit the copies of all matrices, operation after operation."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor.devices.parts import CopyEngine
+from helmsman.executor.passes.phase_pass import SlotMode
 from helmsman.executor.routing.slot_room import ABSENT, SlotRoom, SlotRooms
 from helmsman.executor.routing.slot_table import SlotTable
 from helmsman.lowering.expert_parts import fetched_experts
@@ -48,8 +49,8 @@ NO_EXPERTS = PassCounts()
 
 @dataclass
 class LayerSlots:
-    """The slots of a layer. A pass begins, looks up the experts of its rows, chunk after chunk, and ends with the last
-    chunk; `counts`: of the passes since a run began; `looked_up`: when the latest was, in seconds."""
+    """The slots of a layer. A pass begins, looks up the experts of its rows, chunk after chunk, and ends in the same
+    mode; `counts`: of the passes since a run began; `looked_up`: when the latest was, in seconds."""
 
     table: SlotTable
     cache: ExpertCache
@@ -88,19 +89,23 @@ class LayerSlots:
             self.cache.experts.clear()
             self._waiting = ()
 
-    def beside(self, ids: Ids, message: Ids | None, first: bool, last: bool) -> None:
+    def beside(self, ids: Ids, message: Ids | None, first: bool) -> frozenset[int]:
         """Let stages compute the hits among the experts of some rows, and take them out of the `message` that says what
-        is computed elsewhere. Behind the `last` rows of a pass those that missed enter."""
-        hits = self._look_up(ids, first) & self._before
+        is computed elsewhere; return them."""
+        chosen = self._look_up(ids, first)
+        hits = self._before & chosen
         self.table.show(hits, self._late)
-        if message is not None:
-            message[self.table.shown(message)] = ABSENT
-        if last:
-            result = self.cache.use(self._chosen)
-            self._waiting = self._enter(result.entering, hits)
-            self._count(result)
+        self._take_out(message)
+        return hits
 
-    def divided(self, ids: Ids, message: Ids | None, first: bool, last: bool) -> None:
+    def end_beside(self, busy: AbstractSet[int] = frozenset()) -> None:
+        """End a pass whose misses are computed elsewhere: those enter that stay, but to no slot that is `busy`."""
+        result = self.cache.use(self._chosen)
+        self.table.end()
+        self._waiting = self._enter(result.entering, busy)
+        self._count(result)
+
+    def divided(self, ids: Ids, message: Ids | None, first: bool) -> None:
         """Let stages compute the hits among the experts of some rows, and the first of those that missed: the share
         that is fetched, as far as slots hold no others of this pass; the `message` says what is computed elsewhere."""
         chosen = self._look_up(ids, first)
@@ -112,13 +117,14 @@ class LayerSlots:
         self.table.admit(fetched, victims)
         self._used.update(fetched)
         self.table.show(hits.union(fetched), fetched)
-        if message is not None:
-            message[self.table.shown(message)] = ABSENT
-        if last:
-            result = self.cache.use(self._used)
-            self._count(result._replace(misses=tuple(sorted(self._chosen - set(result.hits)))))
+        self._take_out(message)
 
-    def rounds(self, ids: Ids, first: bool, last: bool) -> Iterator[None]:
+    def end_divided(self) -> None:
+        """End a pass whose misses came in part."""
+        result = self.cache.use(self._used)
+        self._count(result._replace(misses=tuple(sorted(self._chosen - set(result.hits)))))
+
+    def rounds(self, ids: Ids, first: bool) -> Iterator[None]:
         """Bring the experts of some rows; yields when stages are to compute those of a round, but for the last."""
         wanted, done = sorted(self._look_up(ids, first)), 0
         while done < len(wanted):
@@ -128,14 +134,27 @@ class LayerSlots:
             done += len(now)
             if done < len(wanted):
                 yield
-        if last:
-            self.end_rounds()
 
     def end_rounds(self) -> None:
         """End a pass whose experts came in rounds."""
         result = self.cache.use(self._chosen)
         self._waiting = tuple(expert for expert in self.cache.experts if expert not in self.table.slot_of)
         self._count(result)
+
+    def end(self, mode: SlotMode) -> None:
+        """End a pass whose experts were looked up in this mode, once all of them have been computed."""
+        match mode:
+            case "host":
+                self.end_beside()
+            case "divided":
+                self.end_divided()
+            case "fetched":
+                self.end_rounds()
+
+    def _take_out(self, message: Ids | None) -> None:
+        """What stages compute here is computed nowhere else."""
+        if message is not None:
+            message[self.table.shown(message)] = ABSENT
 
     def _look_up(self, ids: Ids, first: bool) -> set[int]:
         """Return the experts of some rows; with the first ones of a pass, see what slots hold."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor.devices.memory import view
-from helmsman.executor.devices.parts import Buffer, Stage, of_kind
+from helmsman.executor.devices.parts import Buffer, Region, Stage, of_kind
 from helmsman.executor.devices.value_sizes import INDEX_BYTES
 
 
@@ -23,8 +23,7 @@ class ValueRows:
     @classmethod
     def of(cls, stage: Stage, workspace: Buffer, name: str, layer: int) -> Self | None:
         """Return those of a value that a block leaves; None where the stage has no such value."""
-        regions = stage.regions()
-        region = regions.get(f"{layer}.{name}", regions.get(name))
+        region = region_of(stage, name, layer)
         if region is None:
             return None
         values = view(of_kind(workspace, HostBuffer), np.int32)
@@ -33,3 +32,14 @@ class ValueRows:
     def head(self, rows: int) -> NDArray[np.int32]:
         """Return the first of them, int32 (rows, width)."""
         return self.values[self.first : self.first + rows * self.width].reshape(rows, self.width)
+
+
+def region_of(stage: Stage, name: str, layer: int) -> Region | None:
+    """Return where a block leaves a value in the workspace of a stage; None where the stage has no such value."""
+    regions = stage.regions()
+    return regions.get(f"{layer}.{name}", regions.get(name))
+
+
+def sent_experts(messages: NDArray[np.int32], chosen: int) -> NDArray[np.int32]:
+    """Return, of the messages of some rows, int32 (rows, chosen): the experts that others are to compute."""
+    return messages[:, -2 * chosen : -chosen]

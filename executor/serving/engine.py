@@ -24,11 +24,10 @@ from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.host_cohorts import HostCohorts
-from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of, slot_engines
+from helmsman.executor.serving.places import expert_engines, open_places, open_serving_lanes, places_of
 from helmsman.executor.serving.request import RequestOptions
 from helmsman.executor.serving.runner import IterationSeconds, StepResult
 from helmsman.executor.serving.seating import Seating, seat
-from helmsman.executor.serving.served_slots import check_fetched
 from helmsman.executor.serving.state_slots import StateMoves
 from helmsman.executor.serving.state_store import StateSeconds
 from helmsman.executor.system.machine import Machine
@@ -68,13 +67,12 @@ class ServingEngine:
         check_slots_run(plan)
         check_context(plan)
         passes = passes_of(plan)
-        check_fetched(passes[1])
         check_passes(passes)
         places = places_of(plan, passes)
         devices = open_places(plan, places, machine)
         store = open_store(plan, devices, open_storage(plan, ()), checkpoint, lambda _: None)
         host = None if places.host is None else devices.by_name[places.host]
-        engines = slot_engines(devices, places)
+        engines = expert_engines(devices, places)
         seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits, order, engines)
         return cls(plan, devices, open_serving_lanes(devices, places), seating, limits)
 
@@ -219,6 +217,9 @@ class ServingEngine:
         if slots is not None:
             counts = slots.end()
             taken["weights"] += slots.seconds()
+            crossed = slots.crossed()
+            taken["to_host"] += crossed.to_host
+            taken["to_device"] += crossed.to_device
         seconds = IterationSeconds(time.monotonic() - start, **taken).with_states(states.copied, *states.moved)
         return StepResult(made, batches.on_cpu, seconds, counts)
 

@@ -1,9 +1,11 @@
-"""The moves that passes of a served plan may have: weights and rows of tables, from the host to what computes."""
+"""The moves that passes of a served plan may have: weights and rows of tables, from the host to what computes; where
+the host computes experts, messages of routers to it, and sums from there."""
 
 from collections.abc import Iterator, Sequence
 
 from helmsman.executor.devices.accelerators import OPENERS
 from helmsman.executor.passes.phase_pass import MOVES, PhasePass
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS, ROUTER
 from helmsman.lowering.bodies.per_layer_input import LAYER_TABLE
 from helmsman.lowering.dataflow import TOKEN
 from helmsman.lowering.graph import Task
@@ -46,6 +48,9 @@ def _check(task: Task, way: tuple[str, str] | None) -> None:
     if task.payload == "weights" and task.operation == LAYER_TABLE:
         message, remedy = "rows of inputs of layers are looked up where requests are served", HERE
         raise UsageError(message, field="residence", value=task.memories[0], remedy=remedy)
+    between = way is not None and task.memories in (way, way[::-1])
+    if between and task.operation in (ROUTER, *EXPERT_PRODUCTS) and task.payload != "weights":
+        return
     if task.payload != "weights":
         message, remedy = "caches of served requests are where attention is", "plan with `kv_rule` accelerator"
         raise UsageError(message, field="kv", value=task.op, remedy=remedy)

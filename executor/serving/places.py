@@ -9,6 +9,7 @@ from helmsman.executor.devices.parts import CopyEngine
 from helmsman.executor.passes.phase_pass import PhasePass
 from helmsman.executor.serving.move_check import check_moves
 from helmsman.executor.system.machine import Machine
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.planner.serving.native_room import host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import NATIVE_KINDS, Hardware, activation_lane, expert_lane
@@ -19,40 +20,62 @@ from helmsman.schemas.plan import Plan
 class Places:
     """Names of a plan's hardware. `accelerator` computes every operation; `host` attends where it has room for caches,
     over the links `to_host` and `to_device`. No host: there is one device, which plays the accelerator. `slots`:
-    whether experts come to it when they are chosen."""
+    whether experts come to it when they are chosen; `away`: whether the host computes some of them."""
 
     accelerator: str
     host: str | None
     to_host: str | None
     to_device: str | None
     slots: bool = False
+    away: bool = False
 
     @property
     def resources(self) -> tuple[str, ...]:
         """Devices and lanes to open."""
         links = [link for link in (self.to_host, self.to_device) if link is not None]
         devices = [device for device in (self.accelerator, self.host) if device is not None]
-        coming = [] if self.to_device is None else [expert_lane(self.to_device)]
-        return (*devices, *links, *(activation_lane(link) for link in links), *(coming if self.slots else ()))
+        experts = [expert_lane(link) for link in (links if self.away else links[1:] if self.slots else ())]
+        return (*devices, *links, *(activation_lane(link) for link in links), *experts)
 
 
 def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
-    """Raise UsageError for plans of which not one device computes everything, or to which more comes than weights of
-    the host beside it."""
-    names = sorted({device for one_pass in passes for device in one_pass.devices})
+    """Raise UsageError for plans of which not one device computes everything but experts of the host beside it, or to
+    which more comes than weights of that host."""
+    uses = [use for one_pass in passes for use in one_pass.uses.values()]
+    names = sorted({use.device for use in uses if use.op not in EXPERT_PRODUCTS})
     if len(names) > 1:
-        message = "requests are served by one device that computes everything"
+        message = "requests are served by one device that computes everything, routed experts apart"
         remedy = "plan with `strategy` vllm, whose `cpu_offload_gb` leaves weights without room to the host"
         raise UsageError(message, field="compute", value=", ".join(names), remedy=remedy)
     (accelerator,) = names
+    others = sorted({use.device for use in uses} - {accelerator})
     kind = plan.hardware.device(accelerator).kind
     serving = (*NATIVE_KINDS, *OPENERS)
     if kind not in serving:
         remedy = f"serve from one of {', '.join(serving)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
-    places = replace(_beside(plan.hardware, accelerator), slots=bool(plan.expert_slots))
+    places = replace(_beside(plan.hardware, accelerator), slots=bool(plan.expert_slots), away=bool(others))
+    if kind not in NATIVE_KINDS and (others or plan.expert_slots):
+        raise _submits_whole(plan, others)
+    if others not in ([], [places.host]):
+        raise UsageError(
+            "experts of served requests are computed by the device that serves, or by the host beside it",
+            field="compute",
+            value=", ".join(others),
+            remedy="let the CPU that is linked with the device both ways compute them",
+        )
     check_moves(plan, passes, accelerator, places.host)
     return places
+
+
+def _submits_whole(plan: Plan, others: list[str]) -> UsageError:
+    field = "expert_slots.memory" if plan.expert_slots else "compute"
+    return UsageError(
+        "a PyTorch device submits a served pass as a whole, so that nothing reads in between which experts were chosen",
+        field=field,
+        value=plan.expert_slots[0].memory if plan.expert_slots else ", ".join(others),
+        remedy="serve from a loopback accelerator, run single requests, or plan with all experts there",
+    )
 
 
 def _beside(hardware: Hardware, accelerator: str) -> Places:
@@ -82,8 +105,9 @@ def open_serving_lanes(devices: Devices, places: Places) -> Lanes:
     return queue, host, *caches, queries, outputs
 
 
-def slot_engines(devices: Devices, places: Places) -> dict[str, CopyEngine]:
-    """By link, what brings experts to slots: a lane of its own, as what they wait for may be behind them on others."""
-    if not places.slots or places.to_device is None:
-        return {}
-    return {places.to_device: devices.lanes[expert_lane(places.to_device)].engine}
+def expert_engines(devices: Devices, places: Places) -> dict[str, CopyEngine]:
+    """By link, what brings experts to slots, and messages and sums of those that the host computes: lanes of their own,
+    as what they wait for may be behind them on others."""
+    links = [link for link in (places.to_host, places.to_device) if link is not None]
+    lanes = {link: devices.lanes.get(expert_lane(link)) for link in links}
+    return {link: lane.engine for link, lane in lanes.items() if lane is not None}

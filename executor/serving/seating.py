@@ -1,7 +1,7 @@
 """The stages of serving: two on the accelerator, so that sub-batches take turns, and on the host one for each of them
 and one for each cohort."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from helmsman.executor.cache.kv import Caches, Heads, Part, PlacedCache, kv_format
@@ -13,9 +13,10 @@ from helmsman.executor.devices.specs import RaggedSpec
 from helmsman.executor.devices.tensors import Linear
 from helmsman.executor.homes.staging import Staging, stage_weights
 from helmsman.executor.homes.store import WeightLoader
-from helmsman.executor.passes.phase_pass import PhasePass
+from helmsman.executor.passes.phase_pass import PhasePass, fetching_layers
 from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.routing.slots import layer_slots
+from helmsman.executor.serving.away_experts import AwayExperts, LinkEngines
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.served_slots import ServedSlots
 from helmsman.executor.serving.state_store import StateStore
@@ -44,8 +45,8 @@ class Seating:
     """`driver`: of passes; `stages`: of the sub-batches, on the accelerator, of which the first has the head for both;
     `hosts`: of their rows on the host; `passing`: caches of prompts that go to its memory; `shared`: of the host,
     what bytes go to and come from; `states`: what mixers keep of requests and prompts, None where they keep nothing;
-    `slots`: for experts. Without a host all but the first three, `states` and `slots` are missing, and all stages but
-    one; one that only keeps caches has `cpu` and `shared`."""
+    `slots`: experts that are not all on the accelerator. Without a host all but the first three, `states` and `slots`
+    are missing, and all stages but one; one that only keeps caches has `cpu` and `shared`."""
 
     driver: Driver
     stages: tuple[Stage, ...]
@@ -70,11 +71,11 @@ def seat(
     engines: Mapping[str, CopyEngine],
 ) -> Seating:
     """Weights, caches and workspaces in their places; the host attends to cohorts in that order. `engines`: by link,
-    what brings experts to slots.
+    what brings experts to slots, and messages and sums of those that the host computes.
 
     Raises InfeasibleError when a memory is too small, UsageError where the host cannot attend."""
     caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
-    host = host if limits.cpu_tokens else None
+    computes, host = host, host if limits.cpu_tokens else None
     if host is not None and keeps_states(plan.model):
         return _keeping(plan, phase_pass, accelerator, host, store, limits, engines)
     if host is not None and attends_to_latents(plan.model):
@@ -93,14 +94,19 @@ def seat(
     memories = {accelerator.memory.name: accelerator.memory}
     (staging,) = stage_weights(plan, [phase_pass], memories, store, 1, tables=False)
     table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
-    rooms = SlotRooms(plan, store, memories, phase_pass.slotted)
+    rooms = SlotRooms(plan, store, memories, fetching_layers([phase_pass]))
     states = _states(plan, accelerator, limits)
     spec = _spec(plan, phase_pass, accelerator, staging, table, store, limits, gpu, passing, rooms, states)
     stages = [_stage(accelerator, spec, "activations")]
     if host is not None:
         headless = _headless(spec, None if table is None else table.linear(1))
         stages.append(_stage(accelerator, headless, "activations"))
-    slots = ServedSlots(layer_slots(plan, rooms, engines), stages) if phase_pass.slotted else None
+    away = None
+    if computes is not None and computes.name in phase_pass.devices:
+        away = _away(plan, phase_pass, computes, accelerator, store, rooms, engines, stages, spec["max_tokens"])
+    slots = None
+    if phase_pass.slotted or away is not None:
+        slots = ServedSlots(layer_slots(plan, rooms, engines), phase_pass.slotted, stages, away)
     streamed = streamed_weights(plan, phase_pass, staging, store, stages[0], table)
     driver = accelerator.driver(streamed, () if slots is None else slots.lookups)
     if host is None:
@@ -113,6 +119,29 @@ def seat(
     cohorts = [driver.cohort(stages[0], *parts, rows, RISES[order]) for parts in zip(more, kept, strict=True)]
     shared = (cpu.buffer, *(stage.workspace for stage in (one, other, *more)))
     return Seating(driver, tuple(stages), gpu, (one, other), cpu, passing, tuple(cohorts), shared, slots=slots)
+
+
+def _away(
+    plan: Plan,
+    phase_pass: PhasePass,
+    host: ExecutorDevice,
+    accelerator: ExecutorDevice,
+    store: WeightLoader,
+    rooms: SlotRooms,
+    engines: Mapping[str, CopyEngine],
+    stages: Sequence[Stage],
+    most: int,
+) -> AwayExperts:
+    """Return the experts that the host computes for passes of up to `most` rows."""
+    (staging,) = stage_weights(plan, [phase_pass], {host.memory.name: host.memory}, store, 1, tables=False)
+    builder = StageBuilder(plan, store, Caches(False, plan.schedule.reshape), False, slots=rooms)
+    uniform = builder.spec(phase_pass, staging, host, 0, most)
+    spec: RaggedSpec = {**uniform, "batch": 1, "context": most, "capacity": 1, "sequences": 1, "passing": 0}
+    layers = {use.layer for use in phase_pass.uses.values() if use.device == host.name and use.layer is not None}
+    here, there = accelerator.memory.name, host.memory.name
+    out, back = plan.hardware.link(here, there), plan.hardware.link(there, here)
+    assert out is not None and back is not None, "checked with the places"
+    return AwayExperts.seated(host, spec, layers, LinkEngines(engines[out.name], engines[back.name]), stages)
 
 
 def _keeping(
@@ -129,7 +158,7 @@ def _keeping(
     if not host_keeps(plan.model):
         message = "a host that keeps caches of layers that cache unequal heads"
         raise UsageError(message, field="policy", value=plan.model.name, remedy="serve with `preemption` recompute")
-    alone = seat(plan, phase_pass, accelerator, None, store, limits, HOST_ORDERS[0], engines)
+    alone = seat(plan, phase_pass, accelerator, host, store, replace(limits, cpu_tokens=0), HOST_ORDERS[0], engines)
     assert alone.states is not None, "a model that keeps states"
     caches, fmt = served_caches(plan.model), kv_format(plan, attending_layers(plan.model))
     cpu = allocate(host.memory, caches, limits.cpu_tokens, fmt, "blocks of keys and values")
@@ -188,6 +217,8 @@ def _spec(
             if op["block"] is not None and (op["kind"] == "append" or op["kind"] == "attention"):
                 op["passing_keys"], op["passing_values"] = passing.parts(op["block"])
     rows = 0 if passing is None else passing.rows
+    here = [op for op in uniform["operations"] if op["kind"] != "experts" or op["up"] is not None]
+    uniform["operations"] = here  # passes go through all of them
     return {**uniform, "batch": 1, "capacity": gpu.rows, "sequences": limits.sequences, "passing": rows}
 
 

@@ -1,19 +1,21 @@
-"""Experts in slots while requests are served: looked up for the rows of all requests of a pass together.
+"""Experts that are not all on the accelerator while requests are served: looked up for the rows of all requests of a
+pass together.
 
-What is not there is fetched, in rounds of as many as slots hold. Sub-batches of a pass look up one after the other, and
-slots keep what both have chosen."""
+What is in no slot is fetched, in rounds of as many as slots hold, or computed by the host, or divided between both.
+Sub-batches of a pass look up one after the other, and slots keep what both have chosen."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.iterations import ExpertLookup
 from helmsman.executor.devices.parts import Stage
-from helmsman.executor.passes.phase_pass import PhasePass
+from helmsman.executor.passes.phase_pass import SlotMode
 from helmsman.executor.routing.slots import NO_EXPERTS, LayerSlots, PassCounts
 from helmsman.executor.routing.value_rows import ValueRows
+from helmsman.executor.serving.away_experts import AwayExperts, CrossedSeconds
 from helmsman.executor.stages.expert_operations import CHOICE
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.expert_cache import ExpertCacheCounts
 
 KEPT_PASSES = 4096
@@ -22,17 +24,28 @@ KEPT_PASSES = 4096
 
 @dataclass
 class ServedSlots:
-    """The slots of a plan's layers; `stages`: of the sub-batches, whose first block is the model's."""
+    """The slots of a plan's layers; `modes`: what happens to experts that are in none; `stages`: of the sub-batches,
+    whose first block is the model's; `away`: the host's part, None where it computes no experts."""
 
     layers: Mapping[int, LayerSlots]
+    modes: Mapping[int, SlotMode]
     stages: Sequence[Stage]
+    away: AwayExperts | None = None
     _rounds: dict[int, Iterator[None]] = field(default_factory=dict)
     _begun: set[int] = field(default_factory=set)
 
     @property
     def lookups(self) -> list[ExpertLookup]:
         """Return who looks up the experts of a block, by block."""
-        return [(layer, partial(self._look_up, layer, self._choices(layer))) for layer in sorted(self.layers)]
+        blocks = self.layers.keys() | (frozenset() if self.away is None else self.away.layers)
+        return [
+            (layer, partial(self._look_up, layer, self._choices(layer)), self._joined(layer))
+            for layer in sorted(blocks)
+        ]
+
+    def _joined(self, layer: int) -> Event | None:
+        """Return what says that the host's sum of a block has come; None where it computes none."""
+        return None if self.away is None or layer not in self.away.layers else self.away.joined
 
     @property
     def counts(self) -> tuple[ExpertCacheCounts, ...]:
@@ -42,12 +55,14 @@ class ServedSlots:
     def begin(self) -> None:
         """A pass begins."""
         self._begun.clear()
+        if self.away is not None:
+            self.away.begin()
 
     def end(self) -> PassCounts:
         """A pass is done: what it has chosen counts as used last. Return what the slots of all layers did."""
         for layer in self._begun:
             slots = self.layers[layer]
-            slots.end_rounds()
+            slots.end(self.modes[layer])
             del slots.counts[:-KEPT_PASSES]
         counted = (self.layers[layer].counts[-1] for layer in self._begun)
         return reduce(PassCounts.plus, counted, NO_EXPERTS)
@@ -56,37 +71,52 @@ class ServedSlots:
         """Return for how long experts were on their way in the latest pass."""
         return sum(self.layers[layer].table.seconds() for layer in self._begun)
 
+    def crossed(self) -> CrossedSeconds:
+        """Return what messages and sums of the latest pass took. Raises what the host raised."""
+        return CrossedSeconds(0.0, 0.0) if self.away is None else self.away.end()
+
     def reset(self) -> None:
         """Empty all slots, whatever has happened."""
         self._rounds.clear()
         self._begun.clear()
+        if self.away is not None:
+            self.away.reset()
         for slots in self.layers.values():
             slots.restart()
 
     def _choices(self, layer: int) -> tuple[ValueRows, ...]:
         """Return where the router of a layer leaves what it chooses, of each sub-batch."""
-        found = (ValueRows.of(stage, stage.workspace, CHOICE, layer) for stage in self.stages)
-        return tuple(rows for rows in found if rows is not None)
+        of_stages = (ValueRows.of(stage, stage.workspace, CHOICE, layer) for stage in self.stages)
+        return tuple(rows for rows in of_stages if rows is not None)
 
     def _look_up(self, layer: int, choices: Sequence[ValueRows], batch: int, rows: int) -> bool:
-        """Let the stage of a sub-batch compute the next experts of its rows; whether there will be more."""
+        """Let the stage of a sub-batch compute the next experts of its rows, and the host its part of them; whether
+        there will be more."""
+        if self.modes.get(layer) == "fetched":
+            return self._next_round(layer, choices, batch, rows)
+        assert self.away is not None, "experts that the host computes"
+        if layer in self.layers:
+            ids, slots = choices[batch].head(rows), self.layers[layer]
+            sent, first = self.away.sent(layer, batch, rows, ids.shape[1]), self._begins(layer)
+            if self.modes[layer] == "divided":
+                slots.divided(ids, sent, first)
+            else:
+                slots.beside(ids, sent, first)
+        self.away.send(layer, batch, rows)
+        return False
+
+    def _begins(self, layer: int) -> bool:
+        """Whether rows are the first of a pass whose experts are looked up in a layer."""
+        begins = layer not in self._begun
+        self._begun.add(layer)
+        return begins
+
+    def _next_round(self, layer: int, choices: Sequence[ValueRows], batch: int, rows: int) -> bool:
+        """Let the experts of a round come; whether there will be more."""
         if layer not in self._rounds:
-            first = layer not in self._begun
-            self._begun.add(layer)
-            self._rounds[layer] = self.layers[layer].rounds(choices[batch].head(rows), first, last=False)
+            first = self._begins(layer)
+            self._rounds[layer] = self.layers[layer].rounds(choices[batch].head(rows), first)
         for _ in self._rounds[layer]:
             return True
         del self._rounds[layer]
         return False
-
-
-def check_fetched(phase_pass: PhasePass) -> None:
-    """Raise UsageError for experts that another device computes where they are in no slot."""
-    other = next((layer for layer, mode in phase_pass.slotted.items() if mode != "fetched"), None)
-    if other is not None:
-        raise UsageError(
-            f"experts of block {other} that are in no slot would be computed on the host while requests are served",
-            field="expert_slots.misses",
-            value=phase_pass.slotted[other],
-            remedy="plan with `strategy` freetoken and its option miss_mode=offload, which fetches them",
-        )

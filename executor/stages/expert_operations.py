@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from helmsman.executor.devices.operations import AnyOperation, RouterOperation
+from helmsman.executor.devices.operations import AnyOperation, ExpertsOperation, RouterOperation
 from helmsman.executor.stages.block_part import BlockPart, SlotPart
 from helmsman.executor.stages.network_operations import feed_forward
-from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS, LATENT_IN, LATENT_OUT
 from helmsman.lowering.bodies.experts_apart import COMBINE
 from helmsman.lowering.bodies.feed_forward import SHARED
 from helmsman.lowering.cargo import rows_word
@@ -14,6 +14,9 @@ from helmsman.schemas.blocks.feed_forward import Experts
 CHOICE, SHARES = "chosen", "shares"
 """The values of a router's choice: indices of experts, and their weights."""
 
+NARROW = "experts_narrow"
+"""The value that experts with an input of their own leave."""
+
 MESSAGE, SUM = "routed", "experts_sum"
 """The values that cross where other devices compute experts: what those read, and the sum of their outcomes."""
 
@@ -21,14 +24,18 @@ MESSAGE, SUM = "routed", "experts_sum"
 def expert_operations(hidden: int, body: Experts, block: BlockPart, target: str = "hidden") -> Iterator[AnyOperation]:
     """Yield router, experts and the shared network; gate and up of experts are done with down. Their outcome joins the
     residual stream, or is left in `target`, where there is no shared network. Where experts are computed elsewhere
-    their sum is added at the end."""
+    their sum is added at the end. Experts with an input of their own have a product before and one behind them."""
     yield _router(hidden, body, block)
+    if body.latent is not None:
+        yield block.product(LATENT_IN, ["normed"], LATENT_IN, (body.latent, hidden))
     names = EXPERT_PRODUCTS if body.gated else EXPERT_PRODUCTS[1:]
     slots = block.part.slots(block.layer)
     if slots is not None and slots.turns:
         yield from (_member(rows_word(name, (0, slots.room.rule.slots)), block) for name in names)
     yield from (_member(name, block) for name in names[:-1])
-    yield _experts(body, block, target, slots)
+    yield _experts(body, block, target if body.latent is None else NARROW, slots)
+    if body.latent is not None:
+        yield block.product(LATENT_OUT, [NARROW], target, (hidden, body.latent))
     if body.shared is not None:
         yield from _shared(hidden, body, block)
     if block.apart and _combines(block):
@@ -90,13 +97,13 @@ def _member(name: str, block: BlockPart) -> AnyOperation:
     return {"kind": "member", "name": name, "block": block.number, "inputs": [], "output": name}
 
 
-def _experts(body: Experts, block: BlockPart, target: str, slots: SlotPart | None) -> AnyOperation:
+def _experts(body: Experts, block: BlockPart, target: str, slots: SlotPart | None) -> ExpertsOperation:
     part, layer, away = block.part, block.layer, block.apart and _away(block)
-    return {
+    made: ExpertsOperation = {
         "kind": "experts",
         "name": "experts_down",
         "block": block.number,
-        "inputs": [MESSAGE] if away else ["normed", CHOICE, SHARES],
+        "inputs": [MESSAGE] if away else ["normed" if body.latent is None else LATENT_IN, CHOICE, SHARES],
         "output": SUM if away else target,
         "experts": body.experts,
         "chosen": body.chosen,
@@ -114,6 +121,9 @@ def _experts(body: Experts, block: BlockPart, target: str, slots: SlotPart | Non
         "limit": body.clamp,
         "input_scaled": body.input_scaled,
     }
+    if body.latent is not None:
+        made["width"] = body.latent
+    return made
 
 
 def _shared(hidden: int, body: Experts, block: BlockPart) -> Iterator[AnyOperation]:

@@ -74,6 +74,8 @@ def _in_residual(residual: Residual) -> Iterator[str]:
         yield "bodies of hidden states that are not normed"
     for body in residual.bodies:
         yield from _in_body(body)
+        if isinstance(body.op, Experts) and body.op.latent is not None and residual.scale * body.out_scale != 1.0:
+            yield "scaled experts with an input of their own"
         if residual.post is not None and (body.in_scale, body.out_scale) != (1.0, 1.0):
             yield "scaled bodies whose outcomes are normed"
         if residual.post is not None and isinstance(body.op, Experts) and body.op.shared is not None:
@@ -163,8 +165,8 @@ def _in_network(op: FeedForward) -> Iterator[str]:
 
 
 def _in_experts(op: Experts) -> Iterator[str]:
-    if op.router.choice != "scores" or op.latent is not None:
-        yield "a router by table or with jitter, or experts with an input of their own"
+    if op.router.choice != "scores":
+        yield "a router by table or with jitter"
     if op.router.input_norm is not None and op.router.input_norm.weight:
         yield "a router's norm with weights of its own beside its scale"
     if op.shared is not None:

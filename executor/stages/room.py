@@ -79,7 +79,9 @@ def _widths(model: Model, body: Body) -> tuple[int, int]:
         case Experts() as op:
             shared = 0 if op.shared is None else op.shared.width
             normed = hidden if op.router.input_norm is not None else 0
-            return op.experts + 2 * op.chosen + 2 * shared + op.shared_gate + normed, shared
+            latent = op.latent or 0
+            inner = op.experts + 2 * op.chosen + 2 * shared + op.shared_gate + normed + 2 * latent
+            return inner, max(shared, latent)
         case PerLayerInput() if model.per_layer_table is not None:
             return model.per_layer_table.width, model.per_layer_table.width
         case _:

@@ -253,6 +253,7 @@ class _Part:
             matrices, fmt = weights.matrices(use, tensor)
         else:
             matrices, fmt = [*slots.room.matrices[op].slots], slots.room.matrices[op].format
+            arriving = range(len(matrices))
         return {
             "weights": matrices,
             "format": fmt,

@@ -10,6 +10,9 @@ _DESCRIBED = {"schema_id", "name", "source", "native_format", "eos", "drafts"}
 """The fields that a model has about itself and does not compute with, and heads that draft tokens, which files may
 lack."""
 
+_ALIKE = {"mistral": "llama", **dict.fromkeys(("granite", "granitemoe", "granitemoeshared"), "granitemoehybrid")}
+"""The family of the same operations, as which some are read from files."""
+
 _SAME = 1e-6
 """Relative: files keep real numbers in f32."""
 
@@ -50,11 +53,11 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _same_family(field: str, expected: object, got: object) -> bool:
-    """Whether operations are the same: GGUF files call Mistral's models llama, and files of text alone have a family of
-    their own."""
+    """Whether operations are the same: GGUF files call Mistral's models llama, those of Granite are hybrids without
+    state spaces, and files of text alone have a family of their own."""
     return field == "family" and _operations(expected) == _operations(got)
 
 
 def _operations(family: object) -> str:
     plain = str(family).removesuffix("_text")
-    return "llama" if plain == "mistral" else plain
+    return _ALIKE.get(plain, plain)

@@ -36,7 +36,7 @@ MICRO_BLOCKS, MICRO_SCALES = "_blocks", "_scales"
 """The ends of the names of MXFP4's codes, and of their scales."""
 
 _APART = re.compile(
-    r"(?:mtp|model\.visual|(?:model\.)?(?:vision_tower|multi_modal_projector|audio_tower|embed_vision|embed_audio))\..*"
+    r"(?:mtp|model\.visual|(?:model\.)?(?:vision_tower|mm_projector|multi_modal_projector|audio_tower|embed_vision|embed_audio))\..*"
 )
 """Draft heads, and what sees images or hears: parts of released files that text does not go through."""
 

@@ -22,6 +22,9 @@ ROUTER = "router"
 
 _GATE, UP, _DOWN = "experts_gate", "experts_up", "experts_down"
 
+LATENT_IN, LATENT_OUT = "latent_in", "latent_out"
+"""The products before and behind experts whose input is narrower than hidden states."""
+
 EXPERT_PRODUCTS = (_GATE, UP, _DOWN)
 """The products with matrices of routed experts, in order."""
 
@@ -33,13 +36,13 @@ def matrices(body: Experts, layer: int, hidden: int) -> Iterator[Tensor]:
     if body.router.bias:
         yield Tensor("router.bias", "router", layer, (body.experts,))
     if body.latent is not None:
-        yield from matrix("latent_in", layer, body.latent, hidden)
+        yield from matrix(LATENT_IN, layer, body.latent, hidden)
     if body.gated:
         yield from _stacked(body, _GATE, layer, body.width, wide)
     yield from _stacked(body, UP, layer, body.width, wide)
     yield from _stacked(body, _DOWN, layer, wide, body.width)
     if body.latent is not None:
-        yield from matrix("latent_out", layer, hidden, body.latent)
+        yield from matrix(LATENT_OUT, layer, hidden, body.latent)
     if body.shared is not None:
         yield from feed_forward.matrices(body.shared, layer, hidden, feed_forward.SHARED)
     if body.shared_gate:
@@ -67,16 +70,16 @@ def operations(body: Experts, block: BlockPass, source: str) -> Iterator[Operati
     yield _router(body, block, source)
     entry = source
     if body.latent is not None:
-        yield block.linear("latent_in", (source,))
-        entry = "latent_in"
+        yield block.linear(LATENT_IN, (source,))
+        entry = LATENT_IN
     if body.gated:
         yield _product(body, block, _GATE, (entry, "router"))
     yield _product(body, block, UP, (entry, "router", *((_GATE,) if body.gated else ())))
     yield _product(body, block, _DOWN, (UP, "router"))
     outcomes = [_DOWN]
     if body.latent is not None:
-        yield block.linear("latent_out", (_DOWN,))
-        outcomes = ["latent_out"]
+        yield block.linear(LATENT_OUT, (_DOWN,))
+        outcomes = [LATENT_OUT]
     if body.shared is not None:
         yield from _shared(body, block, source, outcomes[0])
 

@@ -1,5 +1,6 @@
 """Which devices, and so which memories, run the operations of a placement."""
 
+from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.ops import block_index, end_index, op_extent
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.rules import places
@@ -13,10 +14,17 @@ def devices_used(placed: Placed) -> tuple[str, ...]:
     return plan.fact("devices used", lambda: _used(plan))
 
 
-def _used(placed: KnownPlan) -> tuple[str, ...]:
+def devices_beside_experts(placed: Placed) -> tuple[str, ...]:
+    """Return devices that run anything but routed experts, in the hardware's order."""
+    plan = known(placed)
+    return plan.fact("devices beside experts", lambda: _used(plan, frozenset(EXPERT_PRODUCTS)))
+
+
+def _used(placed: KnownPlan, without: frozenset[str] = frozenset()) -> tuple[str, ...]:
     used = set[str]()
     ends = [(op, None) for op in end_index(placed.model)]
-    inside = [(op, layer) for layer in alike(placed) for op in block_index(placed.model, layer) if op != "attention"]
+    without |= {"attention"}
+    inside = [(op, layer) for layer in alike(placed) for op in block_index(placed.model, layer) if op not in without]
     for op, layer in (*ends, *inside):
         axis, extent = op_extent(placed.model, op, layer)
         for phase in PHASES:

@@ -101,7 +101,7 @@ def snapshots_of(model: Model, options: ReplicaOptions, sequences: int, room: fl
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """Return what the replica holds; on a host that cannot attend nothing but what makes way. Raises InfeasibleError
-    where no block of a cache has room, BadInputError for a model whose layers cache different heads."""
+    where no block of a cache has room, UsageError for a model whose caches are not served."""
     device = native_device(replica.plan) if replica.whole else None
     if not host_attends(replica.model) and not (options.stores and host_keeps(replica.model)):
         options = replace(options, cpu_tokens=0)

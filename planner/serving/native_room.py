@@ -10,7 +10,7 @@ from helmsman.lowering.tensors import embedding_tensors
 from helmsman.planner.memory.alike_blocks import counted_tensors
 from helmsman.planner.memory.buffers import staging_bytes
 from helmsman.planner.memory.cache_bytes import caches_by_memory
-from helmsman.planner.memory.devices_used import devices_used
+from helmsman.planner.memory.devices_used import devices_beside_experts, devices_used
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.serving.layer_facts import (
     cached_values,
@@ -32,13 +32,15 @@ PASSING_LAYERS = 2
 
 
 def native_device(placed: Placed) -> Device | None:
-    """The one native device that computes everything, on caches that live there, from weights that do or come from the
-    host beside it; None for other placements."""
-    used = devices_used(placed)
+    """The one native device that computes everything but experts of the host beside it, on caches that live there, from
+    weights that do or come from that host; None for other placements."""
+    used = devices_beside_experts(placed)
     device = placed.hardware.device(used[0])
     if len(used) > 1 or device.kind not in NATIVE_KINDS or set(caches_by_memory(placed)) != {device.memory}:
         return None
     host = host_beside(placed.hardware, device.name)
+    if not {device.name, *([] if host is None else [host.name])}.issuperset(devices_used(placed)):
+        return None
     memories = {device.memory} if host is None else {device.memory, host.memory}
     pieces = (piece for tensor, _ in counted_tensors(placed) for piece in homes(placed, tensor))
     return device if all(piece.rule.memory in memories for piece in pieces) else None
@@ -112,16 +114,24 @@ def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
 def _looked_up_bytes(placed: Placed) -> int:
     """Of a token's row, if the table is elsewhere."""
     table = residence(placed, embedding_tensors(placed.model)[0])
-    here = placed.hardware.device(devices_used(placed)[0]).memory in (table.memory, *table.replicas)
+    here = placed.hardware.device(devices_beside_experts(placed)[0]).memory in (table.memory, *table.replicas)
     return 0 if here else size_of(placed.model.hidden, table.format)
 
 
 def host_bytes(placed: Placed, limits: Limits) -> int:
     """Activations of the host's attention, of both sub-batches and of cohorts; of one that only keeps caches, states of
-    as many requests as may run."""
+    as many requests as may run; and those of experts, where it computes some."""
+    experts = _expert_bytes(placed, limits)
     if not host_attends(placed.model):
-        return state_bytes(placed.model, limits.sequences)
-    return (2 + limits.cohorts) * ragged_workspace_bytes(placed.model, limits.sequences, 1)
+        return experts + state_bytes(placed.model, limits.sequences)
+    return experts + (2 + limits.cohorts) * ragged_workspace_bytes(placed.model, limits.sequences, 1)
+
+
+def _expert_bytes(placed: Placed, limits: Limits) -> int:
+    """Return activations of experts that the host computes beside the device that does the rest."""
+    if len(devices_used(placed)) == len(devices_beside_experts(placed)):
+        return 0
+    return ragged_workspace_bytes(placed.model, rows_of_a_pass(limits, host=bool(limits.cpu_tokens)), 1)
 
 
 def fitted(placed: Placed, limits: Limits) -> Limits:
@@ -129,7 +139,7 @@ def fitted(placed: Placed, limits: Limits) -> Limits:
     blocks and expands weights beside what native devices allocate.
 
     Raises InfeasibleError where no block has room."""
-    device = placed.hardware.device(devices_used(placed)[0])
+    device = placed.hardware.device(devices_beside_experts(placed)[0])
     host = host_beside(placed.hardware, device.name) if limits.cpu_tokens else None
     attends = host is not None and host_attends(placed.model)
     work = working_bytes(placed, limits, host=attends) + _gathered(placed, limits, attends)

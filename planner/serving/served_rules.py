@@ -1,8 +1,8 @@
-"""The rules of a plan with experts in slots as requests are served: prompts and tokens go through a pass together, by
-one rule, on the device that has the slots.
+"""The rules of a plan that says where experts have slots or are computed, as requests are served: prompts and tokens go
+through a pass together, by one rule.
 
-Experts that come there when their router has chosen come to prompts too, wherever the plan computes these; rows of a
-table that lies on the host come to the device instead of being looked up by the host."""
+Where decode steps compute experts prompts do, too, wherever the plan computes these; rows of a table that lies on the
+host come to the device instead of being looked up by the host."""
 
 from typing import Any
 
@@ -29,8 +29,8 @@ def served_plan(plan: Plan) -> Plan:
 
 
 def _changes(placed: Placed) -> dict[str, Any]:
-    """Return what differs: nothing but where experts that are not in slots are fetched."""
-    if not placed.expert_slots or any(rule.misses != "fetched" for rule in placed.expert_slots):
+    """Return what differs: nothing but where experts have slots or rules of their own."""
+    if not placed.expert_slots and not any(map(_of_experts, placed.compute)):
         return {}
     return {
         "compute": tuple(_served(rule) for rule in placed.compute if not _elsewhere(placed.model, rule)),

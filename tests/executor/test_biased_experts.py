@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from benchmarks.oracle import oracle_logits
 from expert_layouts import divided_plan
+from layer_machines import two_cpus
+from on_torch import on_torch
 from two_cpus import TWO_CPUS
 from window_models import written
 
@@ -37,16 +39,18 @@ def fetched(model: Model, work: Workload, slots: int) -> Plan:
 @pytest.mark.parametrize("name", ["gpt_oss", "gemma4-experts"])
 def test_logits_are_those_of_transformers(tmp_path: Path, name: str) -> None:
     """Slots for fewer experts than a prompt chooses, so that sums go on from round to round; divided between devices
-    where the sum joins the residual stream as it is, with some biases where they live and others on their way."""
+    where the sum joins the residual stream as it is, with some biases where they live and others on their way; in
+    slots of a PyTorch device, too."""
     model, oracle = written(name, tmp_path)
     work = Workload(prompt_tokens=PROMPT, output_tokens=8, context=PROMPT + 8)
     given = np.random.default_rng(2).integers(0, model.vocab, PROMPT + 4).tolist()
     expected = oracle_logits(oracle, given)
-    plans = [fetched(model, work, 3)]
+    plans = [fetched(model, work, 3), on_torch(fetched(model, work, 3))]
     if name == "gpt_oss":
         plans += [divided_plan(model, ExpertLayout(0, model.layers, 3, streamed), work) for streamed in (False, True)]
-    for plan in plans:
-        with Engine.load(plan, tmp_path, Machine.this()) as engine:
+    machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)})
+    for number, plan in enumerate(plans):
+        with Engine.load(plan, tmp_path, machine if number == 1 else Machine.this()) as engine:
             made = engine.logits(np.array([given], np.int32), prompt=PROMPT)[0]
         assert np.abs(made - expected[PROMPT - 1 :]).max() <= TOLERANCE * np.abs(expected).max()
 

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from daily import one_in
 from expert_layouts import divided_plan
 from expert_plans import written_checkpoint
+from layer_machines import two_cpus
+from on_torch import on_torch
 from plans import make_plan
 from two_cpus import TWO_CPUS
 
@@ -118,6 +121,19 @@ def test_slots_do_what_a_simulated_cache_does(case: Case, slots: ExpertSlots) ->
             assert own == others
             assert fetched >= least, "an expert may leave and come again where slots are too few for a pass"
     assert {counts.layer for counts in made.expert_cache} == {0, 1}
+
+
+@pytest.mark.parametrize("slots", one_in(2, [CASES[1], CASES[0], CASES[-1], CASES[-2]]))
+def test_a_pytorch_device_has_slots(case: Case, slots: ExpertSlots) -> None:
+    """Its stages read between their operations what the host has looked up: tokens and counts are a native device's."""
+    plan, machine = slotted(case.model, slots), replace(two_cpus(), accelerators={"cuda": ("cpu",)})
+    counts = []
+    for kind, where in ((plan, Machine.this()), (on_torch(plan), machine)):
+        with Engine.load(kind, case.directory, where) as engine:
+            made = engine.generate(case.ids[:, :PROMPT], OUTPUT, ignore_eos=True)
+        assert made.tokens == case.alone[PROMPT]
+        counts.append(made.expert_cache)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("slots", [CASES[0], CASES[1], CASES[-2]], ids=["host", "fetched", "pinned"])

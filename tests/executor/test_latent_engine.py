@@ -1,5 +1,6 @@
 """Checkpoints of models of latent attention, written by Helm, run by its engine and by transformers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,28 @@ def test_greedy_tokens_are_those_of_transformers(written: Written, family: str, 
         free = engine.generate(np.array([ids[:PROMPT]], np.int32), OUTPUT, ignore_eos=True).tokens[0]
     assert list(free) == greedy.tokens
     assert np.abs(found[-1] - expected[-1]).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_a_text_model_beside_a_vision_tower_is_that_model(written: Written, tmp_path: Path) -> None:
+    """Kimi-K2.5: its config has the text model within, and its files another beginning of names."""
+    from safetensors.numpy import load_file, save_file
+
+    directory, model = written("deepseek_v3", num_nextn_predict_layers=0)
+    around = tmp_path / "around"
+    around.mkdir()
+    (file,) = directory.glob("*.safetensors")
+    stored = {f"language_model.{name}": value for name, value in load_file(file).items()}
+    seeing = dict.fromkeys(("vision_tower.encoder.weight", "mm_projector.proj.0.weight"), np.zeros(4, np.float32))
+    save_file({**stored, **seeing}, around / file.name)
+    text = {**json.loads((directory / "config.json").read_text()), "model_type": "kimi_k2"}
+    outer = {"model_type": "kimi_k25", "tie_word_embeddings": False, "vision_config": {"hidden_size": 16}}
+    (around / "config.json").write_text(json.dumps({**outer, "text_config": text}))
+    ids, made = np.random.default_rng(3).integers(0, model.vocab, (1, 8), dtype=np.int32), []
+    for folder in (directory, around):
+        own = load_model(str(folder / "config.json"))
+        with Engine.load(make_plan(own, 0), folder, Machine.this()) as engine:
+            made.append(engine.logits(ids, prompt=8))
+    assert own.family == "kimi_k25" and np.array_equal(*made)
 
 
 @pytest.mark.parametrize(("kv", "tolerance"), [("f16", 3e-3), ("bf16", 2e-2), ("q8_0", 5e-2)])

@@ -31,14 +31,20 @@ MODELS: dict[str, Callable[[Path], Any]] = {
     "qwen3_moe": lambda folder: written("qwen3_moe", folder, vocab_size=523, eos_token_id=None),
     "qwen3_5_moe_text": lambda folder: written_hybrid("qwen3_5_moe_text", folder, vocab_size=523),
 }
-SLOTTED = "qwen3_moe in slots"
+FETCHED, AWAY = "qwen3_moe in slots, others fetched", "qwen3_moe in slots, others on the host"
+HALVED = "qwen3_moe in slots, others divided"
+SLOTTED = {
+    FETCHED: SlotRule("least-recent", "fetched"),
+    AWAY: SlotRule("least-recent", "host"),
+    HALVED: SlotRule("least-recent", "divided", 0.5),
+}
 """The same model, of whose experts three of eight have slots."""
 PROMPTS = [[(7 * place + number) % 523 for place in range(length)] for number, length in enumerate((5, 33, 17, 48, 1))]
 
 
-OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only"), (SLOTTED, "neo")]
+OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only"), (HALVED, "neo")]
 POLICIES = ("gpu-only", "neo", "adaptive")
-SELDOM = [case for name in (*MODELS, SLOTTED) for policy in POLICIES if (case := (name, policy)) not in OFTEN]
+SELDOM = [case for name in (*MODELS, *SLOTTED) for policy in POLICIES if (case := (name, policy)) not in OFTEN]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +56,8 @@ def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy:
     model = load_model(str(tmp_path / "config.json"))
     workload = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
     plan = make_plan(model, 0, workload=workload, hardware=make_hardware(latency=5e-6))
-    if name == SLOTTED:
-        slots = ExpertLayout(0, model.layers, rule=SlotRule("least-recent", "fetched"), slots=3)
+    if name in SLOTTED:
+        slots = ExpertLayout(0, model.layers, rule=SLOTTED[name], slots=3)
         plan = divided_plan(model, slots, workload, plan.hardware)
     options = ReplicaOptions(gpu_tokens=96, batch_tokens=CONTEXT, sequences=8, cpu_tokens=448)
     replica = replica_cost(plan, options)

@@ -7,10 +7,11 @@ import pytest
 from expert_layouts import divided_plan
 from expert_plans import written_checkpoint
 from plans import make_hardware, make_plan
-from test_expert_slots import bytes_of_expert
+from test_expert_slots import bytes_of_expert, divided
 from test_latent_serving import LIMITS, OUTPUT, serve
 from two_cpus import TWO_CPUS
 
+from helmsman.executor._kernels import Queue
 from helmsman.executor.engine import Engine
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import RequestOptions
@@ -26,7 +27,8 @@ from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
 SHAPE = Workload(prompt_tokens=8, output_tokens=8, context=64)
-FETCHED = SlotRule("least-recent", "fetched")
+FETCHED, HOST = SlotRule("least-recent", "fetched"), SlotRule("least-recent", "host")
+DIVIDED, PINNED = SlotRule("least-recent", "divided", 0.5), SlotRule("popularity", "host")
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +47,35 @@ def alone(directory: Path, model: Model, prompts: list[list[int]]) -> list[list[
         return [list(generation.tokens[0]) for generation in made]
 
 
+def chosen_by_pass(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[set[int]]]:
+    """Return by layer what passes choose, which the next engine fills."""
+    chosen, ends = dict[int, list[set[int]]](), ServedSlots.end
+
+    def end(own: ServedSlots) -> object:
+        for layer in own._begun:
+            chosen.setdefault(layer, []).append(set(own.layers[layer]._chosen))
+        return ends(own)
+
+    monkeypatch.setattr(ServedSlots, "end", end)
+    return chosen
+
+
+def used(cache: ExpertCache, chosen: set[int], rule: SlotRule) -> tuple[int, int, int]:
+    """Return hits, misses and evictions of a pass."""
+    if rule.share is not None:
+        hits, missed, _, left = divided(cache, frozenset(chosen), rule.share)
+        return hits, missed, left
+    result = cache.use(chosen)
+    return len(result.hits), len(result.misses), len(result.leaving)
+
+
 @pytest.mark.parametrize("slots", [2, 5, 8])
 def test_requests_get_what_they_get_alone(
     stored: tuple[Path, Model], slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 8 experts so many have slots; hits, misses and evictions are those of a cache that sees what passes chose."""
     directory, model = stored
-    chosen: dict[int, list[set[int]]] = {layer: [] for layer in range(model.layers)}
-    ends = ServedSlots.end
-
-    def end(own: ServedSlots) -> object:
-        for layer in own._begun:
-            chosen[layer].append(set(own.layers[layer]._chosen))
-        return ends(own)
-
-    monkeypatch.setattr(ServedSlots, "end", end)
+    chosen = chosen_by_pass(monkeypatch)
     with ServingEngine.load(plan_of(model, slots), directory, Machine.this(), LIMITS) as engine:
         prompts, made = serve(engine, 3)
         counted = engine.expert_cache
@@ -103,15 +119,54 @@ def test_slots_begin_empty_after_a_fault(stored: tuple[Path, Model], monkeypatch
         assert first() == expected == (expected[0], 0)
 
 
-@pytest.mark.parametrize("rule", [SlotRule("least-recent", "host"), SlotRule("least-recent", "divided", 0.5)])
-def test_misses_on_the_host_are_refused_by_name(stored: tuple[Path, Model], rule: SlotRule) -> None:
+def test_a_fault_of_the_host_ends_the_pass_alone(stored: tuple[Path, Model]) -> None:
+    """Experts that it has not computed make no token, and the same request gets the same token afterwards."""
     directory, model = stored
-    with pytest.raises(UsageError, match="would be computed on the host while requests are served") as caught:
-        ServingEngine.load(plan_of(model, 3, rule), directory, Machine.this(), LIMITS)
-    assert (caught.value.field, caught.value.value) == ("expert_slots.misses", rule.misses)
+    decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
+    with ServingEngine.load(plan_of(model, 3, HOST), directory, Machine.this(), LIMITS) as engine:
+        assert engine._seating.slots is not None and engine._seating.slots.away is not None
+        host = engine._seating.slots.away.queue
+
+        def first() -> int:
+            engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+            try:
+                return engine.step(decision).tokens[0]
+            finally:
+                engine.reset()
+
+        def broken() -> None:
+            raise ValueError("no memory")
+
+        expected = first()
+        assert isinstance(host, Queue)
+        host.call(broken)
+        with pytest.raises(RuntimeError, match="no memory"):
+            first()
+        assert first() == expected
+
+
+@pytest.mark.parametrize(("slots", "rule"), [(3, HOST), (3, PINNED), (4, DIVIDED), (0, HOST)])
+def test_the_host_computes_what_is_in_no_slot(
+    stored: tuple[Path, Model], slots: int, rule: SlotRule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests get what they get alone, and hits and misses are those of a cache that sees what passes chose; without
+    slots the host computes all experts."""
+    directory, model = stored
+    chosen = chosen_by_pass(monkeypatch)
+    with ServingEngine.load(plan_of(model, slots, rule), directory, Machine.this(), LIMITS) as engine:
+        prompts, made = serve(engine, 3)
+        counted = engine.expert_cache
+    assert [made[number][:OUTPUT] for number in range(len(prompts))] == alone(directory, model, prompts)
+    assert [counts.layer for counts in counted] == (list(range(model.layers)) if slots else [])
+    for counts in counted:
+        cache = ExpertCache.of_popular(range(slots)) if rule is PINNED else ExpertCache(slots)
+        for number, experts in enumerate(chosen[counts.layer]):
+            done = counts.hits[number], counts.misses[number], counts.evictions[number]
+            assert done == used(cache, experts, rule)
+        assert len(counts.hits) == len(chosen[counts.layer]) > 10 and counts.hit_rate > 0
 
 
 def test_slots_of_other_devices_are_refused_by_name(stored: tuple[Path, Model]) -> None:
     directory, model = stored
-    with pytest.raises(UsageError, match="slots on this device are planned and simulated"):
+    with pytest.raises(UsageError, match="submits a served pass as a whole"):
         ServingEngine.load(plan_of(model, 3, kind="cuda"), directory, Machine.this(), LIMITS)

@@ -21,7 +21,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.vllm import offloaded
 from helmsman.planner.tensor_formats import of_pattern, told_apart
-from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 
 MACHINE = "a4000-7950x"
@@ -76,7 +76,8 @@ def test_models_whose_layers_read_every_token_have_windows(name: str) -> None:
 def test_flexgen_says_what_a_model_has() -> None:
     for strategy in ("flexgen-lp", "flexgen"):
         question = {"model": "gpt-oss-20b", "hardware": MACHINE, "format": "q4_0", "strategy": strategy}
-        with pytest.raises(BadInputError, match="not covered here"):
+        refusal = f"strategy: {strategy} plans models of equal dense blocks, and gpt-oss-20b has [^\n]+; use `strategy`"
+        with pytest.raises(UsageError, match=refusal):
             plan({**question, "prompt_tokens": 64, "output_tokens": 8})
 
 

@@ -63,6 +63,9 @@ def test_strategies_that_do_not_know_a_model_say_so_in_the_table() -> None:
     rows = {row.strategy: row for row in compare(question, ["layer-split", "op-split"]).rows}
     assert rows["layer-split"].verdict == "fits"
     assert rows["op-split"].verdict == "does-not-apply"
+    assert (
+        rows["op-split"].reason == "op-split plans models of equal dense blocks, and gpt-oss-20b has 2 kinds of blocks"
+    )
 
 
 @pytest.mark.parametrize("name", ["Falcon-H1-0.5B", "DeepSeek-V4-Flash", "gemma-4-E4B-it"])

@@ -11,6 +11,7 @@ from plans import make_hardware, make_plan
 from small_configs import read_small
 
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.buffers import ragged_workspace_bytes
 from helmsman.lowering.layer_cache import cache_of, state_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.routing import distinct_experts, experts_of
@@ -20,6 +21,7 @@ from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.serving.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.serving.kv_budget import limits_of
 from helmsman.planner.serving.layer_facts import state_bytes, token_bytes, widest_body
+from helmsman.planner.serving.native_room import host_bytes
 from helmsman.planner.serving.replica import ReplicaOptions, replica_of
 from helmsman.planner.serving.served_rules import served_placement
 from helmsman.planner.serving.stages import rows, stages_of
@@ -27,7 +29,7 @@ from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRu
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.blocks.feed_forward import Experts
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -76,8 +78,11 @@ def test_a_prompt_costs_what_its_prediction_says(family: str) -> None:
     assert made == pytest.approx(pass_seconds(prompt, CostModel(plan.hardware)), rel=3e-2)
 
 
-def slotted_plan(slots: int) -> Plan:
-    model, rule = read_small("qwen3_moe"), SlotRule("least-recent", "fetched")
+FETCHED = SlotRule("least-recent", "fetched")
+
+
+def slotted_plan(slots: int, rule: SlotRule = FETCHED) -> Plan:
+    model = read_small("qwen3_moe")
     shape, machine = Workload(prompt_tokens=8, output_tokens=8, context=64), make_hardware(vram=40_000_000)
     return divided_plan(model, ExpertLayout(0, model.layers, rule=rule, slots=slots), shape, machine)
 
@@ -105,6 +110,21 @@ def test_experts_that_are_fetched_are_the_union_of_a_batch_that_slots_lack() -> 
             expected = pass_seconds(lower(served_placement(slotted_plan(slots)), rows(tokens)), costs)
             assert seconds[-1] + stages.ends(tokens) == pytest.approx(expected, rel=2e-2)
         assert seconds[0] > seconds[1] > seconds[2]
+
+
+@pytest.mark.parametrize("rule", [SlotRule("least-recent", "host"), SlotRule("least-recent", "divided", 0.5)])
+def test_experts_that_the_host_computes_are_priced_as_they_are_lowered(rule: SlotRule) -> None:
+    """Prompts and tokens alike, and the host has room for their activations, as the engine allocates them."""
+    plan = slotted_plan(2, rule)
+    replica, costs = replica_of(plan, ASKED), CostModel(plan.hardware)
+    stages = stages_of(replica.plan, costs)
+    for tokens in (1, 8, 48):
+        expected = pass_seconds(lower(served_placement(plan), rows(tokens)), costs)
+        made = replica.model.layers * stages.linear(tokens) + stages.ends(tokens)
+        assert made == pytest.approx(expected, rel=2e-2)
+    held = limits(plan, replace(ASKED, cpu_tokens=64))
+    more = host_bytes(replica.plan, held) - host_bytes(replica_of(slotted_plan(2), ASKED).plan, held)
+    assert more == ragged_workspace_bytes(plan.model, held.batch_tokens + held.sequences, 1)
 
 
 def test_slots_leave_caches_less_room() -> None:
@@ -179,7 +199,7 @@ def test_layers_may_cache_different_heads_and_those_that_share_caches_none(name:
 
 
 def test_entries_beside_keys_and_values_are_refused() -> None:
-    with pytest.raises(BadInputError, match="caches that are not served"):
+    with pytest.raises(UsageError, match="caches that are not served"):
         replica_cost(make_plan(load_model("DeepSeek-V4-Flash"), 0, hardware=make_hardware(vram=2**42)), ASKED)
 
 

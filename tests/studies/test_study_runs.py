@@ -85,6 +85,9 @@ def test_what_does_not_fit_or_apply_is_a_row_that_says_why(rows: tuple[StudyRow,
     assert len(rows) == len(grid_of(study_of(QUESTIONS)))
     refused = [row for row in rows if row.status == "does-not-apply"]
     assert {row.machine for row in refused} == {"epyc9554-cpu"} and all(row.missing for row in refused)
+    unequal = {**QUESTIONS, "models": ["gpt-oss-20b"], "machines": ["rtx4060-laptop"], "strategies": ["op-split"]}
+    reasons = {row.missing for row in ask(study_of(unequal), LocalEngine(1)) if row.status == "does-not-apply"}
+    assert any(reason and "op-split plans models of equal dense blocks" in reason for reason in reasons), "and goes on"
     small = ask(study_of({**QUESTIONS, "models": ["Llama-3.1-70B"], "machines": ["rtx4060-laptop"]}), LocalEngine(1))
     assert any(row.status == "does-not-fit" and "more" in (row.missing or "") for row in small)
 

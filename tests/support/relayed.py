@@ -13,6 +13,7 @@ from helmsman.executor._kernels import Buffer as HostBuffer
 from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, LinkSample, PageLocked
+from helmsman.executor.devices.cpu import NativeTurns
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.move_calls import (
@@ -25,6 +26,7 @@ from helmsman.executor.devices.move_calls import (
     submit_turn,
 )
 from helmsman.executor.devices.specs import AnySpec
+from helmsman.executor.devices.stage_turns import StageTurns
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights.conversion import Rows
 from helmsman.schemas.formats import Precision, StoredFormat
@@ -202,6 +204,11 @@ class RelayedEngine:
         self.far.submit_lookup(far(target), target_offset, table, fmt, rows, columns, ids, count, wait, done, times)
 
 
+class RelayedTurns(NativeTurns):
+    def run(self, hidden: parts.Buffer | None, tokens: int, past: int, ops: range, chunk: range) -> None:
+        super().run(None if hidden is None else far(hidden), tokens, past, ops, chunk)
+
+
 class RelayedDevice:
     """On one processor of this machine."""
 
@@ -246,6 +253,9 @@ class RelayedDevice:
     def stage(self, spec: AnySpec, workspace: parts.Buffer, first_layer: int) -> RelayedStage:
         mine = parts.of_kind(workspace, RelayedBuffer)
         return RelayedStage(Stage(self._pool, relayed(spec), mine.far, first_layer), mine)
+
+    def turns(self, queue: parts.Queue, stage: parts.Stage) -> StageTurns:
+        return RelayedTurns(parts.of_kind(queue, RelayedQueue).far, parts.of_kind(stage, RelayedStage).far)
 
     def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         native = partial(ServingPass, weights=weights, lookups=lookups)

@@ -30,6 +30,12 @@ _QWEN35_MOE = {
         "mrope_interleaved": True,
     },
 }
+_MULTIPLIERS = {
+    "embedding_multiplier": 12.0,
+    "residual_multiplier": 0.22,
+    "attention_multiplier": 0.015625,
+    "logits_scaling": 6.0,
+}
 _MAMBA = {"mamba_d_state": 8, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_n_groups": 2, "mamba_n_heads": 8}
 
 RECURRENT_CONFIGS: dict[str, dict[str, Any]] = {
@@ -87,13 +93,28 @@ RECURRENT_CONFIGS: dict[str, dict[str, Any]] = {
         "layer_types": ["mamba", "mamba", "attention", "mamba"],
         "mamba_d_head": 8,
         "shared_intermediate_size": 24,
-        "embedding_multiplier": 12.0,
-        "residual_multiplier": 0.22,
-        "attention_multiplier": 0.015625,
-        "logits_scaling": 6.0,
+        **_MULTIPLIERS,
         "position_embedding_type": "nope",
         "rms_norm_eps": 1e-5,
         "tie_word_embeddings": True,
+    },
+    "granite": {
+        **PLAIN,
+        **_MULTIPLIERS,
+        "model_type": "granite",
+        "intermediate_size": 48,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "granitemoe": {**MOE, **_MULTIPLIERS, "model_type": "granitemoe", "rms_norm_eps": 1e-5, "rope_theta": 1e6},
+    "granitemoeshared": {
+        **MOE,
+        **_MULTIPLIERS,
+        "model_type": "granitemoeshared",
+        "shared_intermediate_size": 24,
+        "rms_norm_eps": 1e-5,
     },
     "lfm2": {
         **PLAIN,

@@ -12,7 +12,7 @@ from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import Buffer, KvSpan, Stage, of_kind
 from helmsman.executor.devices.torch.buffers import bytes_of
 from helmsman.executor.devices.torch.graphs import Graphs
-from helmsman.executor.devices.torch.lane import TorchLane
+from helmsman.executor.devices.torch.lane import TorchLane, Work
 from helmsman.executor.devices.torch.marks import Mark
 from helmsman.executor.devices.torch.operation_times import OperationTimes
 from helmsman.executor.devices.torch.positions import BUCKET
@@ -47,18 +47,34 @@ class ComputeLane(TorchLane):
         """Like the native queue's: operations [first, last) of a pass, chunk by chunk of its tokens [start, stop)."""
         mine = of_kind(stage, TorchStage)
         end, stop = len(mine.ops) if last is None else last, tokens if stop is None else stop
+        self.submit_work(self.pass_of(mine, source, target, tokens, past, stamps, first, end, start, stop), wait, done)
+
+    def pass_of(
+        self,
+        stage: TorchStage,
+        source: Buffer | None,
+        target: Buffer | None,
+        tokens: int,
+        past: int,
+        stamps: SupportsBuffer,
+        first: int,
+        end: int,
+        start: int,
+        stop: int,
+    ) -> Work:
+        """Return what `run` does in its turn."""
         taken = _Stamps(stamps, self.device, end - first)
 
         def work() -> None:
             taken.begin()
-            for begin in range(start, stop, mine.chunk):
-                count = min(mine.chunk, stop - begin)
-                self._load(mine, source, first, (begin, count, tokens), past)
-                self._compute(mine, first, end, (count, past + begin, begin + count == tokens), taken)
-                self._store(mine, target, end, (begin, count, tokens))
+            for begin in range(start, stop, stage.chunk):
+                count = min(stage.chunk, stop - begin)
+                self._load(stage, source, first, (begin, count, tokens), past)
+                self._compute(stage, first, end, (count, past + begin, begin + count == tokens), taken)
+                self._store(stage, target, end, (begin, count, tokens))
             taken.finish()
 
-        self.submit_work(work, wait, done)
+        return work
 
     def attend(
         self,

@@ -12,7 +12,7 @@ from helmsman.executor._kernels import Event, StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.iterations import Driver, ExpertLookup
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
-from helmsman.executor.devices.parts import Buffer, Queue, of_kind
+from helmsman.executor.devices.parts import Buffer, Queue, Stage, of_kind
 from helmsman.executor.devices.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.devices.torch.buffers import TorchBuffer, TorchMemory, bytes_of
@@ -25,6 +25,7 @@ from helmsman.executor.devices.torch.probe import copy_seconds, product_rate, re
 from helmsman.executor.devices.torch.ragged_stage import RaggedStage
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
+from helmsman.executor.devices.torch.turns import TorchTurns
 from helmsman.schemas.formats import Precision, StoredFormat
 
 LARGE_COPY = 64 << 20
@@ -97,6 +98,10 @@ class TorchDevice:
         if "sequences" in spec:
             return RaggedStage(spec, of_kind(workspace, TorchBuffer), first_layer)
         return TorchStage(spec, of_kind(workspace, TorchBuffer), first_layer)
+
+    def turns(self, queue: Queue, stage: Stage) -> TorchTurns:
+        """Turns of a lane."""
+        return TorchTurns(of_kind(queue, ComputeLane), of_kind(stage, TorchStage))
 
     def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """Streams of its own; no weights come, and no experts."""

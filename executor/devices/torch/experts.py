@@ -46,7 +46,7 @@ def compute_experts(step: ExpertsStep, activations: Activations, tokens: int) ->
     if len(values) == 1:  # a message, of which the sum is wanted alone
         width, chosen = target.shape[-1], op["chosen"]
         values = [values[0][:, :width], values[0][:, width : width + chosen], values[0][:, width + chosen :]]
-    if op["output"] != "hidden":
+    if op["output"] != "hidden" and not (step.slots is not None and step.slots.goes_on):
         target.zero_()
     x, ids, shares = values
     add_experts(step, x, (ids.view(torch.int32).long(), shares), target)
@@ -93,20 +93,22 @@ def add_experts(step: ExpertsStep, x: torch.Tensor, choice: Choice, target: torc
     """Add to f32 `target` (rows, hidden) the weighted networks of f32 `x`, in ascending order of experts."""
     assert step.up is not None and step.down is not None, "experts of this stage"
     chosen, weights = choice
-    for expert in sorted(set(chosen.flatten().tolist())):
-        matrices = step.up[expert], step.down[expert], None if step.gate is None else step.gate[expert]
-        if matrices[0] is None or matrices[1] is None:
-            continue  # computed elsewhere
+    for expert, place in step.computed(sorted(set(chosen.flatten().tolist()))):
+        up_matrix, down_matrix = step.up[place], step.down[place]
+        gate_matrix = None if step.gate is None else step.gate[place]
+        assert up_matrix is not None and down_matrix is not None, "experts that are computed here"
         rows, slot = (chosen == expert).nonzero(as_tuple=True)
         share = weights[rows, slot].unsqueeze(-1)
         given = x[rows] * share if step.spec["input_scaled"] else x[rows]
-        up = _product(matrices[0], given)
-        gate = None if matrices[2] is None else _product(matrices[2], given)
-        out = _product(matrices[1], gated(step.spec["activation"], step.spec["limit"], gate, up))
+        gate_bias, up_bias, down_bias = (None if biases is None else biases[expert] for biases in step.biases)
+        up = _product(up_matrix, given, up_bias)
+        gate = None if gate_matrix is None else _product(gate_matrix, given, gate_bias)
+        out = _product(down_matrix, gated(step.spec["activation"], step.spec["limit"], gate, up), down_bias)
         target.index_add_(0, rows, out if step.spec["input_scaled"] else out * share)
 
 
-def _product(matrix: TorchLinear, x: torch.Tensor) -> torch.Tensor:
+def _product(matrix: TorchLinear, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Return f32 (rows of x, rows of the matrix), with a bias that the matrix has not."""
     result = torch.empty((len(x), matrix.rows), dtype=torch.float32, device=x.device)
     matrix.multiply(x.to(matrix.weight.factor), result)
-    return result
+    return result if bias is None else result.add_(bias)

@@ -89,7 +89,8 @@ def _quantised(spec: StageSpec) -> Iterator[tuple[int, int]]:
     """Yield rows and columns of the quantised matrices of a stage."""
     for op in spec["operations"]:
         if op["kind"] == "experts":
-            shapes = ((op["rows"], spec["hidden"]), (op["rows"], spec["hidden"]), (spec["hidden"], op["rows"]))
+            width = op.get("width", spec["hidden"])
+            shapes = ((op["rows"], width), (op["rows"], width), (width, op["rows"]))
             for matrices, shape in zip((op["gate"], op["up"], op["down"]), shapes, strict=True):
                 if matrices is not None and not is_plain(matrices["format"]):
                     yield shape

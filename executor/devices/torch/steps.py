@@ -1,5 +1,6 @@
 """Operations of a stage with their weights and caches as tensors."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -32,6 +33,7 @@ from helmsman.executor.devices.specs import StageSpec
 from helmsman.executor.devices.tensors import Vector
 from helmsman.executor.devices.torch.buffers import TorchBuffer
 from helmsman.executor.devices.torch.caches import HeadsCache, cache_of
+from helmsman.executor.devices.torch.expert_slots import SlottedExperts, slotted_of
 from helmsman.executor.devices.torch.grouped import GroupedWeights, grouped_of
 from helmsman.executor.devices.torch.recurrent import ConvolutionStep, GatedNormStep, RecurrenceStep, mixer_step
 from helmsman.executor.devices.torch.weights import (
@@ -122,12 +124,22 @@ class RouterStep:
 
 @dataclass(frozen=True)
 class ExpertsStep:
-    """The matrices of every expert; None: of another device, or no gate."""
+    """The matrices of every expert, or of every slot that `slots` says which expert is in; None: of another device, or
+    no gate. `biases`: with slots, f32 (experts, rows) of gate, up and down, which matrices have else."""
 
     spec: ExpertsOperation
     gate: list[TorchLinear | None] | None
     up: list[TorchLinear | None] | None
     down: list[TorchLinear | None] | None
+    slots: SlottedExperts | None
+    biases: tuple[torch.Tensor | None, ...]
+
+    def computed(self, chosen: list[int]) -> Iterator[tuple[int, int]]:
+        """Yield those of some experts that are computed here, ascending, each with the place of its matrices."""
+        if self.slots is not None:
+            yield from self.slots.here(chosen)
+        elif self.up is not None:
+            yield from ((expert, expert) for expert in chosen if self.up[expert] is not None)
 
 
 @dataclass(frozen=True)
@@ -262,9 +274,12 @@ def _step(spec: StageSpec, op: AnyOperation, space: torch.Tensor) -> Step:
         vectors = (_vector(op["correction"], op["experts"]), _vector(op["expert_scale"], op["experts"]))
         return RouterStep(op, linear_of(op["matrix"], space), *vectors, norm_of(op.get("input_norm"), spec["hidden"]))
     if op["kind"] == "experts":
-        shape = op["rows"], spec["hidden"]
-        into = (_experts(op["gate"], shape, space), _experts(op["up"], shape, space))
-        return ExpertsStep(op, *into, _experts(op["down"], shape[::-1], space))
+        shape = op["rows"], op.get("width", spec["hidden"])
+        slots = slotted_of(op)
+        shapes = ((op["gate"], shape), (op["up"], shape), (op["down"], shape[::-1]))
+        made = [_experts(matrices, rows, space, slots is not None) for matrices, rows in shapes]
+        biases = [_slot_biases(op, matrices, rows[0]) if slots is not None else None for matrices, rows in shapes]
+        return ExpertsStep(op, made[0], made[1], made[2], slots, tuple(biases))
     if op["kind"] == "member":
         return MemberStep(op)
     if op["kind"] == "combine":
@@ -294,12 +309,12 @@ def _layer_rows(buffer: Buffer, width: int) -> torch.Tensor:
 
 
 def _experts(
-    matrices: ExpertMatrices | None, shape: tuple[int, int], space: torch.Tensor
+    matrices: ExpertMatrices | None, shape: tuple[int, int], space: torch.Tensor, in_slots: bool
 ) -> list[TorchLinear | None] | None:
     if matrices is None:
         return None
     (rows, columns), came = shape, range(*matrices.get("panels", (0, 0)))
-    biases = _vector(matrices["bias"], len(matrices["weights"]) * rows)
+    biases = None if in_slots else _vector(matrices["bias"], len(matrices["weights"]) * rows)
     return [
         None
         if weight is None
@@ -311,6 +326,12 @@ def _experts(
         )
         for number, weight in enumerate(matrices["weights"])
     ]
+
+
+def _slot_biases(op: ExpertsOperation, matrices: ExpertMatrices | None, rows: int) -> torch.Tensor | None:
+    """f32 (experts, rows): of all experts, whichever are in slots."""
+    biases = None if matrices is None else _vector(matrices["bias"], op["experts"] * rows)
+    return None if biases is None else biases.view(op["experts"], rows)
 
 
 def _vector(buffer: Vector | None, values: int) -> torch.Tensor | None:

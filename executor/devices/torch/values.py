@@ -67,9 +67,8 @@ def _widths(spec: StageSpec, op: AnyOperation) -> list[int]:
         case "router":
             return [spec["hidden"], op["experts"]]
         case "experts":
-            choice = [op["chosen"], op["chosen"]]
-            sent = len(op["inputs"]) == 1
-            return [spec["hidden"] + sum(choice), spec["hidden"]] if sent else [spec["hidden"], *choice, spec["hidden"]]
+            choice, width = [op["chosen"], op["chosen"]], op.get("width", spec["hidden"])
+            return [width + sum(choice), width] if len(op["inputs"]) == 1 else [width, *choice, width]
         case "combine":
             return [spec["hidden"], spec["hidden"]]
         case "member":

@@ -2,7 +2,7 @@
 
 from helmsman.hwdb.config_fields import Fields
 from helmsman.hwdb.configs.accounting import KnownKeys
-from helmsman.hwdb.configs.families.granite_hybrid import multiplier
+from helmsman.hwdb.configs.families.granite import multiplier
 from helmsman.hwdb.configs.parts.assembly import assembled
 from helmsman.hwdb.configs.parts.config import Config
 from helmsman.hwdb.configs.parts.dimensions import (
@@ -28,7 +28,7 @@ FALCON_H1_KEYS = KnownKeys(
 
 
 def falcon_h1(config: Config) -> Model:
-    """Return a Falcon-H1. Raises BadInputError where a multiplier is missing: no release has the class's 1."""
+    """Return a Falcon-H1, which is planned and not run where a multiplier is missing: no release has the class's 1."""
     fields = config.fields
     norm = Norm(eps=fields.real("rms_norm_eps", 1e-5, high=1.0))
     gate, down = multipliers(fields, "mlp_multipliers", 2)
@@ -48,7 +48,7 @@ def falcon_h1(config: Config) -> Model:
 
 
 def multipliers(fields: Fields, key: str, count: int) -> tuple[float, ...]:
-    """Return as many multipliers as there must be; ones where a catalogue's config says that no source states them."""
+    """Return as many multipliers as there must be; ones where they are not stated, as `multiplier` does."""
     if fields.withholds(key):
         return (1.0,) * count
     return fields.reals(key, count)

@@ -5,7 +5,7 @@ from helmsman.hwdb.configs.parts.assembly import assembled, block
 from helmsman.hwdb.configs.parts.config import Config
 from helmsman.hwdb.configs.parts.dimensions import MAX_CONTEXT, context, grouped_heads, layer_count
 from helmsman.hwdb.configs.parts.networks import expert_counts, gated_experts
-from helmsman.hwdb.configs.parts.rope import RopeRules, rope
+from helmsman.hwdb.configs.parts.rope import RopeRules, rope, scaling_fields
 from helmsman.schemas.blocks.attention import Attention
 from helmsman.schemas.blocks.feed_forward import Router
 from helmsman.schemas.blocks.norms import Norm
@@ -35,6 +35,8 @@ def phimoe(config: Config) -> Model:
         rope=rope(fields, config.family, heads.dim, max_context, _ROPE),
         window=fields.integer("sliding_window", high=MAX_CONTEXT) if fields.has("sliding_window") else None,
     )
+    if fields.has("original_max_position_embeddings") and not scaling_fields(fields).content:
+        fields.withholds("rope_scaling")  # it reaches further than its rotation was made for
     counts = expert_counts(fields, "num_local_experts", "num_experts_per_tok")
     if counts[1] != _CHOSEN:
         raise fields.wrong("num_experts_per_tok", "not covered by the sparse mixer", f"covered: {_CHOSEN}")

@@ -59,10 +59,11 @@ def assembled(
 
 
 def unknown_facts(config: Config) -> tuple[str, ...]:
-    """Return keys that a catalogue's config names as stated by no source. Raises BadInputError for one it states."""
+    """Return facts that are needed to run a model and are not known: those that its config names under `_unknown`, and
+    those that readers missed. Raises BadInputError for a name that the config states."""
     fields = config.fields
     if fields.has("_unknown"):
         for key in fields.texts("_unknown"):
             if fields.has(key):
                 raise fields.wrong("_unknown", f"names {key[:40]}, which is stated", "remove it from the list")
-    return fields.texts("_unknown")
+    return tuple(dict.fromkeys((*fields.texts("_unknown"), *fields.unstated)))

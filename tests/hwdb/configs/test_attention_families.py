@@ -79,6 +79,9 @@ def test_phimoe_mixes_sparsely_with_layer_norms_and_a_longrope_of_its_own_magnit
     assert rope is not None and isinstance(rope.scaling, LongRope)
     assert (rope.scaling.short_magnitude, rope.scaling.long_magnitude) == (1.25, 1.5)
     assert not read_small("phimoe", lm_head_bias=...).head.bias
+    assert read_small("phimoe", rope_scaling=...).unknown == ("rope_scaling",), "it says what it was trained for"
+    plain = read_small("phimoe", rope_scaling=..., original_max_position_embeddings=...)
+    assert model.unknown == plain.unknown == ()
     check_refused("phimoe", "num_experts_per_tok", "sparse mixer", num_experts_per_tok=1)
     check_refused(
         "phimoe",

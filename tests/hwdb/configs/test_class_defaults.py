@@ -56,6 +56,8 @@ def test_what_transformers_writes_is_the_same_model_and_so_is_each_default(name:
             model = model_from_config(without, name, "config.json")
         except BadInputError:
             continue  # asking is always right
+        if model.unknown:
+            continue  # and so is planning alone, without a value
         assert model_from_config(as_transformers_writes(without), name, "config.json") == model, key
 
 

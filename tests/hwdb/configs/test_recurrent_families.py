@@ -5,6 +5,7 @@ from small_configs import check_refused, read_small
 from together import together
 
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.tensors import parameters
 from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.blocks.block import Body
 from helmsman.schemas.blocks.feed_forward import Experts, FeedForward
@@ -155,10 +156,13 @@ def test_granite_multiplies_everything_and_weighs_the_chosen_alone() -> None:
 @pytest.mark.parametrize(
     "key", ["embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"]
 )
-def test_granite_is_refused_without_a_multiplier_unless_no_source_states_it(key: str) -> None:
-    check_refused("granitemoehybrid", key, f"missing; add {key}", **{key: ...})
-    model = read_small("granitemoehybrid", **{key: ..., "_unknown": [key]})
-    assert model.unknown == (key,)
+def test_granite_is_planned_without_a_multiplier_and_says_what_is_missing(key: str) -> None:
+    """Whether its config says so under `_unknown` or not."""
+    for more in ({}, {"_unknown": [key]}):
+        model = read_small("granitemoehybrid", **{key: ..., **more})
+        assert model.unknown == (key,)
+        stated = read_small("granitemoehybrid")
+        assert parameters(model) == parameters(stated) and stated.unknown == ()
     check_refused("granitemoehybrid", "_unknown", f"names {key}, which is stated", _unknown=[key])
 
 
@@ -218,14 +222,14 @@ def test_falcon_runs_both_mixers_on_one_normed_state_and_scales_each() -> None:
     assert network == Body(op=FeedForward(width=48, activation="silu", gated=True, gate_scale=0.9), out_scale=0.6)
     normed = read_small("falcon_h1", mamba_rms_norm=True, mamba_norm_before_gate=True).blocks[0].bodies[0].op
     assert isinstance(normed, StateSpace) and normed.norm == Norm(eps=1e-5) and normed.norm_first
+    missing = ("mlp_multipliers", "key_multiplier")
+    assert read_small("falcon_h1", **dict.fromkeys(missing, ...)).unknown == missing, "planned, and not run"
 
 
 @pytest.mark.parametrize(
     ("field", "message", "changes"),
     [
-        ("mlp_multipliers", "missing", {"mlp_multipliers": ...}),
         ("ssm_multipliers", "5 numbers are expected, not 4", {"ssm_multipliers": [1.0] * 4}),
-        ("key_multiplier", "missing", {"key_multiplier": ...}),
         ("mamba_n_heads", "must make the 48 channels of mamba_d_ssm", {"mamba_n_heads": 7}),
         ("mamba_n_groups", "must divide mamba_n_heads", {"mamba_n_groups": 3}),
         ("mamba_use_mlp", "covered: True", {"mamba_use_mlp": False}),
