@@ -6,12 +6,15 @@ from helmsman.analysis.capacity_trials import Trials
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.serving import SeedCapacity, SeedCount
 from helmsman.schemas.serving_question import MAX_REPLICAS, MAX_USERS
-from helmsman.simulator.serving.bisection import NothingMissesError, bisect_count, bisect_rate
+from helmsman.simulator.serving.bisection import NothingMissesError, bisect_count, bisect_rate, lowest_near
 from helmsman.simulator.serving.convergence import Find
 from helmsman.simulator.serving.requests.request_source import Variation
 
 REQUESTS_PER_USER = 4
 """The least number of requests that a user of a closed loop sends on average, where users are counted."""
+_BELOW = 4
+"""Numbers of users below one that keeps an SLO that must keep it too: where a few more happen to be served in time than
+a few less, whoever serves a number that changes can count on the lower one alone."""
 _NEAR = 1.05
 """The ratio of the first two rates that are tried near a known capacity."""
 _ALONE = "allow more time: a request alone takes longer"
@@ -30,7 +33,7 @@ def search_rate(trials: Trials, guess: float) -> Find[SeedCapacity]:
 
 
 def search_users(trials: Trials) -> Find[SeedCount]:
-    """Return the search for a number of users that keeps the SLO while one more misses it."""
+    """Return the search for a number of users that keeps the SLO, as some below it do, while one more misses it."""
 
     def find(seed: int, requests: int, near: float | None) -> SeedCount:
         def keeps(users: int) -> bool:
@@ -40,6 +43,7 @@ def search_users(trials: Trials) -> Find[SeedCount]:
         users = bisect_count(keeps, round(near or 1), most)
         if users == most:
             raise NothingMissesError("no number of users misses the SLO", most)
+        users = lowest_near(keeps, users, _BELOW)
         if users == 0:
             raise InfeasibleError("not even one user keeps the SLO", field="slo", remedy=_ALONE)
         return SeedCount(seed=seed, keeps=users, misses=users + 1)

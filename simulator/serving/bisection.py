@@ -64,6 +64,18 @@ def bisect_count(holds: Callable[[int], bool], guess: int, most: int) -> int:
     return low
 
 
+def lowest_near(holds: Callable[[int], bool], count: int, reach: int) -> int:
+    """Return the least number beside `count`, which holds, that holds while one more does not; 0: not even 1 holds.
+
+    Numbers below are tried one by one until `reach` of them hold, so that a loss so near is not passed over."""
+    below = count - 1
+    while below > 0 and count - below <= reach:
+        if not holds(below):
+            count = below - 1
+        below -= 1
+    return count
+
+
 def _next_count(low: int, high: int, reach: int, most: int) -> tuple[int, int]:
     """Return the number to try next, and how far the one after it may be from the bracket."""
     if high > most:

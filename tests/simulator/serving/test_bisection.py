@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from together import together
 
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.simulator.serving.bisection import PRECISION, NothingMissesError, bisect_count, bisect_rate
+from helmsman.simulator.serving.bisection import PRECISION, NothingMissesError, bisect_count, bisect_rate, lowest_near
 
 
 def _counted(holds: Callable[[float], bool]) -> tuple[list[float], Callable[[float], bool]]:
@@ -63,3 +63,10 @@ def test_of_numbers_that_hold_here_and_there_one_is_found_after_which_the_next_d
     count = bisect_count(lambda number: number in holding, guess, 60)
     assert count == 0 or count in holding
     assert count == 60 or count + 1 not in holding
+
+
+@given(st.sets(st.integers(1, 40)), st.integers(1, 40), st.integers(1, 6))
+def test_losses_near_below_a_number_are_not_passed_over(missing: set[int], count: int, reach: int) -> None:
+    missing.discard(count)
+    kept = [n for n in range(1, count + 1) if missing.isdisjoint(range(n - reach, n + 1))]
+    assert lowest_near(lambda number: number not in missing, count, reach) == max(kept, default=0)
