@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -87,21 +88,28 @@ def timed(folder: Path, study: dict[str, Any], jobs: int) -> None:
 
 
 def killed(folder: Path) -> None:
-    """End a study with SIGKILL at ten random moments, then let it end: its table must be that of one run, and no
-    shard that was written may be lost."""
-    study = grid(400, ("layer-split", "cpu-only"))
+    """End a study with SIGKILL at ten random moments while it runs, then let it end: its table must be that of one run,
+    and no shard that was written may be lost. An attempt that ends before its moment does not count."""
+    study = grid(2000, ("layer-split", "cpu-only"))
     whole, resumed, store = folder / "whole.parquet", folder / "resumed.parquet", folder / "answers"
+    begun = time.monotonic()
     command(folder, study, "--rows", str(whole), "--store", str(folder / "other")).wait()
+    seconds = time.monotonic() - begun
     chance = random.Random(1)
-    for number in range(10):
+    kills = 0
+    while kills < 10:
         running = command(folder, study, "--store", str(store))
-        time.sleep(chance.uniform(2.0, 12.0))
+        time.sleep(chance.uniform(0.0, seconds / 3))
         before = finished(store)
+        if running.poll() is not None:
+            rmtree(store)
+            continue
         running.send_signal(signal.SIGKILL)
         running.wait()
         left = finished(store)
         assert before <= left, "an answer was lost"
-        print(f"killed {number + 1}: {len(left)} shards kept")
+        kills += 1
+        print(f"killed {kills}: {len(left)} shards kept")
     command(folder, study, "--store", str(store), "--rows", str(resumed)).wait()
     same = digest(whole) == digest(resumed)
     print(f"the same bytes: {same}; {sum(len(read_rows(path)) for path in store.glob('*.parquet'))} answers kept")
