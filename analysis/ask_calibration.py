@@ -38,6 +38,7 @@ from helmsman.planner.strategies.engines.calibration import (
     prior_factors,
     used_lanes,
 )
+from helmsman.planner.strategies.engines.engine_model import engine_model
 from helmsman.planner.strategies.engines.kernels import EngineBuild, usual_backend
 from helmsman.schemas.calibration_report import (
     CalibratedFactor,
@@ -218,7 +219,8 @@ def _linearised(used: Sequence[_Used], plans: Sequence[Plan], before: Factors, b
 
     def seconds(one: _Used, plan: Plan, factors: Factors) -> list[float]:
         known = _document(engine, build, factors, runs)
-        priced = plan.model_copy(update={"hardware": calibrated(plan.hardware, known, _main(one.request))})
+        scale = engine_model(plan.model).scale
+        priced = plan.model_copy(update={"hardware": calibrated(plan.hardware, known, _main(one.request), scale)})
         costs = cost_model(priced)
         if one.run.of != "request":
             return [phase_seconds(priced, costs, one.run.of)]

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from math import exp, hypot, sqrt
+from math import exp, hypot, log, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,13 +82,14 @@ class Constants:
 
     `overhead`: seconds of every operation of a decode step, `prompt_overhead` of a prompt's for every chunk of 128
     tokens; `shares` of the bandwidth at which weights are read, by family; `cache`: that of keys and values; `prompts`:
-    shares of the rate of arithmetic, of plain weights (16) and quantised ones (4); `attending`: of attention in
-    prompts, `scored`: whether it writes scores of heads of 128 values. `decode`, `prompt`: standard deviations of the
-    logarithm of a prediction. `node`: where in the table they are from; `rows`: how many measurements there are of
+    shares of the rate of arithmetic, of plain weights (16) and quantised ones (4), in a model of usual size; `size`:
+    the power of a model's size with which these change; `attending`: of attention in prompts, `scored`: whether it
+    writes scores of heads of 128 values. `decode`, `prompt`: standard deviations of the logarithm of a prediction.
+    `node`: where in the table they are from; `rows`: how many measurements there are of
     that; `unpacking`: of processors, values that are unpacked for a FLOP that they could do, and `products`: shares of
     the FP32 rate in prompts, both by how formats are unpacked; `decode_covariance`: of the logarithms of what
     `overhead`, `shares` and `cache` take, `prompt_covariance`: of what `prompt_overhead`, `prompts` and `attending`
-    take; None where the table does not say."""
+    take, and of the power of the size; None where the table does not say."""
 
     overhead: float
     prompt_overhead: float
@@ -105,6 +106,7 @@ class Constants:
     products: Mapping[Unpacking, float] | None = None
     decode_covariance: "Covariance | None" = None
     prompt_covariance: "Covariance | None" = None
+    size: float = 0.0
 
     def figure(self, value: float, phase: Literal["decode", "prompt"], source: str) -> Figure:
         """Return a constant as a figure whose spread is that of a prediction of the phase."""
@@ -139,17 +141,33 @@ def engine_source(engine: str) -> Source:
     return Source(**engine_table(engine)["source"])
 
 
+def size_scale(active: float) -> float:
+    """Return the logarithm of a model's size, by parameters that a token meets, over the one at which shares of prompts
+    are given."""
+    return log(active / _USUAL_SIZE)
+
+
+_USUAL_SIZE = 7.5e9
+"""Parameters that a token of Llama-3-8B meets."""
+
+
 def constants_of(
-    engine: str, product: str, device_class: str | None, backend: str, era: Era = "unknown", flash: bool | None = None
+    engine: str,
+    product: str,
+    device_class: str | None,
+    backend: str,
+    era: Era = "unknown",
+    flash: bool | None = None,
+    scale: float = 0.0,
 ) -> Constants | None:
     """Return the constants of an engine on a device, by the nearest node of its lineage that the table has; None where
     the table does not know the backend. `flash`: whether attention is a kernel of its own; None: as builds of the era
-    do by themselves. Raises UsageError for an engine without a table."""
+    do by themselves; `scale`: of the model (`size_scale`). Raises UsageError for an engine without a table."""
     nodes = engine_table(engine)["nodes"]
     node = next((name for name in lineage(product, device_class, backend) if name in nodes), None)
     if node is None:
         return None
-    factors, known = engine_table(engine)["backends"][backend], _of_node(node, nodes[node])
+    factors, known = engine_table(engine)["backends"][backend], _of_size(_of_node(node, nodes[node]), scale)
     flash = era in ("2025", "unknown") if flash is None else flash
     sheet = None if backend == "cpu" else _sheet(product, device_class)
     built = []
@@ -157,6 +175,15 @@ def constants_of(
         of_era = _with_flash(_times(known, factors["eras"][year]), factors["flash"][str(flash).lower()])
         built.append(of_era if sheet is None else _reached(of_era, nodes[node], sheet, backend, year, flash))
     return built[0] if len(built) == 1 else _between(*built)
+
+
+def _of_size(known: Constants, scale: float) -> Constants:
+    """Return the constants for models of a size: with what products reach there, and with the doubt of that."""
+    if known.prompt_covariance is None or not scale:
+        return known
+    doubt = sqrt(known.prompt_covariance[-1][-1]) * scale
+    prompts = {family: share * exp(known.size * scale) for family, share in known.prompts.items()}
+    return replace(known, prompts=prompts, prompt=hypot(known.prompt, doubt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +253,7 @@ def _of_node(name: str, row: Mapping[str, Any]) -> Constants:
         products=row.get("products"),
         decode_covariance=_covariance(row, "decode"),
         prompt_covariance=_covariance(row, "prompt"),
+        size=row.get("size", 0.0),
     )
 
 

@@ -54,7 +54,7 @@ class Hierarchy:
     def _enter(self, at: int, place: int, term: Term) -> None:
         self.amounts[at, place] = term.amount
         for effect in term.effects:
-            self.design[at, place, self.names[effect.name]] += -1.0 if term.rate else 1.0
+            self.design[at, place, self.names[effect.name]] += -effect.by if term.rate else effect.by
 
     def fit(self, rows: Array, start: Array | None = None) -> Fitted:
         """Return the fit to the rows where `rows` is true."""

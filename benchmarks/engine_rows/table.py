@@ -35,6 +35,7 @@ from benchmarks.engine_rows.terms import (
     prompt_effects,
     prompt_question_on,
     share_effects,
+    size_effects,
 )
 from helmsman.hwdb.engine_classes import HALF_ENERGY
 from helmsman.hwdb.engine_constants import FAMILIES, UNPACKINGS, Family, Unpacking, unpacked_values, unpacking_of
@@ -100,6 +101,7 @@ def table_of(decode: Sequence[Question], prompts: Sequence[Question], about: Map
                 f: _rounded(first.value(_plain(prompt_effects(row, device, "16" if f == "16" else "q"))))
                 for f in _PROMPT_FAMILIES
             },
+            "size": _rounded(first.sum(size_effects(row, device))),
             "attending": _rounded(first.value(_plain(attending_effects(flash, device)))),
             "scores": _rounded(first.value(_plain(attending_effects(row, device)))),
             "expanding": _rounded(first.value(_plain(expanding_effects(row, device)))),
@@ -134,19 +136,21 @@ def _decode_times(row: EngineRow, device: RowDevice) -> list[Times]:
 
 def _prompt_times(row: EngineRow, device: RowDevice, phase: "_Phase") -> list[Times]:
     """Return those of a prompt: overhead, products with plain and with quantised weights, of which each is FLOPs over a
-    rate and over what a watt does, and attention."""
+    rate and over what a watt does, attention, and how products change with the model's size."""
 
-    def products(family: str) -> Times:
+    def products(family: str) -> tuple[float, list[Effect], list[Effect]]:
         effects, watts = list(prompt_effects(row, device, family)), list(power_effects(row, device))
         rate = device.flops if family == "16" else device.int8
         by_rate = 1.0 / (rate * phase.value(effects))
         energy = HALF_ENERGY if family == "16" else 1.0
         by_watt = energy / (device.power * phase.value(watts)) if device.power else 0.0
-        part = by_rate / (by_rate + by_watt)
-        return [(part, effects, True), (1.0 - part, watts, True)]
+        return by_rate / (by_rate + by_watt), effects, watts
 
     attending = [(1.0, list(attending_effects(row, device)), True)]
-    return [[(1.0, list(overhead_effects(row, device)), False)], products("16"), products("q"), attending]
+    made: list[Times] = [[(1.0, list(overhead_effects(row, device)), False)]]
+    for part, effects, watts in map(products, ("16", "q")):
+        made.append([(part, effects, True), (1.0 - part, watts, True)])
+    return [*made, attending, [(part, list(size_effects(row, device)), True)]]
 
 
 def _half(covariance: "Array") -> list[list[float]]:
@@ -214,9 +218,10 @@ def _host_times(device: RowDevice, of: HostRow, phase: "_Phase") -> list[Times]:
 
 
 def _host_prompt_times(device: RowDevice, of: HostRow) -> list[Times]:
-    """Return those of a prompt, which has no overhead of its own there; attention is as by class."""
+    """Return those of a prompt, which has no overhead of its own there, nor a change with a model's size; attention is
+    as by class."""
     plain, coded = ([(1.0, list(host_prompt_effects(device, form, of)), True)] for form in _TYPICAL_FORMS)
-    return [[], plain, coded, [(1.0, [Effect("attending|cpu", 0.0, 0.5)], False)]]
+    return [[], plain, coded, [(1.0, [Effect("attending|cpu", 0.0, 0.5)], False)], []]
 
 
 _TYPICAL_FORMS: tuple[Unpacking, ...] = ("16", "k")
@@ -255,7 +260,11 @@ class _Phase:
 
     def value(self, effects: Iterable[Effect]) -> float:
         """Return the constant that is the exponential of the sum of effects."""
-        return exp(sum(self._mean(effect) for effect in effects))
+        return exp(self.sum(effects))
+
+    def sum(self, effects: Iterable[Effect]) -> float:
+        """Return the sum of effects, of each the whole."""
+        return sum(self._mean(effect) for effect in effects)
 
     def covariance(self, times: Sequence[Times]) -> "Array":
         """Return the covariance of the logarithms of times; effects that no row has are as uncertain as before."""

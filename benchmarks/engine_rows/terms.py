@@ -2,8 +2,9 @@
 
 A decode step: operations x overhead + bytes of weights / (share x bandwidth) + bytes of caches / (share x bandwidth).
 A prompt: operations x overhead + FLOPs of products / (share x rate) + FLOPs of products / (FLOPs of a joule x watts)
-+ attention, overheads for every chunk of its tokens. Products of quantised weights are by the int8 rate of the device;
-where CUDA builds of before June 2024 met units that multiply matrices, by the FP16 rate, once weights were expanded."""
++ attention, overheads for every chunk of its tokens, the share times a power of the model's size. Products of quantised
+weights are by the int8 rate of the device; where CUDA builds of before June 2024 met units that multiply matrices, by
+the FP16 rate, once weights were expanded."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,11 +12,13 @@ from math import log
 from typing import Protocol
 
 from benchmarks.engine_rows.devices import RowDevice, device_named
+from benchmarks.engine_rows.models import model_named
 from benchmarks.engine_rows.rows import EngineRow
 from benchmarks.engine_rows.work import PassWork, work_of
 from helmsman.hwdb.engine_classes import HALF_ENERGY, SCORE_BYTES, expands_weights, score_padding
-from helmsman.hwdb.engine_constants import family_of
+from helmsman.hwdb.engine_constants import family_of, size_scale
 from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.tensors import active_parameters
 
 UBATCH = 512
 """Tokens of a micro-batch by default, and of all rows."""
@@ -23,11 +26,13 @@ UBATCH = 512
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A part of the logarithm of a constant, shared by rows that name it; `mean`, `sd`: before any row is seen."""
+    """A part of the logarithm of a constant, shared by rows that name it; `mean`, `sd`: before any row is seen; `by`:
+    how much of it a row has."""
 
     name: str
     mean: float
     sd: float
+    by: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ _SPREADS = {
     "scores": Spread(0.3, 0.19, 0.15, 0.06, 0.06),
     "expanding": Spread(0.19, 0.19, 0.12, 0.0, 0.0),
     "power": Spread(0.6, 0.9, 0.34, 0.0, 0.0),
+    "size": Spread(0.05, 0.0, 0.0, 0.1, 0.0),
 }
 """Of CUDA and Metal, by constant: those with which all rows of a phase together are most likely, found by coordinate
 search over the evidence of the fit (`Hierarchy.evidence`) from assumed ones, which count as known within a factor of
@@ -77,6 +83,7 @@ _ELSEWHERE = {
     "attending": Spread(0.8, 0.3, 0.3, 0.1, 0.1),
     "scores": Spread(0.5, 0.3, 0.3, 0.1, 0.1),
     "power": Spread(0.6, 0.4, 0.3, 0.0, 0.0),
+    "size": Spread(0.05, 0.0, 0.0, 0.1, 0.0),
 }
 """Of ROCm, Vulkan and OpenCL, whose few rows say nothing of them: assumed, drivers differing more."""
 
@@ -180,7 +187,7 @@ def _products(row: EngineRow, device: RowDevice, work: PassWork) -> Iterator[Ter
         family = "16" if family_of(fmt) == "16" or expands else "q"
         rate = device.flops if family == "16" else device.int8
         energy += flops * (HALF_ENERGY if family == "16" else 1.0)
-        yield Term(flops / rate, True, tuple(prompt_effects(row, device, family)))
+        yield Term(flops / rate, True, (*prompt_effects(row, device, family), *size_effects(row, device)))
         if expands and family_of(fmt) != "16":
             packed = work.weights[fmt]
             expanded += passes * (packed + 2 * flops / (2.0 * row.prompt))
@@ -252,6 +259,16 @@ def prompt_effects(row: EngineRow, device: RowDevice, family: str) -> Iterator[E
     yield from _chain("prompt", device, row, log(0.3), spread)
     yield Effect(f"prompt|{device.backend}~{device.matrices}", 0.0 if device.matrices else log(2.0), 0.3)
     yield from _of_family("prompt", device, row, family, spread)
+
+
+def size_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
+    """Yield the effects of how that share changes with a model's size: on some devices larger products reach more, on
+    others longer ones heat the chip until it slows down."""
+    own, _, _, backend = device.nodes
+    spread, model = spread_of("size", device.backend), model_named(row.model)
+    scale = size_scale(active_parameters(model)) if model else 0.0
+    yield Effect(f"size|{backend}", 0.0, spread.backend, scale)
+    yield Effect(f"size|{own}", 0.0, spread.device, scale)
 
 
 def attending_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:

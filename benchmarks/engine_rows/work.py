@@ -8,7 +8,7 @@ from benchmarks.engine_rows.models import format_named, formats_of, model_named
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.lowering.lower import lower_runs
 from helmsman.lowering.placement import Placement
-from helmsman.planner.strategies.engines.heads_apart import heads_of
+from helmsman.planner.strategies.engines.engine_model import engine_model
 from helmsman.planner.tensor_formats import with_own_formats
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Hardware
@@ -67,7 +67,7 @@ def work_of(model: str, quant: str, phase: str, tokens: int, context: int) -> Pa
             if task.kind in ATTENDING:
                 made.cache += run.times * task.bytes
                 made.attending += run.times * task.flops
-                made.scores += run.times * task.flops / (4.0 * heads_of(known).width)
+                made.scores += run.times * task.flops / (4.0 * engine_model(known).width)
             elif task.kind in ("linear", "experts"):
                 made.weights[task.format] += run.times * task.bytes
                 made.flops[task.format] += run.times * task.flops

@@ -67,6 +67,16 @@ def test_plans_on_a_calibrated_record_are_as_fast_as_the_run_and_more_certain() 
     assert 1.01 < known / bare < 1.15
 
 
+def test_prompts_of_another_size_are_less_certain_after_a_run() -> None:
+    said = 512 / made().predicted.prefill.seconds.mid
+    record = calibrate(ASKED, prefill=0.8 * said).hardware
+    widths = {}
+    for model in ("Llama-3.1-8B", "Qwen3-32B"):
+        seconds = made(record, model=model).predicted.prefill.seconds
+        widths[model] = seconds.high / seconds.low
+    assert widths["Llama-3.1-8B"] < 1.3 and widths["Qwen3-32B"] > 1.1 * widths["Llama-3.1-8B"]
+
+
 def test_a_calibrated_record_changes_plans_of_its_engine_alone() -> None:
     record = calibrate(ASKED, decode=100.0).hardware
     ours = {"model": "Qwen3-0.6B", "strategy": "layer-split"}

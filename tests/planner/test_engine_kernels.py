@@ -7,7 +7,7 @@ import pytest
 
 from helmsman.hwdb.compose import GIB
 from helmsman.hwdb.engine_classes import engine_class, half_ratio, int8_ratio, lineage
-from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of
+from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of, size_scale
 from helmsman.library import plan
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -136,6 +136,21 @@ def test_power_and_expanded_weights_bound_prompts() -> None:
     assert older is not None and newer is not None
     assert older.prompts["4"] * 660.8e12 < older.prompts["16"] * 330.4e12, "expanded to FP16 first"
     assert newer.prompts["4"] > 1.2 * older.prompts["4"]
+
+
+def test_prompts_of_large_models_reach_more_where_others_measured_so() -> None:
+    def of(gpu: str, model_class: str, scale: float) -> Any:
+        known = constants_of("llama.cpp", gpu, model_class, "cuda", "2025", scale=scale)
+        assert known is not None
+        return known
+
+    ampere, ada = (("RTX A6000", "workstation-ampere"), ("RTX 6000 Ada 48GB", "workstation-ada"))
+    usual, large = (size_scale(size) for size in (7.5e9, 70e9))
+    for gpu, faster in ((ampere, True), (ada, False)):
+        eight, seventy = of(*gpu, usual), of(*gpu, large)
+        assert (seventy.prompts["4"] > eight.prompts["4"]) == faster
+        assert seventy.prompt > eight.prompt
+    assert of("RTX 4070", "geforce-ada", large).prompt > 1.3 * of("RTX 4070", "geforce-ada", usual).prompt
 
 
 def test_caches_in_codes_are_read_by_every_head_of_a_group() -> None:

@@ -25,13 +25,13 @@ from helmsman.schemas.same import Same
 DECODE = ("overhead", *(f"share.{family}" for family in FAMILIES), "cache")
 """Constants of decode steps, in the order of a table's covariance."""
 
-PROMPT = ("prompt_overhead", "prompt.16", "prompt.4", "attending")
-"""Constants of prompts, in that order."""
+PROMPT = ("prompt_overhead", "prompt.16", "prompt.4", "attending", "size")
+"""Constants of prompts, in that order; the size of a model counts by its scale (`size_scale`)."""
 
 _LINK = 0.25
 """The standard deviation of the logarithm of what a link reaches, where an engine moves weights over it."""
-_OVERHEAD, _CACHE, _ATTENDING = 0.3, 0.3, 0.5
-"""Those of overheads, of reading caches and of attention in prompts, where no table says."""
+_OVERHEAD, _CACHE, _ATTENDING, _SIZE = 0.3, 0.3, 0.5, 0.1
+"""Those of overheads, of reading caches, of attention in prompts and of a model's size, where no table says."""
 _OF_FAMILY = 0.1
 """That of a family of formats beside what all of a device have in common, where no table says."""
 _UNKNOWN = 0.15
@@ -45,20 +45,20 @@ _OPERATIONS, _BYTES, _FLOPS, _CHUNKS = 355, 4.6e9, 7.5e12, 4
 """A decode step of 8 billion parameters in 4 bits, and a prompt of 512 tokens: by these a device's spread is given."""
 
 
-def calibrated(hardware: Hardware, known: EngineCalibration, main: StoredFormat) -> Hardware:
-    """Return a machine as an engine drives it, for weights of which most are in `main`, with its figures times the
-    factors, and as certain as these are."""
-    return _calibrated(Same(hardware), Same(known), main)
+def calibrated(hardware: Hardware, known: EngineCalibration, main: StoredFormat, scale: float) -> Hardware:
+    """Return a machine as an engine drives it, for weights of which most are in `main`, of a model of a size
+    (`size_scale`), with its figures times the factors, and as certain as these are."""
+    return _calibrated(Same(hardware), Same(known), main, scale)
 
 
 @lru_cache(maxsize=256)
-def _calibrated(same: Same[Hardware], known: Same[EngineCalibration], main: StoredFormat) -> Hardware:
+def _calibrated(same: Same[Hardware], known: Same[EngineCalibration], main: StoredFormat, scale: float) -> Hardware:
     hardware, factors = same.document, factors_in(known.document)
     runs = len(known.document.runs)
     where = f"calibrated by {runs} run{'s' if runs > 1 else ''} of {known.document.engine}"
     name = f"{known.document.engine} calibrated"
     source = Source(kind="measured", where=where, tool="helm-calibrate")
-    devices = tuple(_Moved(device, factors, name).device(family_of(main)) for device in hardware.devices)
+    devices = tuple(_Moved(device, factors, name, scale).device(family_of(main)) for device in hardware.devices)
     links = tuple(_link(link, factors) for link in hardware.links)
     sources = {**hardware.sources, name: source}
     return hardware.model_copy(update={"devices": devices, "links": links, "sources": sources})
@@ -74,10 +74,11 @@ def _link(link: Link, factors: Factors) -> Link:
 
 
 class _Moved:
-    """A device whose figures are moved by factors; `source`: the name of where they are from then."""
+    """A device whose figures are moved by factors, for a model of a size; `source`: the name of where they are from
+    then."""
 
-    def __init__(self, device: Device, factors: Factors, source: str) -> None:
-        self.known, self.factors, self.source = device, factors, source
+    def __init__(self, device: Device, factors: Factors, source: str, scale: float) -> None:
+        self.known, self.factors, self.source, self.scale = device, factors, source, scale
         self.own = product_of(device)
 
     def device(self, main: Family) -> Device:
@@ -113,6 +114,8 @@ class _Moved:
 
     def _figure(self, figure: Figure, name: str, spread: float, over: bool) -> Figure:
         factor = self.factors.factor(f"{self.own}:{name}")
+        if name.startswith("prompt."):
+            factor *= self.factors.factor(f"{self.own}:size") ** self.scale
         value = figure.value / factor if over else figure.value * factor
         own = figure.p90 / figure.value if figure.value else 1.0
         apart = min(own, exp(Z90 * spread))  # runs of one phase leave the others' figures as certain as they were
@@ -120,14 +123,14 @@ class _Moved:
         return figure.model_copy(update=moved)
 
     def _typical(self, main: Family) -> "_Typical":
-        return _Typical(self.known, self.factors, self.own, main)
+        return _Typical(self.known, self.factors, self.own, main, self.scale)
 
 
 class _Typical:
     """The standard deviation of the logarithm of a typical step or prompt of a device, by what is asked of it."""
 
-    def __init__(self, device: Device, factors: Factors, own: str, main: Family) -> None:
-        self.device, self.factors, self.own, self.main = device, factors, own, main
+    def __init__(self, device: Device, factors: Factors, own: str, main: Family, scale: float) -> None:
+        self.device, self.factors, self.own, self.main, self.scale = device, factors, own, main, scale
 
     def __call__(self, name: str, family: Family) -> float:
         """Return that of work with weights of a family, in the phase that the constant `name` belongs to."""
@@ -145,7 +148,11 @@ class _Typical:
         moved = {f"{self.own}:{of}": seconds * self.factors.factor(f"{self.own}:{of}") for of, seconds in parts.items()}
         whole = sum(moved.values())
         noise = HOST_DOUBT if self.device.kind == "cpu" else NOISE
-        return hypot(self.factors.spread({of: seconds / whole for of, seconds in moved.items()}), noise)
+        slopes = {of: seconds / whole for of, seconds in moved.items()}
+        if name not in DECODE:
+            products = f"{self.own}:prompt.{_products(family)}"
+            slopes[f"{self.own}:size"] = self.scale * slopes[products]
+        return hypot(self.factors.spread(slopes), noise)
 
     def _share(self, bound: Literal["memory", "compute"], family: Family) -> float:
         curves = [c for c in self.device.efficiency if c.bound == bound and c.op in ("linear", "*")]
@@ -200,7 +207,7 @@ def _decode_block(device: Device, known: Constants | None) -> Array:
 
 def _prompt_block(device: Device, known: Constants | None) -> Array:
     common = known.prompt if known else _spread(device, "compute")
-    block = np.diag([_OVERHEAD**2, _OF_FAMILY**2, _OF_FAMILY**2, _ATTENDING**2])
+    block = np.diag([_OVERHEAD**2, _OF_FAMILY**2, _OF_FAMILY**2, _ATTENDING**2, _SIZE**2])
     block[1:3, 1:3] += common**2
     return block
 

@@ -5,7 +5,6 @@ Heads that share keys find them in a core's own cache only while they fit there.
 times the bytes: ggml's loop goes over the rows of queries, and for each of them over all keys. In steps (-fa off) it is
 a product of matrices, whose loop goes over blocks of 16 keys, and for each of them over all heads, which share them."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from helmsman.lowering.layer_cache import cache_of
@@ -30,23 +29,6 @@ def with_heads_apart(hardware: Hardware, model: Model, context: int) -> Hardware
     layers = map(model.pattern.index, dict.fromkeys(model.pattern))
     shared = max((_shared(model, layer, context) for layer in layers), default=(1, 0.0))
     return hardware if shared[0] <= 1 else _apart(Same(hardware), *shared)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineHeads:
-    """Attention of a model: values of a head's key, on average with those of its value, and heads that share keys."""
-
-    width: float = 128.0
-    sharing: int = 1
-
-
-def heads_of(model: Model) -> EngineHeads:
-    """Return the shape of a model's first attention of its own; one of 128 values that share nothing without any."""
-    bodies = (body.op for block in model.blocks for body in block.bodies)
-    own = next((op for op in bodies if isinstance(op, Attention)), None)
-    return (
-        EngineHeads() if own is None else EngineHeads((own.head_dim + own.value_dim) / 2.0, own.heads // own.kv_heads)
-    )
 
 
 def _shared(model: Model, layer: int, context: int) -> tuple[int, float]:

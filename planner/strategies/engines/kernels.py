@@ -32,7 +32,7 @@ from helmsman.hwdb.pass_constants import pass_constants
 from helmsman.planner.cost.curves import interpolate
 from helmsman.planner.cost.device_rates import efficiency_curve
 from helmsman.planner.serving.engine_reserve import cards_of
-from helmsman.planner.strategies.engines.heads_apart import EngineHeads
+from helmsman.planner.strategies.engines.engine_model import EngineModel
 from helmsman.planner.strategies.engines.pass_kernels import driven_by
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.between_passes import BetweenPasses
@@ -77,24 +77,25 @@ class EngineBuild:
     flash: bool | None = None
 
 
-_PLAIN_HEADS = EngineHeads()
+_USUAL = EngineModel()
 
 
 def with_kernels(
-    hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat], heads: EngineHeads = _PLAIN_HEADS
+    hardware: Hardware, build: EngineBuild, formats: Iterable[StoredFormat], model: EngineModel = _USUAL
 ) -> Hardware:
     """Return the machine whose accelerators are as fast as the engine's kernels for weights in these formats, the first
-    of them the format of most, and heads of that shape. Raises UsageError for a backend that a device has not."""
-    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), heads)
+    of them the format of most, and for such a model. Raises UsageError for a backend that a device has not."""
+    usual = build.engine == OF_PASSES  # what whole passes take is known, whatever the model
+    return _driven(Same(hardware), build, tuple(dict.fromkeys(formats)), _USUAL if usual else model)
 
 
 @lru_cache(maxsize=64)
 def _driven(
-    same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], heads: EngineHeads
+    same: Same[Hardware], build: EngineBuild, formats: tuple[StoredFormat, ...], model: EngineModel
 ) -> Hardware:
     hardware = same.document
     known = {
-        d.name: _host(d, build, formats) if d.kind == "cpu" else _device(d, build, formats, heads)
+        d.name: _host(d, build, formats) if d.kind == "cpu" else _device(d, build, formats, model)
         for d in hardware.devices
     }
     changed = {name: device for name, device in known.items() if device is not None}
@@ -134,15 +135,16 @@ def _memory(memory: Memory, read: dict[str, Figure]) -> Memory:
     return memory.model_copy(update={"bandwidth": rate}) if faster else memory
 
 
-def device_constants(device: Device, build: EngineBuild) -> Constants | None:
-    """Return the engine's constants on a device; None for one of which its table says nothing, or has what whole passes
-    take. Raises UsageError for a backend that the device has not."""
+def device_constants(device: Device, build: EngineBuild, scale: float = 0.0) -> Constants | None:
+    """Return the engine's constants on a device, for models of a size (`size_scale`); None for one of which its table
+    says nothing, or has what whole passes take. Raises UsageError for a backend that the device has not."""
     if build.engine == OF_PASSES:
         return None
     if device.kind == "cpu":
         return _host_constants(device, build)
     backend = _backend_of(device, build)
-    return constants_of(build.engine, device.product or "", device.device_class, backend, build.era, build.flash)
+    product = device.product or ""
+    return constants_of(build.engine, product, device.device_class, backend, build.era, build.flash, scale)
 
 
 def _backend_of(device: Device, build: EngineBuild) -> Backend:
@@ -163,12 +165,12 @@ def usual_backend(hardware: Hardware) -> Backend | None:
     return _BACKENDS[kind][0] if kind in _BACKENDS else None
 
 
-def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], heads: EngineHeads) -> Device | None:
+def _device(device: Device, build: EngineBuild, formats: tuple[StoredFormat, ...], model: EngineModel) -> Device | None:
     """Return the device as the engine drives it; None for one of which the engine's table says nothing."""
     if build.engine == OF_PASSES:
         return _of_passes(Same(device), _backend_of(device, build), formats)
-    constants = device_constants(device, build)
-    return None if constants is None else _Kernels(device, constants, build.engine, formats, heads).driven()
+    constants = device_constants(device, build, model.scale)
+    return None if constants is None else _Kernels(device, constants, build.engine, formats, model).driven()
 
 
 @lru_cache(maxsize=64)
@@ -257,13 +259,13 @@ _OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "reque
 
 @dataclass(frozen=True, slots=True)
 class _Kernels:
-    """The kernels of an engine on a device, for weights in `formats` and `heads`."""
+    """The kernels of an engine on a device, for weights in `formats` of a `model`."""
 
     device: Device
     constants: Constants
     source: str
     formats: tuple[StoredFormat, ...]
-    heads: EngineHeads
+    model: EngineModel
 
     def driven(self) -> Device:
         """Return the device with the engine's rates and shares, and nothing of our executor's."""
@@ -313,8 +315,8 @@ class _Kernels:
         by itself (ggml-cuda's vector kernels, which alone take quantised caches in steps)."""
         reading = self._figure(self.constants.cache)
         yield Efficiency(bound="memory", op="attention", at=(1.0,), share=(reading,))
-        if self.heads.sharing > 1 and self.device.kind in ("cuda", "rocm"):
-            apart = self._figure(self.constants.cache / self.heads.sharing)
+        if self.model.sharing > 1 and self.device.kind in ("cuda", "rocm"):
+            apart = self._figure(self.constants.cache / self.model.sharing)
             yield Efficiency(bound="memory", op="attention", format="q8_0", at=(1.0,), share=(apart,))
 
     def _halves(self, rates: dict[StoredFormat, float], half: float) -> Iterator[Efficiency]:
@@ -334,7 +336,7 @@ class _Kernels:
         reached = self.constants.attending
         if not self.constants.scored:
             return Efficiency(bound="compute", op="attention", at=(1.0,), share=(self._figure(reached, "prompt"),))
-        shares = (reached * self.heads.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
+        shares = (reached * self.model.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
         figures = tuple(self._figure(share, "prompt") for share in shares)
         return Efficiency(bound="compute", op="attention", at=tuple(map(float, _SCORED)), share=figures)
 

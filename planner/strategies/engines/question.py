@@ -22,7 +22,8 @@ from helmsman.planner.prediction.predict import mean_step
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.calibrated_build import calibrated_build, calibration_of
-from helmsman.planner.strategies.engines.heads_apart import heads_of, with_heads_apart
+from helmsman.planner.strategies.engines.engine_model import engine_model
+from helmsman.planner.strategies.engines.heads_apart import with_heads_apart
 from helmsman.planner.strategies.engines.kernels import EngineBuild, with_kernels
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.engines.threads import with_threads
@@ -115,14 +116,14 @@ class EngineQuestion:
         before = hardware = _for_engines(Same(with_threads(bare, self.threads)))
         if build is not None:
             build = calibrated_build(build, known)
-            hardware = with_kernels(hardware, build, self._formats, heads_of(frame.model))
+            hardware = with_kernels(hardware, build, self._formats, engine_model(frame.model))
         driven = {new.name for new, old in zip(hardware.devices, before.devices, strict=True) if new is not old}
         if self.engine.software.heads_apart and (build is None or build.flash is not False):
             hardware = with_heads_apart(hardware, frame.model, frame.workload.context)
         if known is not None:
             from helmsman.planner.strategies.engines.calibration import calibrated  # with numpy, which plans do without
 
-            hardware = calibrated(hardware, known, self._formats[0])
+            hardware = calibrated(hardware, known, self._formats[0], engine_model(frame.model).scale)
         if self.kernels != "mid":
             devices = tuple(
                 kernels_at(device, self.kernels) if device.name in driven else device for device in hardware.devices
