@@ -23,10 +23,11 @@ def other_lines(rows: Sequence[OpenRow]) -> Iterator[str]:
         yield f"| {name} | {len(own)} | {answered} | {_error(own, 'decode')} | {_error(own, 'prefill')} |"
     yield ""
     for phase, what in (("decode", "steps"), ("prefill", "prompts")):
-        right = [pair.right for pair in pairs_of(given) if pair.phase == phase]
+        right = [pair.right for pair in pairs_of(given) if pair.phase == phase and pair.apart]
         if right:
             yield f"Of {len(right)} pairs of placements that a source ran on one machine, plans name the one with the"
-            yield f"faster {what} in {sum(right)} ({sum(right) / len(right):.0%}), by constants fitted to most of them."
+            yield f"faster {what} in {sum(right)} ({sum(right) / len(right):.0%}), by constants fitted to most of them;"
+            yield "pairs whose runs overlap are not counted."
 
 
 def _error(answers: Sequence[RowAnswer], phase: str) -> str:
