@@ -141,6 +141,13 @@ def engine_source(engine: str) -> Source:
     return Source(**engine_table(engine)["source"])
 
 
+def latent_times(engine: str) -> tuple[float, float] | None:
+    """Return how many times longer attention of one token over latent vectors takes on accelerators than arithmetic of
+    prompts does, and the standard deviation of its logarithm; None where nobody measured an engine."""
+    known = engine_table(engine).get("latent")
+    return None if known is None else (known["times"], known["sd"])
+
+
 def size_scale(active: float) -> float:
     """Return the logarithm of a model's size, by parameters that a token meets, over the one at which shares of prompts
     are given."""

@@ -76,11 +76,12 @@ def _write(path: Path, folder: Path, decode: Sequence[Question], prompts: Sequen
     beside = folder / "moe_open.csv"
     copies = copy_rate(read_rows(beside), "llama.cpp") if beside.exists() else None
     table |= {"copies": copies} if copies else {}
+    table |= {"latent": before["latent"]} if "latent" in before else {}
     _save(path, table, factors, of_hosts)
     steps, host_prompts = _hosts(folder)
     if steps:
-        factors["cpu"], of_hosts = host_part(steps, host_prompts)
-        _save(path, table, factors, of_hosts)
+        factors["cpu"], of_hosts, latent = host_part(steps, host_prompts)
+        _save(path, table | latent, factors, of_hosts)
 
 
 def _save(path: Path, table: Mapping[str, Any], factors: Mapping[str, Any], nodes: Mapping[str, Any]) -> None:

@@ -18,10 +18,18 @@ from benchmarks.strangers.answers import planned
 from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.hwdb.compose import GIB, MEMORY_SPEED, Parts, assemble
 from helmsman.hwdb.engine_classes import lineage
-from helmsman.hwdb.engine_constants import Unpacking, constants_digest, constants_of, unpacked_values, unpacking_of
+from helmsman.hwdb.engine_constants import (
+    Unpacking,
+    constants_digest,
+    constants_of,
+    latent_times,
+    unpacked_values,
+    unpacking_of,
+)
 from helmsman.hwdb.fit import Z90
 from helmsman.planner.strategies.engines.calibration import HOST_DOUBT
 from helmsman.planner.strategies.engines.threads import with_threads
+from helmsman.schemas.blocks.attention import LatentAttention
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.plan import Plan
@@ -160,14 +168,38 @@ def _decode(of: HostRow, speed: float | None, plan: Plan, device: RowDevice, eng
     said = constants_of(engine, *_named(device), "cpu", flash=False) if constants_digest(engine) else None
     attending *= 1.0 if said is None else said.cache  # by class and form, whatever the package's table says of it
     operations = sum(t.tasks for t in step.terms if t.resource == "cpu")
+    latent = _latent(plan, engine)
     terms = [
-        Term(_elsewhere(step), False, (Effect(f"elsewhere|{of.source}", 0.0, _ELSEWHERE),)),
+        Term(max(1e-6, _elsewhere(step) - latent), False, (Effect(f"elsewhere|{of.source}", 0.0, _ELSEWHERE),)),
         Term(operations, False, tuple(host_overhead_effects(device, of))),
         *weights_terms({plan.residence[-1].format: read}, device, of),
     ]
     if attending:
         terms.append(Term(attending, False, tuple(host_cache_effects(device))))
+    if latent:
+        known = latent_times(engine)
+        terms.append(Term(latent / (known[0] if known else 1.0), False, tuple(latent_effects(of))))
     yield Question(of, device, tuple(terms), 1.0 / speed, of.doubt)
+
+
+def _latent(plan: Plan, engine: str) -> float:
+    """Return the seconds that attention over latent vectors takes on accelerators in a step; 0 for any other, and for
+    an engine without constants."""
+    ops = (body.op for block in plan.model.blocks for body in block.bodies)
+    if constants_digest(engine) is None or not any(isinstance(op, LatentAttention) for op in ops):
+        return 0.0
+    return sum(t.seconds.mid for t in plan.predicted.decode.terms if t.resource != "cpu" and t.op == "attention")
+
+
+def latent_effects(of: HostRow) -> Iterator[Effect]:
+    """Yield the effects of the times that attention of one token over latent vectors takes on accelerators beside what
+    arithmetic of prompts would make of it."""
+    yield Effect(LATENT, 0.0, 0.8)
+    yield Effect(f"{LATENT}|{of.source}", 0.0, LATENT_SOURCE)
+
+
+LATENT, LATENT_SOURCE = "latent|gpu", 0.2
+"""The effect, and how far sources are apart of it: a standard deviation of the logarithm."""
 
 
 def _prompt(of: HostRow, speed: float | None, plan: Plan, device: RowDevice) -> Iterator[Question]:

@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import exp
+from math import exp, hypot, sqrt
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy as np
 from benchmarks.engine_rows.devices import RowDevice
 from benchmarks.engine_rows.hierarchy import Array, Fitted, Hierarchy
 from benchmarks.engine_rows.offload import (
+    LATENT,
+    LATENT_SOURCE,
     HostRow,
     host_cache_effects,
     host_overhead_effects,
@@ -158,8 +160,11 @@ def _half(covariance: "Array") -> list[list[float]]:
     return [[float(f"{value:.3g}") for value in row[: at + 1]] for at, row in enumerate(covariance)]
 
 
-def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the factors and the nodes of processors, fitted to the questions of both phases."""
+def host_part(
+    decode: Sequence[Question], prompts: Sequence[Question]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return the factors and the nodes of processors, fitted to the questions of both phases, and what attention over
+    latent vectors takes on accelerators beside them."""
     devices = node_devices([*decode, *prompts])
     of = HostRow(0, "nobody", "2025", False, 1)
     step = _Phase(decode, [_host_step(device, of) for device in devices.values()])
@@ -194,7 +199,18 @@ def host_part(decode: Sequence[Question], prompts: Sequence[Question]) -> tuple[
     factors = dict.fromkeys(("overhead", "prompt_overhead", "cache"), 1.0)
     flash = {form: {**factors, **apart} for form, apart in _HOST_FLASH.items()}
     sockets = _rounded(step.factor("share|cpu!2"))
-    return {"eras": eras, "flash": flash, "sockets": sockets, "doubt": HOST_DOUBT}, kept
+    return {"eras": eras, "flash": flash, "sockets": sockets, "doubt": HOST_DOUBT}, kept, _latent(decode, step)
+
+
+def _latent(decode: Sequence[Question], step: "_Phase") -> dict[str, Any]:
+    """Return by how much attention of one token over latent vectors is slower than that of prompts, how far the next
+    source is from that, and the rows; nothing where there are none."""
+    rows = [q.row.number for q in decode if any(e.name == LATENT for term in q.terms for e in term.effects)]
+    if not rows:
+        return {}
+    place = step.fitted.names[LATENT]
+    spread = hypot(sqrt(step.fitted.covariance[place, place]), LATENT_SOURCE)
+    return {"latent": {"times": _rounded(step.factor(LATENT)), "sd": float(f"{spread:.2g}"), "of": sorted(rows)}}
 
 
 _LIKE: Mapping[Family, StoredFormat] = {"16": "f16", "8": "q8_0", "6": "q6_k", "4": "q4_k", "2": "q2_k"}

@@ -78,7 +78,7 @@ def test_the_program_writes_the_table_and_prints_the_misses(folder: Path, capsys
     written = folder / "table.json"
     assert main([str(folder), "--write", str(written)]) == 0
     table = json.loads(written.read_text())
-    assert set(table) | {"copies"} == set(engine_table("llama.cpp"))
+    assert set(table) | {"copies", "latent"} == set(engine_table("llama.cpp"))
     known = table["nodes"]["cuda/gddr/geforce-ampere"]
     assert known["shares"]["4"] == pytest.approx(SHARE, rel=0.1) and known["rows"] == 9
     assert main([str(folder), "--page", str(folder / "page.md")]) == 0

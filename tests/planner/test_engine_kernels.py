@@ -7,7 +7,7 @@ import pytest
 
 from helmsman.hwdb.compose import GIB
 from helmsman.hwdb.engine_classes import engine_class, half_ratio, int8_ratio, lineage
-from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of, size_scale
+from helmsman.hwdb.engine_constants import FAMILIES, constants_of, engine_table, family_of, latent_times, size_scale
 from helmsman.library import plan
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -151,6 +151,22 @@ def test_prompts_of_large_models_reach_more_where_others_measured_so() -> None:
         assert (seventy.prompts["4"] > eight.prompts["4"]) == faster
         assert seventy.prompt > eight.prompt
     assert of("RTX 4070", "geforce-ada", large).prompt > 1.3 * of("RTX 4070", "geforce-ada", usual).prompt
+
+
+def test_one_token_over_latent_vectors_reaches_less_than_prompts_do() -> None:
+    """All heads share what is read, so that steps are bound by arithmetic: on one card a long context costs as much as
+    open rows of DeepSeek say, 0.3 to 0.8 ms for a thousand tokens."""
+    times, _ = latent_times("llama.cpp") or (1.0, 0.0)
+    known = {"model": "DeepSeek-V3", "options": {"build_era": "2025", "n_cpu_moe": 61}}
+    machine = {"gpu": "RTX 4090", "cpu": "AMD EPYC 9355", "ram": 768 * GIB}
+    steps = [
+        plan({**known, "hardware": machine, "format": "q4_k_m", "engine": "llama.cpp", "prompt_tokens": tokens}).plan
+        for tokens in (1000, 29000)
+    ]
+    curves = [c for c in steps[0].hardware.device("cuda").efficiency if (c.bound, c.op) == ("compute", "attention")]
+    assert curves[0].share[0].value == pytest.approx(curves[0].share[-1].value / times)
+    short, long = (step.predicted.decode.seconds.mid for step in steps)
+    assert 0.3e-3 < (long - short) / 28 < 0.8e-3
 
 
 def test_caches_in_codes_are_read_by_every_head_of_a_group() -> None:

@@ -5,18 +5,20 @@ from functools import lru_cache
 
 from helmsman.hwdb.engine_constants import size_scale
 from helmsman.lowering.tensors import active_parameters
-from helmsman.schemas.blocks.attention import Attention
+from helmsman.schemas.blocks.attention import Attention, LatentAttention
 from helmsman.schemas.model import Model
 from helmsman.schemas.same import Same
 
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """A model to an engine: values of a head's key, on average with those of its value, heads that share keys, and the
-    logarithm of its size over that of models which constants are meant for (`size_scale`)."""
+    """A model to an engine: values of a head's key, on average with those of its value, heads that share keys, whether
+    it attends over latent vectors, and the logarithm of its size over that of models which constants are meant for
+    (`size_scale`)."""
 
     width: float = 128.0
     sharing: int = 1
+    latent: bool = False
     scale: float = 0.0
 
 
@@ -29,8 +31,9 @@ def engine_model(model: Model) -> EngineModel:
 def _engine_model(same: Same[Model]) -> EngineModel:
     model = same.document
     scale = size_scale(active_parameters(model))
-    bodies = (body.op for block in model.blocks for body in block.bodies)
-    own = next((op for op in bodies if isinstance(op, Attention)), None)
+    ops = [body.op for block in model.blocks for body in block.bodies]
+    latent = any(isinstance(op, LatentAttention) for op in ops)
+    own = next((op for op in ops if isinstance(op, Attention)), None)
     if own is None:
-        return EngineModel(scale=scale)
-    return EngineModel((own.head_dim + own.value_dim) / 2.0, own.heads // own.kv_heads, scale)
+        return EngineModel(latent=latent, scale=scale)
+    return EngineModel((own.head_dim + own.value_dim) / 2.0, own.heads // own.kv_heads, latent, scale)

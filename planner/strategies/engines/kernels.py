@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import exp
+from math import exp, hypot
 from typing import Literal
 
 from helmsman.hwdb.catalogue import find_gpu
@@ -23,6 +23,7 @@ from helmsman.hwdb.engine_constants import (
     engine_source,
     engine_table,
     family_of,
+    latent_times,
     unpacked_values,
     unpacking_of,
 )
@@ -331,11 +332,19 @@ class _Kernels:
                 yield curve.model_copy(update={"format": fmt, "share": share})
 
     def _scoring(self) -> Efficiency:
-        """Return the share of arithmetic of attention in prompts: of a kernel of its own one share, else what scores
-        that are written and read leave, which are padded most in short prompts."""
+        """Return the share of arithmetic of attention in prompts: of a kernel of its own one share, but for one token
+        over latent vectors, which are few for all heads; else what scores that are written and read leave, which are
+        padded most in short prompts."""
         reached = self.constants.attending
         if not self.constants.scored:
-            return Efficiency(bound="compute", op="attention", at=(1.0,), share=(self._figure(reached, "prompt"),))
+            many = self._figure(reached, "prompt")
+            slower = latent_times(self.source) if self.model.latent else None
+            if slower is None:
+                return Efficiency(bound="compute", op="attention", at=(1.0,), share=(many,))
+            times, doubt = slower
+            few = replace(self.constants, prompt=hypot(self.constants.prompt, doubt))
+            one = few.figure(reached / times, "prompt", self.source)
+            return Efficiency(bound="compute", op="attention", at=(1.0, _MANY), share=(one, many))
         shares = (reached * self.model.width / 128.0 / score_padding(tokens) for tokens in _SCORED)
         figures = tuple(self._figure(share, "prompt") for share in shares)
         return Efficiency(bound="compute", op="attention", at=tuple(map(float, _SCORED)), share=figures)
