@@ -16,8 +16,9 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.settings.llama_grammar import MARGIN_MIB
 from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticFit
+from helmsman.planner.strategies.engines.automatic import AutomaticFit
 from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
