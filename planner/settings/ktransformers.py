@@ -9,6 +9,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.settings.command_flags import (
     FIELD,
     CommandGrammar,
+    GivenFlag,
     flags,
     flags_after_program,
     number_of,
@@ -23,6 +24,7 @@ from helmsman.planner.settings.engine_format import (
     SettingsSubject,
     WrittenSettings,
 )
+from helmsman.planner.settings.host_threads import fewer_threads, threads_are_priced
 from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.planner.settings.sglang import COMMON_FLAGS, eight_bits, server_words
@@ -54,6 +56,9 @@ FLAGS = (
     *flags("idle", 1, "--kt-weight-path"),
 )  # fmt: skip
 """The flags beside those of the server, with the number of their values."""
+
+_THREADS = "--kt-cpuinfer"
+"""The flag of threads that compute experts on processors."""
 
 GRAMMAR = CommandGrammar("ktransformers", (*FLAGS, *COMMON_FLAGS))
 
@@ -97,7 +102,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
     words += ["--init-expert-location", _recorded(places)] if popular else []
     if places.threads is not None:
-        words += ["--kt-cpuinfer", str(places.threads)]
+        words += [_THREADS, str(places.threads)]
     words += ["--kt-threadpool-count", "1"]
     if isinstance(options.get("stream_above"), int):
         words += ["--kt-gpu-prefill-token-threshold", str(options["stream_above"])]
@@ -175,13 +180,21 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         assumed.append("frequency: without --routing all experts of a layer are chosen alike")
     else:
         options["expert_order"] = _ORDERS[order]
+    options |= fewer_threads(last.get(_THREADS), subject)
+    threads = [flag.text for flag in last.values() if flag.name == _THREADS and "threads" in options]
+    unpriced = (flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
     context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
     assumed += [] if context else ["--context-length is left out: the context of the question"]
     kv, doubts = caches(last)
     return ReadSettings(
         "ktransformers", "ktransformers", options, context, sequences(last, "--max-running-requests", subject), kv,
-        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+        (*texts(given, "placed"), *threads), tuple(assumed), (*unpriced, *doubts), texts(given, "idle"),
     )  # fmt: skip
+
+
+def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
+    """Whether a prediction knows what a flag says: as many threads as there are cores, or fewer."""
+    return flag.name == _THREADS and threads_are_priced(flag, subject)
 
 
 FORMAT = EngineFormat("ktransformers", "ktransformers", VERSION, SOURCE, "command", write, read)

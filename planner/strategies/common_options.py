@@ -83,6 +83,12 @@ def same_software_option() -> Any:
     return option(False, text)
 
 
+def threads_option() -> Any:
+    """How many threads of processors an engine works with."""
+    text = "llama-cpp, ktransformers, freetoken: threads of processors (default: their cores)"
+    return option(None, text, metavar="N", parse=int)
+
+
 def slo_option() -> Any:
     """Limits of seconds that plans keep."""
     text = "optimal: no plan that is slower than this; all: those first that are not"

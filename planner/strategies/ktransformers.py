@@ -12,9 +12,10 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.common_options import same_software_option, table_option, threads_option
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.engines.threads import check_threads
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.suited import check_experts
@@ -112,6 +113,7 @@ class KTransformersOptions:
         metavar="N",
         parse=int,
     )
+    threads: int | None = threads_option()
 
 
 def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
@@ -124,7 +126,8 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
         if value is not None and value < 0:
             raise UsageError("not a number of them", field=name, value=value, remedy="use 0 or more, or leave it out")
     engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above)
-    return engine_question(request, frame, engine)
+    check_threads(options.threads)
+    return engine_question(request, frame, engine, threads=options.threads)
 
 
 STRATEGY = engine_method(
