@@ -100,7 +100,7 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
         (json.dumps({**BANDWIDTHS, "dtypes": {"nvfp4": "offload"}}), "freetoken", {"miss_mode": "offload"}),
         (
             "ft serve --model m --moe-strategy cpu --moe-cache-size 960",
-            "freetoken", {"miss_mode": "hybrid", "expert_slots": 20},
+            "freetoken", {"miss_mode": "cpu", "expert_slots": 20},
         ),
         (
             "python -m sglang.launch_server --model m --kt-gpu-experts-ratio 0.25 --kt-cpuinfer 8",
@@ -204,5 +204,5 @@ def test_fewer_threads_are_slower_and_come_back(engine: str, options: dict[str, 
     whole = plan({**question, "options": options}).plan
     few = plan({**question, "options": {**options, "threads": 2}}).plan
     assert few.predicted.decode.seconds.mid > 1.3 * whole.predicted.decode.seconds.mid
-    text = settings_of(few, "FreeToken" if engine == "freetoken" else engine).text
+    text = settings_of(few, engine).text
     assert read(text, "Qwen3-30B-A3B", "rtx4080-14700k").options["threads"] == 2
