@@ -1,13 +1,18 @@
 """Names the model of the catalogue, and the format of its weights, that a row is about."""
 
+import json
 import re
+from functools import lru_cache
+from typing import Any
 
+from benchmarks.engine_rows.models import model_named
 from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import weights_misfit
 from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, is_plain
 from helmsman.schemas.model import Model
+from helmsman.schemas.read import parse_document
 
 _NAMES = (
     (r"DeepSeek-(Coder-)?V2-Lite", "DeepSeek-V2-Lite"),
@@ -29,7 +34,8 @@ _NAMES = (
     (r"gpt-oss-120b", "gpt-oss-120b"),
     (r"Gemma-4-26B-A4B", "gemma-4-26B-A4B"),
     (r"Kimi-K2", "Kimi-K2-Instruct"),
-    (r"DeepSeek-V4-Flash", "DeepSeek-V4-Flash"),
+    (r"DeepSeek-V4-(Flash|Pro)", r"DeepSeek-V4-\1"),
+    (r"GLM-5\.[12]", "GLM-5.2"),
     (r"gemma-3-12b", "gemma-3-12b-it"),
     (r"gemma-2-9b", "gemma-2-9b"),
     (r"Qwen2\.5-(Coder-)?14B", "Qwen2.5-14B"),
@@ -52,7 +58,7 @@ _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
     (r"IQ4_K", "iq4_k"),
     (r"IQ4_XS", "iq4_xs"),
     (r"Q4_K|\bQ4\b", "q4_k"),
-    (r"Q4_0", "q4_0"),
+    (r"Q4_0|RAWINT4", "q4_0"),
     (r"IQ3_KS", "iq3_ks"),
     (r"IQ3_K", "iq3_k"),
     (r"IQ3_S", "iq3_s"),
@@ -61,7 +67,10 @@ _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
     (r"IQ2_XS", "iq2_xs"),
     (r"Q2_K", "q2_k"),
 )
-"""Formats of most values by what sources call files."""
+"""Formats of most values by what sources call files; kt-kernel's RAWINT4 has 32 of them under 16 bits as well."""
+
+_REDUCED = re.compile(r"-ser (\d+),1(?![\d.])")
+"""Settings with which a token takes fewer experts than its router chooses."""
 
 _SIZE = re.compile(r"~?([\d.]+) ?(GiB|GB)\b")
 _UNITS = {"GiB": 2**30, "GB": 10**9}
@@ -74,9 +83,31 @@ and the format nearest to its bytes stands for that."""
 def model_of(row: OpenRow) -> Model:
     """Return the model. Raises UnansweredError where the catalogue does not have it."""
     for pattern, name in _NAMES:
-        if re.search(pattern, row.model, re.IGNORECASE):
-            return load_model(name)
-    raise UnansweredError(f"no shapes of {row.model} are known")
+        matched = re.search(pattern, row.model, re.IGNORECASE)
+        if matched:
+            return _as_run(row, load_model(matched.expand(name)))
+    other = model_named(row.model)
+    if other is None:
+        raise UnansweredError(f"no shapes of {row.model} are known", "model")
+    return other
+
+
+def _as_run(row: OpenRow, model: Model) -> Model:
+    """Return the model with as many experts of a token as the settings leave: ik_llama.cpp's `-ser N,1` takes the first
+    N of those that are chosen."""
+    reduced = _REDUCED.search(row.settings)
+    return model if reduced is None else _choosing(model, int(reduced[1]))
+
+
+@lru_cache(maxsize=8)
+def _choosing(model: Model, count: int) -> Model:
+    """Return the model whose tokens choose `count` experts of every layer."""
+    whole = json.loads(model.to_json(), object_hook=lambda part: _fewer(part, count))
+    return parse_document(Model, json.dumps(whole).encode(), model.name)
+
+
+def _fewer(part: dict[str, Any], count: int) -> dict[str, Any]:
+    return {**part, "chosen": count} if part.get("kind") == "experts" else part
 
 
 def format_of(row: OpenRow, model: Model) -> StoredFormat:

@@ -11,9 +11,9 @@ from helmsman.schemas.model import Model
 Flags = dict[str, str | int | bool]
 """Options of `llama-cpp`."""
 
-_ENGINES = re.compile(r"^(ik_)?llama\.cpp")
+_ENGINES = re.compile(r"^((ik_)?llama\.cpp|ollama)")
 _CACHED = re.compile(r"cache|fork \(QVAC\)", re.IGNORECASE)
-_OTHERS = re.compile(r"-ser |50% of experts|MTP|drafter", re.IGNORECASE)
+_OTHERS = re.compile(r"-ser (?!\d+,1(?![\d.]))|50% of experts(?! on GPU)|(?<!no )MTP|drafter", re.IGNORECASE)
 _WITHOUT_OFFLOAD = re.compile(r"-rtr|_R4")
 """Weights in the order of ik_llama.cpp's processors' kernels are not brought to an accelerator."""
 
@@ -31,22 +31,23 @@ class StatedPlacement:
 def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
     """Return the placement. Raises UnansweredError for another engine's, and for one that is not stated."""
     if _OTHERS.search(f"{row.settings} {row.note}"):
-        raise UnansweredError("more is changed than a placement")
+        raise UnansweredError("more is changed than a placement", "mode")
     if re.match(r"KT-Kernel|KTransformers", row.engine):
         return _ktransformers(row)
     if re.match(r"FreeToken", row.engine):
         return _freetoken(row)
     if not _ENGINES.match(row.engine):
-        raise UnansweredError(f"{row.engine.split(' ')[0]} places experts by rules that no strategy has")
+        engine = row.engine.split(" ")[0]
+        raise UnansweredError(f"{engine} places experts by rules that no strategy has", "engine")
     if _CACHED.search(f"{row.engine} {row.settings}"):
-        raise UnansweredError("experts are cached, which llama.cpp does not")
+        raise UnansweredError("experts are cached, which llama.cpp does not", "engine")
     stated = f"{row.settings} {row.engine}"
     for pattern, read in _FORMS:
         matched = re.search(pattern, stated)
         if matched:
             flags = read(matched, model)
             if flags is not None:
-                flags = {**_offloads(row, flags), **_counts(row), **_attends(row)}
+                flags = {**_offloads(row, flags), **_divides(row, flags), **_counts(row), **_attends(row)}
                 return StatedPlacement(flags, "weight spill" in stated)
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
@@ -75,13 +76,19 @@ def _freetoken(row: OpenRow) -> StatedPlacement:
 
 def _check_single(row: OpenRow) -> None:
     if re.match(r"[2-9]x ", row.gpu):
-        raise UnansweredError("several accelerators divide every layer (tensor parallelism)")
+        raise UnansweredError("several accelerators divide every layer (tensor parallelism)", "mode")
 
 
 def _offloads(row: OpenRow, flags: Flags) -> Flags:
     """Return the flags with what the engine does with large products."""
     stays = _WITHOUT_OFFLOAD.search(f"{row.settings} {row.quant}")
     return {**flags, "no_op_offload": True} if stays else flags
+
+
+def _divides(row: OpenRow, flags: Flags) -> Flags:
+    """Return that slots are on all accelerators, as llama.cpp puts them where nothing else is said."""
+    several = " + " in row.gpu or re.match(r"[2-9]x ", row.gpu)
+    return {"split_mode": "layer"} if several and flags.keys() == {"ngl"} and flags["ngl"] else {}
 
 
 def _counts(row: OpenRow) -> Flags:
@@ -170,9 +177,10 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] =
     (r"FFN of layers 0-(\d+) on GPU", lambda m, model: _rest_on_host(range(int(m[1]) + 1), model)),
     (r"(\d+) (?:MoE )?layers(?: of experts)? on CPU", _last_experts),
     (r"--?n-?cpu-?moe (\d+)|-ncmoe (\d+)", lambda m, model: _last_experts(_without_none(m), model)),
-    (r"^-ngl (\d+)$", lambda m, model: {"ngl": min(int(m[1]), model.layers + 1)}),
+    (r"^-ngl (\d+) (?:llama\.cpp|ollama)(?!.*-cpu-moe)", lambda m, model: {"ngl": min(int(m[1]), model.layers + 1)}),
     (r"exps=CPU,attn_kv_b=CPU", lambda m, model: {"override_tensor": "exps=CPU,attn_kv_b=CPU"}),
-    (r"exps=CPU|_exps\.=CPU|-cmoe|experts on CPU", lambda m, model: {"cpu_moe": True}),
+    (r"exps=CPU|_exps\.=CPU|-cmoe|--cpu-moe|all routed experts in RAM, greedy|experts on CPU",
+     lambda m, model: {"cpu_moe": True}),
 )  # fmt: skip
 """The words of settings, and the flags for them; the first that are there count."""
 
