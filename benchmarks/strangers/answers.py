@@ -76,7 +76,7 @@ def planned(row: OpenRow) -> Plan:
         idle = stated.flags.get("ngl") == model.layers + 1 and not stated.spilled
         return _planned(row, model, machine_of(row, ram, idle), stated, fmt)
     except HelmError as error:
-        raise UnansweredError(str(error).splitlines()[0]) from None
+        raise UnansweredError(str(error).splitlines()[0], "mode") from None
 
 
 def _planned(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacement, fmt: StoredFormat) -> Plan:

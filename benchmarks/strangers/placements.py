@@ -33,7 +33,7 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
     if _OTHERS.search(f"{row.settings} {row.note}"):
         raise UnansweredError("more is changed than a placement", "mode")
     if re.match(r"KT-Kernel|KTransformers", row.engine):
-        return _ktransformers(row)
+        return _ktransformers(row, model)
     if re.match(r"FreeToken", row.engine):
         return _freetoken(row)
     if not _ENGINES.match(row.engine):
@@ -52,17 +52,27 @@ def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
 
-def _ktransformers(row: OpenRow) -> StatedPlacement:
-    """Return the placement of ktransformers' kernels: so many experts of every layer on the accelerator."""
-    _check_single(row)
+def _ktransformers(row: OpenRow, model: Model) -> StatedPlacement:
+    """Return the placement of ktransformers' kernels: so many experts of every layer on the accelerator, or on several
+    that divide every layer."""
     number = re.search(r"--kt-num-gpu-experts (\d+)(?!\d*-)|(\d+) GPU experts per layer", row.settings)
-    if number is None:
+    share = re.search(r"(\d+)% of experts on GPU", row.settings)
+    if number is None and share is None:
         raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
-    flags: Flags = {"gpu_experts": int(number[1] or number[2])}
+    held = int(number[1] or number[2]) if number else round(int(share[1]) / 100 * _experts(model)) if share else 0
+    flags: Flags = {"gpu_experts": held}
+    several = re.match(r"([2-9])x ", row.gpu)
+    if several is not None:
+        flags["tensor_parallel_size"] = int(several[1])
     threshold = re.search(r"prefill above (\d+)-token", row.settings)
     if threshold is not None:
         flags["stream_above"] = int(threshold[1])
     return StatedPlacement(flags, strategy="ktransformers")
+
+
+def _experts(model: Model) -> int:
+    """Return how many experts a layer has."""
+    return max(body.op.experts for block in model.blocks for body in block.bodies if body.op.kind == "experts")
 
 
 def _freetoken(row: OpenRow) -> StatedPlacement:

@@ -15,8 +15,8 @@ COLUMNS = (
 
 Lack = Literal["model", "engine", "mode", "statement"]
 """model, engine: nothing here is called so; mode: what the engine was made to do has no plan here, such as several
-accelerators that divide every layer; statement: the source does not say the machine, the format or the placement, or
-says one that cannot be."""
+accelerators that divide layers of a kind, or does not fit by what is predicted; statement: the source does not say the
+machine, the format or the placement."""
 
 
 class UnansweredError(Exception):

@@ -57,6 +57,8 @@ FLAGS = (
 )  # fmt: skip
 """The flags beside those of the server, with the number of their values."""
 
+_CARDS = "--tensor-parallel-size"
+"""The flag of accelerators that divide every layer, one of three names of it."""
 _THREADS = "--kt-cpuinfer"
 """The flag of threads that compute experts on processors."""
 
@@ -97,7 +99,9 @@ def write(places: PlanPlaces) -> WrittenSettings:
     memory."""
     check_accelerator(places, "ktransformers")
     held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
-    words = [*server_words(places), "--kt-num-gpu-experts", str(held)]
+    cards = options.get("tensor_parallel_size", 1)
+    words = [*server_words(places), *(["--tp-size", str(cards)] if cards != 1 else [])]
+    words += ["--kt-num-gpu-experts", str(held)]
     popular = _by_popularity(places)
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
     words += ["--init-expert-location", _recorded(places)] if popular else []
@@ -181,20 +185,23 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     else:
         options["expert_order"] = _ORDERS[order]
     options |= fewer_threads(last.get(_THREADS), subject)
-    threads = [flag.text for flag in last.values() if flag.name == _THREADS and "threads" in options]
+    if _CARDS in last and whole_number(last[_CARDS], 1) > 1:
+        options["tensor_parallel_size"] = whole_number(last[_CARDS], 1)
+    named = {_THREADS: "threads", _CARDS: "tensor_parallel_size"}
+    said = [flag.text for flag in last.values() if named.get(flag.name) in options]
     unpriced = (flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
     context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
     assumed += [] if context else ["--context-length is left out: the context of the question"]
     kv, doubts = caches(last)
     return ReadSettings(
         "ktransformers", "ktransformers", options, context, sequences(last, "--max-running-requests", subject), kv,
-        (*texts(given, "placed"), *threads), tuple(assumed), (*unpriced, *doubts), texts(given, "idle"),
+        (*texts(given, "placed"), *said), tuple(assumed), (*unpriced, *doubts), texts(given, "idle"),
     )  # fmt: skip
 
 
 def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
-    """Whether a prediction knows what a flag says: as many threads as there are cores, or fewer."""
-    return flag.name == _THREADS and threads_are_priced(flag, subject)
+    """Whether a prediction knows what a flag says: threads, as many as there are cores or fewer, and accelerators."""
+    return flag.name == _CARDS or (flag.name == _THREADS and threads_are_priced(flag, subject))
 
 
 FORMAT = EngineFormat("ktransformers", "ktransformers", VERSION, SOURCE, "command", write, read)

@@ -206,3 +206,18 @@ def test_fewer_threads_are_slower_and_come_back(engine: str, options: dict[str, 
     assert few.predicted.decode.seconds.mid > 1.3 * whole.predicted.decode.seconds.mid
     text = settings_of(few, engine).text
     assert read(text, "Qwen3-30B-A3B", "rtx4080-14700k").options["threads"] == 2
+
+
+def test_accelerators_that_divide_layers_come_back() -> None:
+    """Two cards hold twice as many experts as one does, and read twice as fast."""
+    hardware = {"gpu": "2x RTX 4080", "cpu": "AMD EPYC 9355", "ram": 384 * 2**30}
+    question = {"model": "Qwen3-30B-A3B", "hardware": hardware, "format": "q8_0", "strategy": "ktransformers"}
+    one = plan(question).plan
+    two = plan({**question, "options": {"tensor_parallel_size": 2}}).plan
+    assert two.predicted.decode.seconds.mid < one.predicted.decode.seconds.mid and " 2x " in two.label
+    text = settings_of(two, "ktransformers").text
+    reading = read(text, "Qwen3-30B-A3B", hardware)
+    assert "--tp-size 2" in text and reading.options["tensor_parallel_size"] == 2
+    assert not any("--tp-size" in part for part in reading.unpriced)
+    with pytest.raises(UsageError, match="not a number of cards"):
+        plan({**question, "options": {"tensor_parallel_size": 0}})
