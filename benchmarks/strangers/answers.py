@@ -119,4 +119,5 @@ def _workload(row: OpenRow) -> dict[str, int]:
 
 
 def _kv(row: OpenRow) -> str:
-    return "q8_0" if "q8_0" in row.settings else "f16"
+    """Return the format of caches that is priced: of formats that a fork alone has (TurboQuant), the next wider one."""
+    return "q8_0" if re.search(r"q8_0|=turbo\d", row.settings) else "f16"

@@ -1,9 +1,6 @@
 """Names the model of the catalogue, and the format of its weights, that a row is about."""
 
-import json
 import re
-from functools import lru_cache
-from typing import Any
 
 from benchmarks.engine_rows.models import model_named
 from benchmarks.strangers.rows import OpenRow, UnansweredError
@@ -12,7 +9,6 @@ from helmsman.lowering.tensors import parameters
 from helmsman.planner.checks.format_check import weights_misfit
 from helmsman.schemas.formats import FORMAT_FACTS, StoredFormat, is_plain
 from helmsman.schemas.model import Model
-from helmsman.schemas.read import parse_document
 
 _NAMES = (
     (r"DeepSeek-(Coder-)?V2-Lite", "DeepSeek-V2-Lite"),
@@ -69,9 +65,6 @@ _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
 )
 """Formats of most values by what sources call files; kt-kernel's RAWINT4 has 32 of them under 16 bits as well."""
 
-_REDUCED = re.compile(r"-ser (\d+),1(?![\d.])")
-"""Settings with which a token takes fewer experts than its router chooses."""
-
 _SIZE = re.compile(r"~?([\d.]+) ?(GiB|GB)\b")
 _UNITS = {"GiB": 2**30, "GB": 10**9}
 
@@ -85,29 +78,11 @@ def model_of(row: OpenRow) -> Model:
     for pattern, name in _NAMES:
         matched = re.search(pattern, row.model, re.IGNORECASE)
         if matched:
-            return _as_run(row, load_model(matched.expand(name)))
+            return load_model(matched.expand(name))
     other = model_named(row.model)
     if other is None:
         raise UnansweredError(f"no shapes of {row.model} are known", "model")
     return other
-
-
-def _as_run(row: OpenRow, model: Model) -> Model:
-    """Return the model with as many experts of a token as the settings leave: ik_llama.cpp's `-ser N,1` takes the first
-    N of those that are chosen."""
-    reduced = _REDUCED.search(row.settings)
-    return model if reduced is None else _choosing(model, int(reduced[1]))
-
-
-@lru_cache(maxsize=8)
-def _choosing(model: Model, count: int) -> Model:
-    """Return the model whose tokens choose `count` experts of every layer."""
-    whole = json.loads(model.to_json(), object_hook=lambda part: _fewer(part, count))
-    return parse_document(Model, json.dumps(whole).encode(), model.name)
-
-
-def _fewer(part: dict[str, Any], count: int) -> dict[str, Any]:
-    return {**part, "chosen": count} if part.get("kind") == "experts" else part
 
 
 def format_of(row: OpenRow, model: Model) -> StoredFormat:

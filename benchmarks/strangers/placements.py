@@ -13,7 +13,7 @@ Flags = dict[str, str | int | bool]
 
 _ENGINES = re.compile(r"^((ik_)?llama\.cpp|ollama)")
 _CACHED = re.compile(r"cache|fork \(QVAC\)", re.IGNORECASE)
-_OTHERS = re.compile(r"-ser (?!\d+,1(?![\d.]))|50% of experts(?! on GPU)|(?<!no )MTP|drafter", re.IGNORECASE)
+_OTHERS = re.compile(r"-ser |50% of experts(?! on GPU)|(?<!no )MTP|drafter|\d concurrent", re.IGNORECASE)
 _WITHOUT_OFFLOAD = re.compile(r"-rtr|_R4")
 """Weights in the order of ik_llama.cpp's processors' kernels are not brought to an accelerator."""
 
@@ -162,6 +162,11 @@ def _all_but(matched: re.Match[str], model: Model) -> Flags:
     return _rest_on_host(range(dense, dense + int(matched[1])), model, ".*exps.*")
 
 
+def _parts_away() -> Flags:
+    """Return the flags for one matrix of the experts of the first 20 layers, and two of all, on the host."""
+    return {"override_tensor": rules_for(range(20), "ffn_gate_exps", "CPU") + ",ffn_(up|down)_exps=CPU"}
+
+
 def _kinds(model: Model, layer: int) -> set[str]:
     return {body.op.kind for body in model.blocks[layer].bodies}
 
@@ -173,8 +178,8 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] =
     (r"--fit on", lambda m, model: {"fit": True}),
     (r"weight spill", lambda m, model: {"ngl": model.layers + 1}),
     (r"all but (\d+) layers experts on CPU", _all_but),
-    (r"gate exps of layers 0-19 and all up/down exps on CPU",
-     lambda m, model: {"override_tensor": rules_for(range(20), "ffn_gate_exps", "CPU") + ",ffn_(up|down)_exps=CPU"}),
+    (r"(?:-ngl (\d+) .*)?gate exps of layers 0-19 and all up/down exps on CPU",
+     lambda m, model: {**({"ngl": int(m[1])} if m[1] else {}), **_parts_away()}),
     (r"[Ff]fn_up/gate of layers (\d+)-(\d+) =CUDA0, exps=CPU",
      lambda m, model: {"override_tensor": rules_for(range(int(m[1]), int(m[2]) + 1), "ffn_(up|gate)_exps", "CUDA0")
                        + ",exps=CPU"}),
