@@ -1,12 +1,13 @@
 """Had Helm called which settings of llama.cpp are faster here? Files of random weights, settings in turns.
 
     python -m benchmarks.referee FOLDER --peer-python PYTHON [--models NAME,..] [--formats q4_0,q8_0]
-        [--contexts 256,2048] [--runs 7] [--json FILE]
+        [--contexts 256,2048] [--runs 7] [--fit] [--json FILE]
 
 For every model, format and context (twelve cells by default) llama.cpp runs with the settings that Helm writes for its
-plan of this machine, with its own, and with Helm's second choice, as `helm-check --engine` has them: in fresh processes
-that take turns. A cell is right where all its calls are, and kept where the plan's settings are not slower than
-llama.cpp's own beyond noise. Bars: 11 of 12 cells right, all kept. A prompt is a context less 128 tokens that are made.
+plan of this machine, with its own (its default, or with --fit what it places), and with Helm's second choice, as
+`helm-check --engine` has them: in fresh processes that take turns. A cell is right where all its calls are, and kept
+where the plan's settings are not slower than llama.cpp's own beyond noise. Bars: 11 of 12 cells right, all kept.
+A prompt is a context less 128 tokens that are made.
 Files are written into FOLDER where they are not there yet; `--peer-python`: an interpreter with llama-cpp-python. Exit
 code 1 where a bar is missed. Nothing else may run meanwhile: a cell says what share of processor time others took."""
 
@@ -22,7 +23,7 @@ from helmsman.engines.contest import referee
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.hwdb.load_model import load_model
 from helmsman.library import plan
-from helmsman.schemas.engine_contest import EngineContest
+from helmsman.schemas.engine_contest import EngineContest, OwnChoice
 
 MODELS = ("Qwen3-0.6B", "Llama-3.2-1B", "Qwen3-1.7B")
 OUTPUT = 128
@@ -52,9 +53,9 @@ class CellRow:
         said = "?" if self.predicted is None else f"{self.predicted:+.1%}"
         others = "?" if self.others is None else f"{self.others:.0%}"
         return (
-            f"{self.model:14s} {self.fmt:5s} context {self.context:5d} | default {self.relative:+.1%}"
+            f"{self.model:14s} {self.fmt:5s} context {self.context:5d} | own {self.relative:+.1%}"
             f" [{self.low:+.1%} .. {self.high:+.1%}], predicted {said} | {'right' if self.right else 'WRONG'}"
-            f"{'' if self.kept else ', SLOWER than the default'} | others {others} | {self.settings}"
+            f"{'' if self.kept else ', SLOWER than its own'} | others {others} | {self.settings}"
         )
 
 
@@ -81,6 +82,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--formats", type=lambda text: text.split(","), default=["q4_0", "q8_0"])
     parser.add_argument("--contexts", type=lambda text: [int(part) for part in text.split(",")], default=[256, 2048])
     parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--fit", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -91,7 +93,8 @@ def _row(args: argparse.Namespace, name: str, fmt: str, context: int) -> CellRow
         write_gguf(load_model(name), place, 0, fmt)
     question = {"model": str(place), "hardware": "this", "engine": "llama.cpp", "context": context}
     decision = plan({**question, "prompt_tokens": context - OUTPUT, "output_tokens": OUTPUT})
-    contest = referee(decision.plan, place, python=args.peer_python, runs=args.runs)
+    choice: OwnChoice = "fit" if args.fit else "default"
+    contest = referee(decision.plan, place, python=args.peer_python, runs=args.runs, own_choice=choice)
     return row_of(name, fmt, context, contest)
 
 

@@ -1,32 +1,34 @@
 """A contest of an engine's settings: which are faster, by how much, and whether Helm had called it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 from helmsman.analysis.ask_settings import request_of_plan
 from helmsman.engines.ask_run import RUN_BY, check_engine_run
-from helmsman.engines.contestants import Contestant, contestants
+from helmsman.engines.contestants import contestants
+from helmsman.engines.fit_support import check_fit
 from helmsman.engines.programs import find_program
-from helmsman.engines.sides import EngineSide, llama_side
-from helmsman.executor.measuring.bench import Test
+from helmsman.engines.rounds import ContestShape, Entrant, run_rounds
+from helmsman.engines.sides import llama_side
 from helmsman.executor.measuring.host_facts import facts_here
-from helmsman.executor.system.interference import cpu_times, others_share
 from helmsman.executor.system.machine import Machine
-from helmsman.gate.interleaving import alternating
 from helmsman.gate.statistics import LEAST_CHANGE, MAX_RUNS, Change, change_between, check_scipy, least_runs
 from helmsman.planner.machine import without_loopback
-from helmsman.schemas.engine_contest import ContestCall, ContestSide, ContestVerdict, EngineContest, Pace
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.engine_contest import (
+    ContestAbsence,
+    ContestCall,
+    ContestSide,
+    ContestVerdict,
+    EngineContest,
+    OwnChoice,
+    Pace,
+)
+from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.this_machine import this_machine
-
-MOST_STEPS = 32
-"""Decode steps that are timed in a run; a request is as many as it has."""
 
 
 def referee(
@@ -36,15 +38,17 @@ def referee(
     engine: str = RUN_BY,
     python: Path | None = None,
     runs: int = 7,
+    own_choice: OwnChoice = "default",
     hardware: Hardware | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> EngineContest:
-    """Return how a plan's settings fare beside an engine's own default and Helm's second choice, each run in a fresh
-    process, in turns, and whether Helm had called it.
+    """Return how a plan's settings fare beside an engine's own choice, its default or its fit, and Helm's second
+    choice, each run in a fresh process, in turns, and whether Helm had called it. An own choice whose layers do not fit
+    is absent, with the reason.
 
     `hardware`: for which all are predicted, by default this machine; `tell` hears of every run as it ends. Raises
-    UsageError for too few runs and for plans that an engine is not run for, HardwareUnavailableError where the engine,
-    or SciPy, is not there."""
+    UsageError for too few runs and for plans that an engine is not run for, InfeasibleError where nothing is left to
+    compare with, HardwareUnavailableError where the engine, its fit, or SciPy, is not there."""
     work = plan.workload
     check_engine_run(plan, checkpoint, engine, work.prompt_tokens, work.output_tokens)
     if not least_runs() <= runs <= MAX_RUNS:
@@ -52,20 +56,18 @@ def referee(
         raise UsageError("not as many runs", field="runs", value=runs, remedy=remedy)
     check_scipy()
     program = find_program(engine, "tests", python)
+    if own_choice == "fit":
+        check_fit(program)
     request = request_of_plan(plan, without_loopback(hardware or this_machine()))
-    present = contestants(plan, request, RUN_BY)
+    present, absent = contestants(plan, request, RUN_BY, own_choice)
     shape = ContestShape.of(plan)
     sides = [Entrant(one, llama_side(program, one.command, checkpoint, shape.context)) for one in present]
-    shares = list[float]()
+    _check_rivals(sides, absent)
     machine = facts_here(Machine.this())
-    for entrant in alternating(sides, runs):
-        before = cpu_times()
-        entrant.seconds.append(entrant.side.seconds(shape.tests))
-        share = others_share(before, cpu_times())
-        shares += [] if share is None else [share]
-        tell(entrant.contestant.name)
-    others = median(shares) if shares else None
-    calls = tuple(call(shape, sides[0], rival) for rival in sides[1:])
+    rounds = run_rounds(sides, shape.tests, runs, tell)
+    absent += rounds.absent
+    _check_rivals(rounds.ran, absent)
+    calls = tuple(call(shape, rounds.ran[0], rival) for rival in rounds.ran[1:])
     return EngineContest(
         plan=plan.label,
         plan_sha256=digest(plan),
@@ -77,57 +79,20 @@ def referee(
         steps=shape.steps,
         depth=shape.depth,
         runs=runs,
-        sides=tuple(_side(shape, entrant) for entrant in sides),
+        sides=tuple(_side(shape, entrant) for entrant in rounds.ran),
+        absent=tuple(absent),
         calls=calls,
-        others_cpu_share=others,
-        verdict=verdict_of(calls, others),
+        others_cpu_share=rounds.others,
+        verdict=verdict_of(calls, rounds.others),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ContestShape:
-    """The tests that stand for a request: its prompt, and `steps` of its `decode` steps after as many tokens as the
-    mean one has before it."""
-
-    prompt: int
-    decode: int
-    steps: int
-    depth: int
-
-    @classmethod
-    def of(cls, plan: Plan) -> "ContestShape":
-        """Return the tests of a plan's request."""
-        work = plan.workload
-        steps = min(MOST_STEPS, work.decode_steps)
-        return cls(work.prompt_tokens, work.decode_steps, steps, max(1, work.mean_context - steps // 2))
-
-    @property
-    def tests(self) -> tuple[Test, ...]:
-        """Return the prompt, and the steps where there are any."""
-        steps = (Test(0, self.steps, self.depth),) if self.steps else ()
-        return (Test(self.prompt, 0, 0), *steps)
-
-    @property
-    def context(self) -> int:
-        """Return the tokens for which there has to be room."""
-        return max(test.context for test in self.tests)
-
-    def request(self, seconds: Sequence[float]) -> float:
-        """Return the seconds of a request from those of its tests."""
-        return seconds[0] + (seconds[1] / self.steps * self.decode if self.steps else 0.0)
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """A contestant with what runs it, and the seconds of every test in each of its runs."""
-
-    contestant: Contestant
-    side: EngineSide
-    seconds: list[tuple[float, ...]] = field(default_factory=list)
-
-    def requests(self, shape: ContestShape) -> tuple[float, ...]:
-        """Return the seconds of a request by run."""
-        return tuple(map(shape.request, self.seconds))
+def _check_rivals(sides: Sequence[Entrant], absent: Sequence[ContestAbsence]) -> None:
+    """Raise InfeasibleError where nothing is left beside the plan's settings."""
+    if len(sides) < 2:
+        reasons = "; ".join(f"{one.name}: {one.reason}" for one in absent)
+        remedy = "compare with `--fit`, or plan for less `context` or a smaller `format`"
+        raise InfeasibleError(f"nothing is left to compare the plan's settings with: {reasons}", remedy=remedy)
 
 
 def call(shape: ContestShape, own: Entrant, rival: Entrant) -> ContestCall:

@@ -21,6 +21,7 @@ def contest_table(contest: EngineContest) -> str:
             head,
             *map(_row, contest.sides),
             "",
+            *(f"{one.name} left out: {one.reason}" for one in contest.absent),
             *(line for call in contest.calls for line in _call_lines(call)),
             f"machine    {contest.machine}",
             *_disturbed(contest),

@@ -9,11 +9,14 @@ from helmsman.engines.llama_command import LlamaCommand
 from helmsman.planner.prediction.speed import planned
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.settings.registry import engine_format
-from helmsman.schemas.engine_contest import Contender
+from helmsman.schemas.engine_contest import Contender, ContestAbsence, OwnChoice
 from helmsman.schemas.engine_names import EngineName
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.predicted import Interval
+
+LONGEST_REASON = 1000
+"""Characters of a reason that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +34,45 @@ class Contestant:
         return LlamaCommand.of(self.settings)
 
 
-def contestants(plan: Plan, request: PlanRequest[Any], engine: EngineName) -> tuple[Contestant, ...]:
-    """Return the plan's settings, the engine's default, and the runner-up where that is neither; `request`: for plans
-    like it on the machine at hand, by which all are predicted.
+def contestants(
+    plan: Plan, request: PlanRequest[Any], engine: EngineName, own_choice: OwnChoice = "default"
+) -> tuple[list[Contestant], list[ContestAbsence]]:
+    """Return the plan's settings, the engine's own choice, and the runner-up where that is neither; and its own choice
+    where its layers do not fit, with the reason. `request`: for plans like it on the machine at hand, by which all are
+    predicted.
 
     The default has all layers on accelerators, as llama-cpp-python and llama-bench do where nothing is said
     (llama_model_default_params, and llama-bench's own table, of llama-cpp-python 0.3.36)."""
     own = settings_of(plan, engine, request).text.strip()
-    default = f"llama-server -c {plan.workload.context} -np 1 --fit off"
-    sides = [_contestant("plan", own, request, engine), _contestant("default", default, request, engine)]
+    sides = [_contestant("plan", own, request, engine)]
+    absent = list[ContestAbsence]()
+    text = f"llama-server -c {plan.workload.context} -np 1 --fit {'on' if own_choice == 'fit' else 'off'}"
+    try:
+        sides.append(Contestant(own_choice, text, _seconds(text, request, engine)))
+    except InfeasibleError as error:
+        absent.append(absence(own_choice, text, f"its layers do not fit: {error}"))
+    except UsageError as error:
+        sides.append(Contestant(own_choice, text, None, str(error)))
     others = (text for _, text in ranked(own, request, engine) if not any(_alike(text, side) for side in sides))
     second = next(others, None)
-    return tuple(sides if second is None else [*sides, _contestant("runner-up", second, request, engine)])
+    return [*sides, *([] if second is None else [_contestant("runner-up", second, request, engine)])], absent
+
+
+def absence(name: Contender, settings: str, reason: str) -> ContestAbsence:
+    """Return settings that take no part, with one line that says why."""
+    return ContestAbsence(name=name, settings=settings, reason=reason[:LONGEST_REASON])
 
 
 def _contestant(name: Contender, text: str, request: PlanRequest[Any], engine: EngineName) -> Contestant:
     try:
-        found = planned(settings_plan(text, request, engine_format(engine)))
+        return Contestant(name, text, _seconds(text, request, engine))
     except (InfeasibleError, UsageError) as error:
         return Contestant(name, text, None, str(error))
-    return Contestant(name, text, found.speed.request)
+
+
+def _seconds(text: str, request: PlanRequest[Any], engine: EngineName) -> Interval:
+    """Return the seconds of the request with settings. Raises InfeasibleError, UsageError."""
+    return planned(settings_plan(text, request, engine_format(engine))).speed.request
 
 
 def _alike(text: str, side: Contestant) -> bool:

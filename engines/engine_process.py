@@ -13,7 +13,7 @@ from helmsman.gate.processes import last_line
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 
 _FOLDER = Path(__file__).parent / "workers"
-_WORKERS: dict[DrivenName, Path] = {
+WORKERS: dict[DrivenName, Path] = {
     "llama.cpp": _FOLDER / "llama_worker.py",
     "openvino-genai": _FOLDER / "openvino_worker.py",
 }
@@ -25,7 +25,7 @@ _ENDING_S = 5.0
 
 def worker_command(program: EngineProgram, settings: Mapping[str, object]) -> list[str]:
     """Return the words that start the worker of an engine's package."""
-    return [program.path, str(_WORKERS[program.engine]), json.dumps(settings)]
+    return [program.path, str(WORKERS[program.engine]), json.dumps(settings)]
 
 
 class EngineProcess:

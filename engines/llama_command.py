@@ -8,7 +8,7 @@ from pathlib import Path
 
 from helmsman.planner.settings.command_flags import GivenFlag, whole_number, words_of
 from helmsman.planner.settings.llama_cpp import without_program
-from helmsman.planner.settings.llama_grammar import GRAMMAR
+from helmsman.planner.settings.llama_grammar import GRAMMAR, MARGIN_MIB
 from helmsman.schemas.errors import UsageError
 
 _ALL_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
@@ -51,6 +51,15 @@ class LlamaCommand:
         said = self._value("--flash-attn") or "auto"
         return "auto" if said == "auto" else "on" if said in _ON else "off"
 
+    @property
+    def fit_target(self) -> int | None:
+        """Return MiB that stay free of each accelerator where llama.cpp is told to place layers and experts itself;
+        None where it is not."""
+        if self._value("--fit") not in _ON:
+            return None
+        target = self._number("--fit-target")
+        return MARGIN_MIB if target is None else target
+
     def worker_settings(self, model: Path, context: int) -> dict[str, object]:
         """Return the settings of `llama_worker` for a file and room for `context` tokens. Raises UsageError for what
         its package cannot be told."""
@@ -69,6 +78,7 @@ class LlamaCommand:
             "split_mode": self._value("--split-mode"),
             "tensor_split": self._tensor_split(),
             "overrides": [*self._overrides()],
+            "fit": self.fit_target,
             "op_offload": False if "--no-op-offload" in self._last else None,
             "repack": False if "--no-repack" in self._last else None,
             "mmap": False if "--no-mmap" in self._last or self._value("--load-mode") == "none" else None,
@@ -111,6 +121,9 @@ class LlamaCommand:
                 words += ["-fa", "1" if self.flash == "on" else "0"]
             elif flag.name == "--no-mmap":
                 words += ["-mmp", "0"]
+        target, context = self.fit_target, self._value("--ctx-size")
+        if target is not None:
+            words += ["-fitt", str(target), *([] if context is None else ["-fitc", context])]
         return words
 
     def server_words(self) -> list[str]:

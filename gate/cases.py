@@ -7,9 +7,10 @@ from pathlib import Path
 from helmsman.analysis.ask_settings import driven_hardware
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.checks.accept import accept
+from helmsman.planner.settings.registry import own_engine
 from helmsman.profiles_folder import profiles_folder
 from helmsman.schemas.errors import BadInputError, HelmError, UsageError
-from helmsman.schemas.gate_case import CommandMeasure, GateCase, TraceMeasure
+from helmsman.schemas.gate_case import CommandMeasure, EngineMeasure, GateCase, TraceMeasure
 from helmsman.schemas.near_names import close_names
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, read_document
@@ -118,13 +119,20 @@ def _case_folders(folder: Path) -> tuple[list[Path], tuple[str, ...]]:
 
 
 def _check_software(document: GateCase, plan: Plan, file: Path) -> None:
-    """Raise BadInputError for a plan that was priced as another engine runs it, where Helm's own executor would be
-    measured."""
-    if plan.machine is None or isinstance(document.measure, TraceMeasure | CommandMeasure):
+    """Raise BadInputError for a plan that was priced as another engine runs it where Helm's own executor would be
+    measured, and for one that was not where an engine would be."""
+    how = document.measure
+    priced = None if plan.machine is None else own_engine(plan)
+    if isinstance(how, EngineMeasure):
+        if priced == how.engine:
+            return
+        problem, remedy = f"the plan is not priced as {how.engine} runs it", f"plan with `engine` {how.engine}"
+        raise BadInputError(problem, file=str(file), field="measure.engine", value=how.engine, remedy=remedy)
+    if plan.machine is None or isinstance(how, TraceMeasure | CommandMeasure):
         return
     problem = f"the plan is priced as {plan.strategy.name} runs it, and Helm's own executor would be measured"
-    remedy = "measure the engine by a command or a trace, or plan with `same_software`"
-    raise BadInputError(problem, file=str(file), field="measure.by", value=document.measure.by, remedy=remedy)
+    remedy = "measure by `engine`, by a command or a trace, or plan with `same_software`"
+    raise BadInputError(problem, file=str(file), field="measure.by", value=how.by, remedy=remedy)
 
 
 def _repriced(plan: Plan, record: Path) -> Plan:

@@ -17,7 +17,7 @@ from helmsman.gate.served_run import served_figures
 from helmsman.gate.trace_figures import read_stored_run
 from helmsman.lowering.placement import batches_together
 from helmsman.schemas.errors import BadInputError, UsageError
-from helmsman.schemas.gate_case import CommandMeasure, RunMeasure, ServeMeasure, TraceMeasure
+from helmsman.schemas.gate_case import CommandMeasure, EngineMeasure, RunMeasure, ServeMeasure, TraceMeasure
 from helmsman.schemas.workload import Workload
 
 Figures = dict[str, float]
@@ -26,7 +26,10 @@ SideSamples = dict[str, tuple[float, ...]]
 Told = Callable[[str], None]
 """Gets a word about each run."""
 
-DEFAULT_FIGURES = {"trace": ("step", "request"), "run": ("step", "request"), "serve": ("tpot", "e2e"), "command": ()}
+_OF_A_REQUEST = ("step", "request")
+DEFAULT_FIGURES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("trace", "run", "engine"), _OF_A_REQUEST), "serve": ("tpot", "e2e"), "command": ()
+}  # fmt: skip
 """The figures that are judged where a case names none; of a command all that it prints."""
 
 
@@ -97,7 +100,7 @@ def _run_once(case: Case, python: str, folder: Path) -> Figures:
     match how:
         case CommandMeasure():
             return _by_command(case, how, python)
-        case RunMeasure():
+        case RunMeasure() | EngineMeasure():
             return _by_run(case, how, python, folder)
         case ServeMeasure():
             return served_figures(case, how, python, folder)
@@ -118,15 +121,23 @@ def _filled(word: str, words: Mapping[str, str]) -> str:
     return word
 
 
-def _by_run(case: Case, how: RunMeasure, python: str, folder: Path) -> Figures:
-    """Run the plan in a process that prints a document of `helm-run`."""
+def _by_run(case: Case, how: RunMeasure | EngineMeasure, python: str, folder: Path) -> Figures:
+    """Run the plan in a process that prints a document of `helm-run`, by Helm's own executor or through an engine."""
     work = case.plan.workload
     prompt = list(islice(cycle(how.prompt), work.prompt_tokens))
     tokens = folder / "prompt.json"
     tokens.write_text(json.dumps([prompt] * (work.batch * batches_together(case.plan))))
     argv = helm_command(
         *(python, "run", case.plan_file, "--checkpoint", case.path(how.checkpoint), "--tokens", tokens),
-        *("--runs", how.repeats, "--ignore-eos", "--json"),
+        *("--runs", how.repeats, "--ignore-eos", "--json", *_engine_words(case, how)),
     )
     output = printed_by(argv, case.folder, how.limit_s, str(case.file), "measure")
     return figures_in(output, work.output_tokens, str(case.file), "measure")
+
+
+def _engine_words(case: Case, how: RunMeasure | EngineMeasure) -> list[str]:
+    """Return the words that have `helm-run` drive an engine; a link to an interpreter stays what it is."""
+    if isinstance(how, RunMeasure):
+        return []
+    python = [] if how.python is None else ["--engine-python", str((case.folder / how.python).absolute())]
+    return ["--engine", how.engine, *python]

@@ -8,9 +8,13 @@ from helmsman.schemas.base import Count, Frozen, Index, Name, Positive, Report, 
 from helmsman.schemas.engine_names import EngineName
 from helmsman.schemas.predicted import Interval
 
-Contender = Literal["plan", "default", "runner-up"]
-"""plan: Helm's settings for it; default: what the engine does where nothing is said; runner-up: the settings that Helm
-predicts to be second."""
+OwnChoice = Literal["default", "fit"]
+"""default: what the engine does where nothing is said, all layers on accelerators; fit: layers and experts where it
+puts them itself (llama.cpp's `--fit`)."""
+
+Contender = Literal["plan", "default", "fit", "runner-up"]
+"""plan: Helm's settings for it; default, fit: the engine's own choice; runner-up: the settings that Helm predicts to be
+second."""
 
 Pace = Literal["faster", "same", "slower"]
 """The plan's settings beside others."""
@@ -36,6 +40,14 @@ class ContestSide(Frozen):
     prompt_s: _Samples
     step_s: Annotated[tuple[Positive, ...], Field(max_length=1000)] = ()
     request_s: _Samples
+
+
+class ContestAbsence(Frozen):
+    """Settings that took no part: they do not fit, or the engine did not run with them."""
+
+    name: Contender
+    settings: Command
+    reason: Words
 
 
 class ContestCall(Frozen):
@@ -74,6 +86,7 @@ class EngineContest(Report):
     depth: Index
     runs: Count
     sides: Annotated[tuple[ContestSide, ...], Field(min_length=2)]
+    absent: Annotated[tuple[ContestAbsence, ...], Field(max_length=10)] = ()
     calls: Annotated[tuple[ContestCall, ...], Field(min_length=1)]
     verdict: ContestVerdict
     others_cpu_share: float | None = None

@@ -53,15 +53,34 @@ class ServeMeasure(Frozen):
     limit_s: Positive = 600.0
 
 
-Measure = Annotated[TraceMeasure | CommandMeasure | RunMeasure | ServeMeasure, Field(discriminator="by")]
+class EngineMeasure(Frozen):
+    """Measured by `helm-run --engine` on this machine: an engine that people have carries out the plan, started anew
+    `repeats` times for each run; of these the median counts.
+
+    `checkpoint`: a file that the engine reads; `python`: an interpreter that has the engine's package, from the case's
+    folder, by default that of Helm, else a program of the engine on the path; `prompt`: token ids, continued cyclically
+    to the plan's prompt."""
+
+    by: Literal["engine"]
+    engine: Literal["llama.cpp"] = "llama.cpp"
+    checkpoint: FilePath
+    python: FilePath | None = None
+    prompt: Annotated[tuple[Index, ...], Field(min_length=1, max_length=100_000)] = (7, 3, 11)
+    repeats: Annotated[Count, Field(le=1000)] = 1
+    limit_s: Positive = 600.0
+
+
+Measure = Annotated[
+    TraceMeasure | CommandMeasure | RunMeasure | ServeMeasure | EngineMeasure, Field(discriminator="by")
+]
 
 
 class GateCase(Document):
     """One case of a suite, `case.json` in a folder of its own; files are named from there.
 
     `hardware`: a record that prices the plan instead of its own; `figures`: the figures that are judged, by default
-    `step` and `request` of runs and traces, `tpot` and `e2e` of servers, and all that a command prints; `runs`: the
-    processes that measure each side."""
+    `step` and `request` of runs, engines and traces, `tpot` and `e2e` of servers, and all that a command prints;
+    `runs`: the processes that measure each side."""
 
     schema_id: Literal["helm.gate-case/1"] = version("helm.gate-case/1")
     about: Words | None = None

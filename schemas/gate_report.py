@@ -13,7 +13,7 @@ before; `undecided`: too noisy or too few runs to say; `failed`: nothing was mea
 SuiteVerdict = Literal["ok", "blocked", "failed", "undecided"]
 """Of all cases together, the worst."""
 
-MeasuredBy = Literal["trace", "command", "run", "serve", "nothing"]
+MeasuredBy = Literal["trace", "command", "run", "engine", "serve", "nothing"]
 """As a case says it; `nothing` of two plans that are compared."""
 
 Samples = Annotated[tuple[Positive, ...], Field(max_length=100_000)]

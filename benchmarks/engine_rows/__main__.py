@@ -11,6 +11,7 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from benchmarks.engine_rows.answered import answered_lines, experts_of
 from benchmarks.engine_rows.copies import copy_rate
 from benchmarks.engine_rows.offload import alone_questions, host_questions
 from benchmarks.engine_rows.open_form import as_open_row, partial_rows
@@ -51,10 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write(args.write, args.folder, decode, prompts, len(rows))
         return 0
     steps, host_prompts = _hosts(args.folder)
-    experts = args.folder / "moe_open.csv"
-    others = list(other_lines(read_rows(experts))) if experts.exists() else []
+    experts = experts_of(args.folder)
+    others = list(other_lines(experts)) if experts else []
+    shares = list(answered_lines(args.folder, experts))
     hosts = {"steps": steps, "prompts": host_prompts}
-    text = report(rows, decode, prompts, hosts, list(sweep_lines(args.folder)), others)
+    text = report(rows, decode, prompts, hosts, list(sweep_lines(args.folder)), others, shares)
     print(text)
     if args.page:
         args.page.write_text(text, encoding="utf-8")

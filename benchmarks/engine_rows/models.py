@@ -20,7 +20,7 @@ _NAMES = (
     (r"Llama-3.1-8B", "Llama-3.1-8B"),
     (r"Llama 3.1:70b", "Llama-3.1-70B"),
     (r"Mistral-7B", "Mistral-7B-v0.1"),
-    (r"Qwen2\.5-7B", "Qwen2.5-7B"),
+    (r"(?i)Qwen2\.5-7B", "Qwen2.5-7B"),
     (r"(?i)Qwen2\.5-(Coder-|coder:)?14b", "Qwen2.5-14B"),
     (r"Qwen3-14B", "Qwen3-14B"),
     (r"gemma-3-12b", "gemma-3-12b-it"),

@@ -39,6 +39,8 @@ def as_open_row(row: EngineRow) -> OpenRow:
 
 def _settings(row: EngineRow) -> str:
     """Return what says where everything is, as options of the engine where the row has these."""
+    if row.split == "partial_auto":
+        return "plain layer split"
     if "routed experts on CPU" in row.placement:
         return "--kt-num-gpu-experts 0"
     if row.cpu_experts is not None:
@@ -48,10 +50,13 @@ def _settings(row: EngineRow) -> str:
 
 def _gpus(row: EngineRow) -> str:
     """Return the GPUs' name without its vendor, and how many of them there are."""
-    name = re.sub(r"^NVIDIA (?:GeForce )?| \d+GB$", "", row.gpu)
+    name = re.sub(r"^N(?:VIDIA|vidia) (?:GeForce )?| \d+GB$", "", row.gpu)
+    name = re.sub(r"^(?=\d{4}$)", "RTX ", name)
     return name if row.gpus == 1 else f"{row.gpus}x {name}"
 
 
 def _cpu(text: str) -> str:
     """Return a processor's name as the catalogue has it."""
+    if "unnamed" in text:
+        return "not stated"
     return re.sub(r"\(.*?\)|\bCPU\b|@.*$", "", text).replace("  ", " ").strip()

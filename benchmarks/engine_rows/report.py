@@ -41,9 +41,11 @@ def report(
     hosts: Mapping[str, Sequence[Question]],
     sweeps: Sequence[str],
     others: Sequence[str],
+    shares: Sequence[str] = (),
 ) -> str:
     """Return the figures of both phases with GPUs and with sources left out, the worst rows, those of `hosts`, by
-    phase, with their sources left out, and the lines of `sweeps` and of `others`, which are about other engines."""
+    phase, with their sources left out, and the lines of `sweeps`, of `others`, which are about other engines, and of
+    `shares`, about the rows of every table."""
     parts = [_HEAD]
     for phase, questions in (("decode", decode), ("prompts", prompts)):
         answered = {question.row.number for question in questions}
@@ -77,8 +79,16 @@ def report(
         parts += ["## Sweeps of `-ngl` and `--n-cpu-moe`\n", _SWEEPS, *sweeps, ""]
     if others:
         parts += ["## Other engines\n", _OTHERS, *others, ""]
+    if shares:
+        parts += ["## Rows that are answered\n", _ANSWERED, *shares, ""]
     return "\n".join(parts)
 
+
+_ANSWERED = """\
+Every row of the tables that these do not warn of, by its own machine and placement: how many are of models and engines
+that are known here, and how many of those are answered; the last column leaves out rows whose source does not say the
+processor, the format of weights or the placement. `build_era_open.csv` has rows of the first two tables again.
+"""
 
 _OTHERS = """\
 [vLLM](engines-vllm.md) has constants of its own, from profiles of its operators. The others have none: plans of

@@ -57,6 +57,11 @@ def read_tables(folder: Path) -> tuple[EngineRow, ...]:
     return tuple(known[number] for number in sorted(known))
 
 
+def table_numbers(path: Path) -> tuple[int, ...]:
+    """Return the numbers of the rows that a table names, in its order."""
+    return tuple(int(line["id"]) for line in _lines(path))
+
+
 def _lines(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return [{key: value or "" for key, value in line.items()} for line in csv.DictReader(file)]

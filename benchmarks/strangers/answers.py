@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.strangers.machines import machine_of
 from benchmarks.strangers.models import format_of, model_of
 from benchmarks.strangers.placements import Flags, StatedPlacement, placement_of, rules_for
-from benchmarks.strangers.rows import OpenRow, UnansweredError
+from benchmarks.strangers.rows import Lack, OpenRow, UnansweredError
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.decide import decide
 from helmsman.planner.read_request import request_from
@@ -37,12 +37,14 @@ _BUILD: Flags = {"build_era": "2025"}
 
 @dataclass(frozen=True, slots=True)
 class RowAnswer:
-    """A row, and tokens/s that Helm says of its prompts and its decode steps; `reason`: why it says nothing."""
+    """A row, and tokens/s that Helm says of its prompts and its decode steps; `reason`: why it says nothing; `lack`:
+    what that takes."""
 
     row: OpenRow
     prefill: float | None = None
     decode: float | None = None
     reason: str = ""
+    lack: Lack | None = None
 
     def errors(self) -> Iterator[tuple[str, float]]:
         """Yield by phase how far Helm's speed is from the row's, as a part of it."""
@@ -57,7 +59,7 @@ def answer(row: OpenRow) -> RowAnswer:
     try:
         made = planned(row)
     except UnansweredError as reason:
-        return RowAnswer(row, reason=str(reason))
+        return RowAnswer(row, reason=str(reason), lack=reason.lack)
     work = made.workload
     stated_prompt = row.count("prompt_tokens") is not None
     prefill = work.new_tokens / made.predicted.prefill.seconds.mid if stated_prompt else None
@@ -71,9 +73,10 @@ def planned(row: OpenRow) -> Plan:
     stated, fmt = placement_of(row, model), format_of(row, model)
     ram = min(_GREATEST_RAM, size_of(parameters(model), fmt) + _RAM_BESIDE)
     try:
-        return _planned(row, model, machine_of(row, ram), stated, fmt)
+        idle = stated.flags.get("ngl") == model.layers + 1 and not stated.spilled
+        return _planned(row, model, machine_of(row, ram, idle), stated, fmt)
     except HelmError as error:
-        raise UnansweredError(str(error).splitlines()[0]) from None
+        raise UnansweredError(str(error).splitlines()[0], "mode") from None
 
 
 def _planned(row: OpenRow, model: Model, machine: Hardware, stated: StatedPlacement, fmt: StoredFormat) -> Plan:
@@ -116,4 +119,5 @@ def _workload(row: OpenRow) -> dict[str, int]:
 
 
 def _kv(row: OpenRow) -> str:
-    return "q8_0" if "q8_0" in row.settings else "f16"
+    """Return the format of caches that is priced: of formats that a fork alone has (TurboQuant), the next wider one."""
+    return "q8_0" if re.search(r"q8_0|=turbo\d", row.settings) else "f16"

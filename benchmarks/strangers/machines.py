@@ -9,9 +9,15 @@ from helmsman.schemas.errors import HelmError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.hardware import Device, Hardware, Memory
 
+_ANY = "AMD Ryzen 9 7950X"
+"""Stands for a processor that has nothing to do."""
+_ALIASES = {"Intel Xeon QYFS ES": "Intel Xeon Platinum 8480+", "64-core EPYC Rome": "AMD EPYC 7742"}
+"""Processors of the catalogue by what rows call them: a sample of that one, as the row says, and the usual one of that
+many cores and that year."""
 _NOTHING = ("", "none (CPU only)")
 _UNSTATED = re.compile(
-    r"^not |^one consumer|^x86|^dual-socket|^single socket|^56-core|^datacentre|not named", re.IGNORECASE
+    r"^not |^one consumer|^x86|^dual-socket|^single socket|^56-core|^datacentre|not named|unnamed",
+    re.IGNORECASE,
 )
 _KIND = re.compile(r"DDR[45]-\d{4}")
 _CHANNELS = re.compile(r"(\d+)[- ]channel|(\d+)x\d+ ?GB")
@@ -22,11 +28,15 @@ _SPREAD = 0.03
 """The relative spread of a bandwidth that a source measured, around that of a run (assumed)."""
 
 
-def machine_of(row: OpenRow, ram: int) -> Hardware:
-    """Return the machine with `ram` bytes for models. Raises UnansweredError where a device is not stated or
-    not known."""
-    for what, text in (("processor", row.cpu), ("accelerator", row.gpu)):
-        if _UNSTATED.search(text) or (what == "processor" and not text):
+def machine_of(row: OpenRow, ram: int, idle: bool = False) -> Hardware:
+    """Return the machine with `ram` bytes for models; `idle`: whether its processor has nothing to do, so that any
+    stands for one that is not stated. Raises UnansweredError where a device is not stated or not known."""
+    for what, text in (("accelerator", row.gpu), ("processor", row.cpu)):
+        if what == "processor" and (not text or _UNSTATED.search(text)):
+            if not idle:
+                raise UnansweredError("the processor is not stated")
+            row = replace(row, cpu=_ANY)
+        elif _UNSTATED.search(text):
             raise UnansweredError(f"the {what} is not stated")
     names = [] if row.gpu in _NOTHING or row.gpu.startswith("none") else [_plain(part) for part in row.gpu.split(" + ")]
     try:
@@ -40,6 +50,7 @@ def machine_of(row: OpenRow, ram: int) -> Hardware:
 
 def _assembled(row: OpenRow, gpus: list[str], ram: int) -> Hardware:
     sockets, cpu = _counted(_plain(row.cpu))
+    cpu = _ALIASES.get(cpu, cpu)
     kind, channels = _KIND.search(row.ram_type), _channels(row.ram_type)
     stated = kind[0] if kind else None
     parts = Parts("stranger", cpu, ram, None, 1, None, sockets, stated, channels, memory_known=kind is not None)

@@ -2,6 +2,7 @@
 
 import re
 
+from benchmarks.engine_rows.models import model_named
 from benchmarks.strangers.rows import OpenRow, UnansweredError
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
@@ -29,7 +30,8 @@ _NAMES = (
     (r"gpt-oss-120b", "gpt-oss-120b"),
     (r"Gemma-4-26B-A4B", "gemma-4-26B-A4B"),
     (r"Kimi-K2", "Kimi-K2-Instruct"),
-    (r"DeepSeek-V4-Flash", "DeepSeek-V4-Flash"),
+    (r"DeepSeek-V4-(Flash|Pro)", r"DeepSeek-V4-\1"),
+    (r"GLM-5\.[12]", "GLM-5.2"),
     (r"gemma-3-12b", "gemma-3-12b-it"),
     (r"gemma-2-9b", "gemma-2-9b"),
     (r"Qwen2\.5-(Coder-)?14B", "Qwen2.5-14B"),
@@ -52,7 +54,7 @@ _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
     (r"IQ4_K", "iq4_k"),
     (r"IQ4_XS", "iq4_xs"),
     (r"Q4_K|\bQ4\b", "q4_k"),
-    (r"Q4_0", "q4_0"),
+    (r"Q4_0|RAWINT4", "q4_0"),
     (r"IQ3_KS", "iq3_ks"),
     (r"IQ3_K", "iq3_k"),
     (r"IQ3_S", "iq3_s"),
@@ -61,7 +63,7 @@ _QUANTS: tuple[tuple[str, StoredFormat], ...] = (
     (r"IQ2_XS", "iq2_xs"),
     (r"Q2_K", "q2_k"),
 )
-"""Formats of most values by what sources call files."""
+"""Formats of most values by what sources call files; kt-kernel's RAWINT4 has 32 of them under 16 bits as well."""
 
 _SIZE = re.compile(r"~?([\d.]+) ?(GiB|GB)\b")
 _UNITS = {"GiB": 2**30, "GB": 10**9}
@@ -74,9 +76,13 @@ and the format nearest to its bytes stands for that."""
 def model_of(row: OpenRow) -> Model:
     """Return the model. Raises UnansweredError where the catalogue does not have it."""
     for pattern, name in _NAMES:
-        if re.search(pattern, row.model, re.IGNORECASE):
-            return load_model(name)
-    raise UnansweredError(f"no shapes of {row.model} are known")
+        matched = re.search(pattern, row.model, re.IGNORECASE)
+        if matched:
+            return load_model(matched.expand(name))
+    other = model_named(row.model)
+    if other is None:
+        raise UnansweredError(f"no shapes of {row.model} are known", "model")
+    return other
 
 
 def format_of(row: OpenRow, model: Model) -> StoredFormat:

@@ -11,9 +11,9 @@ from helmsman.schemas.model import Model
 Flags = dict[str, str | int | bool]
 """Options of `llama-cpp`."""
 
-_ENGINES = re.compile(r"^(ik_)?llama\.cpp")
+_ENGINES = re.compile(r"^((ik_)?llama\.cpp|ollama)")
 _CACHED = re.compile(r"cache|fork \(QVAC\)", re.IGNORECASE)
-_OTHERS = re.compile(r"-ser |50% of experts|MTP|drafter", re.IGNORECASE)
+_OTHERS = re.compile(r"-ser |50% of experts(?! on GPU)|(?<!no )MTP|drafter|\d concurrent", re.IGNORECASE)
 _WITHOUT_OFFLOAD = re.compile(r"-rtr|_R4")
 """Weights in the order of ik_llama.cpp's processors' kernels are not brought to an accelerator."""
 
@@ -31,37 +31,48 @@ class StatedPlacement:
 def placement_of(row: OpenRow, model: Model) -> StatedPlacement:
     """Return the placement. Raises UnansweredError for another engine's, and for one that is not stated."""
     if _OTHERS.search(f"{row.settings} {row.note}"):
-        raise UnansweredError("more is changed than a placement")
+        raise UnansweredError("more is changed than a placement", "mode")
     if re.match(r"KT-Kernel|KTransformers", row.engine):
-        return _ktransformers(row)
+        return _ktransformers(row, model)
     if re.match(r"FreeToken", row.engine):
         return _freetoken(row)
     if not _ENGINES.match(row.engine):
-        raise UnansweredError(f"{row.engine.split(' ')[0]} places experts by rules that no strategy has")
+        engine = row.engine.split(" ")[0]
+        raise UnansweredError(f"{engine} places experts by rules that no strategy has", "engine")
     if _CACHED.search(f"{row.engine} {row.settings}"):
-        raise UnansweredError("experts are cached, which llama.cpp does not")
+        raise UnansweredError("experts are cached, which llama.cpp does not", "engine")
     stated = f"{row.settings} {row.engine}"
     for pattern, read in _FORMS:
         matched = re.search(pattern, stated)
         if matched:
             flags = read(matched, model)
             if flags is not None:
-                flags = {**_offloads(row, flags), **_counts(row), **_attends(row)}
+                flags = {**_offloads(row, flags), **_divides(row, flags), **_counts(row), **_attends(row)}
                 return StatedPlacement(flags, "weight spill" in stated)
     raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
 
 
-def _ktransformers(row: OpenRow) -> StatedPlacement:
-    """Return the placement of ktransformers' kernels: so many experts of every layer on the accelerator."""
-    _check_single(row)
+def _ktransformers(row: OpenRow, model: Model) -> StatedPlacement:
+    """Return the placement of ktransformers' kernels: so many experts of every layer on the accelerator, or on several
+    that divide every layer."""
     number = re.search(r"--kt-num-gpu-experts (\d+)(?!\d*-)|(\d+) GPU experts per layer", row.settings)
-    if number is None:
+    share = re.search(r"(\d+)% of experts on GPU", row.settings)
+    if number is None and share is None:
         raise UnansweredError(f"the placement is not stated ({row.settings or 'nothing'})")
-    flags: Flags = {"gpu_experts": int(number[1] or number[2])}
+    held = int(number[1] or number[2]) if number else round(int(share[1]) / 100 * _experts(model)) if share else 0
+    flags: Flags = {"gpu_experts": held}
+    several = re.match(r"([2-9])x ", row.gpu)
+    if several is not None:
+        flags["tensor_parallel_size"] = int(several[1])
     threshold = re.search(r"prefill above (\d+)-token", row.settings)
     if threshold is not None:
         flags["stream_above"] = int(threshold[1])
     return StatedPlacement(flags, strategy="ktransformers")
+
+
+def _experts(model: Model) -> int:
+    """Return how many experts a layer has."""
+    return max(body.op.experts for block in model.blocks for body in block.bodies if body.op.kind == "experts")
 
 
 def _freetoken(row: OpenRow) -> StatedPlacement:
@@ -75,13 +86,19 @@ def _freetoken(row: OpenRow) -> StatedPlacement:
 
 def _check_single(row: OpenRow) -> None:
     if re.match(r"[2-9]x ", row.gpu):
-        raise UnansweredError("several accelerators divide every layer (tensor parallelism)")
+        raise UnansweredError("several accelerators divide every layer (tensor parallelism)", "mode")
 
 
 def _offloads(row: OpenRow, flags: Flags) -> Flags:
     """Return the flags with what the engine does with large products."""
     stays = _WITHOUT_OFFLOAD.search(f"{row.settings} {row.quant}")
     return {**flags, "no_op_offload": True} if stays else flags
+
+
+def _divides(row: OpenRow, flags: Flags) -> Flags:
+    """Return that slots are on all accelerators, as llama.cpp puts them where nothing else is said."""
+    several = " + " in row.gpu or re.match(r"[2-9]x ", row.gpu)
+    return {"split_mode": "layer"} if several and flags.keys() == {"ngl"} and flags["ngl"] else {}
 
 
 def _counts(row: OpenRow) -> Flags:
@@ -145,6 +162,11 @@ def _all_but(matched: re.Match[str], model: Model) -> Flags:
     return _rest_on_host(range(dense, dense + int(matched[1])), model, ".*exps.*")
 
 
+def _parts_away() -> Flags:
+    """Return the flags for one matrix of the experts of the first 20 layers, and two of all, on the host."""
+    return {"override_tensor": rules_for(range(20), "ffn_gate_exps", "CPU") + ",ffn_(up|down)_exps=CPU"}
+
+
 def _kinds(model: Model, layer: int) -> set[str]:
     return {body.op.kind for body in model.blocks[layer].bodies}
 
@@ -156,8 +178,8 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] =
     (r"--fit on", lambda m, model: {"fit": True}),
     (r"weight spill", lambda m, model: {"ngl": model.layers + 1}),
     (r"all but (\d+) layers experts on CPU", _all_but),
-    (r"gate exps of layers 0-19 and all up/down exps on CPU",
-     lambda m, model: {"override_tensor": rules_for(range(20), "ffn_gate_exps", "CPU") + ",ffn_(up|down)_exps=CPU"}),
+    (r"(?:-ngl (\d+) .*)?gate exps of layers 0-19 and all up/down exps on CPU",
+     lambda m, model: {**({"ngl": int(m[1])} if m[1] else {}), **_parts_away()}),
     (r"[Ff]fn_up/gate of layers (\d+)-(\d+) =CUDA0, exps=CPU",
      lambda m, model: {"override_tensor": rules_for(range(int(m[1]), int(m[2]) + 1), "ffn_(up|gate)_exps", "CUDA0")
                        + ",exps=CPU"}),
@@ -170,9 +192,10 @@ _FORMS: tuple[tuple[str, Callable[[re.Match[str], Model], Flags | None]], ...] =
     (r"FFN of layers 0-(\d+) on GPU", lambda m, model: _rest_on_host(range(int(m[1]) + 1), model)),
     (r"(\d+) (?:MoE )?layers(?: of experts)? on CPU", _last_experts),
     (r"--?n-?cpu-?moe (\d+)|-ncmoe (\d+)", lambda m, model: _last_experts(_without_none(m), model)),
-    (r"^-ngl (\d+)$", lambda m, model: {"ngl": min(int(m[1]), model.layers + 1)}),
+    (r"^-ngl (\d+) (?:llama\.cpp|ollama)(?!.*-cpu-moe)", lambda m, model: {"ngl": min(int(m[1]), model.layers + 1)}),
     (r"exps=CPU,attn_kv_b=CPU", lambda m, model: {"override_tensor": "exps=CPU,attn_kv_b=CPU"}),
-    (r"exps=CPU|_exps\.=CPU|-cmoe|experts on CPU", lambda m, model: {"cpu_moe": True}),
+    (r"exps=CPU|_exps\.=CPU|-cmoe|--cpu-moe|all routed experts in RAM, greedy|experts on CPU",
+     lambda m, model: {"cpu_moe": True}),
 )  # fmt: skip
 """The words of settings, and the flags for them; the first that are there count."""
 

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 COLUMNS = (
     "source", "model", "quant", "gpu", "cpu", "ram_type", "ram_bw_gbs", "engine", "settings", "context",
@@ -12,8 +13,18 @@ COLUMNS = (
 """The columns that a table needs."""
 
 
+Lack = Literal["model", "engine", "mode", "statement"]
+"""model, engine: nothing here is called so; mode: what the engine was made to do has no plan here, such as several
+accelerators that divide layers of a kind, or does not fit by what is predicted; statement: the source does not say the
+machine, the format or the placement."""
+
+
 class UnansweredError(Exception):
-    """Raised with the reason why a row is not answered."""
+    """Raised with the reason why a row is not answered, and what is lacking."""
+
+    def __init__(self, reason: str, lack: Lack = "statement") -> None:
+        super().__init__(reason)
+        self.lack = lack
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """Drives llama.cpp through the C interface of llama-cpp-python, in an interpreter that has that package.
 
     python llama_worker.py SETTINGS < requests > answers
+    python llama_worker.py --fit    (says whether there is a fit: {"fit": true})
 
 SETTINGS is a JSON object: `model`, `context`, and of `threads`, `threads_batch`, `batch`, `ubatch`, `type_k`,
 `type_v`, `flash`, `gpu_layers`, `split_mode`, `tensor_split`, `overrides`, `op_offload`, `repack` and `mmap` those that
-are not to be as llama.cpp's programs have them. Requests and answers are JSON objects, one on a line:
+are not to be as llama.cpp's programs have them; with `fit`, MiB that stay free of each accelerator, layers and experts
+are where llama.cpp's --fit puts them. Requests and answers are JSON objects, one on a line:
 
     {"test": [prompt, steps, depth]}                        {"seconds": S, "done": true}
     {"run": [token, ..], "output": N, "ignore_eos": false}  {"token": T, "at": S} for every token, then
@@ -20,7 +22,8 @@ import resource
 import struct
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +37,32 @@ TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0":
 """Formats of caches as ggml numbers them (ggml.h, enum ggml_type)."""
 FLASH = {"auto": -1, "off": 0, "on": 1}
 SPLITS = {"none": 0, "layer": 1, "row": 2}
+_FIT = "_Z17common_fit_paramsPKcP18llama_model_paramsP20llama_context_paramsPfP32llama_model_tensor_buft_overridePmj"
+FITS: dict[str, tuple[None, ...]] = {
+    f"{_FIT}PK22common_fit_extra_model14ggml_log_level": (None,),
+    f"{_FIT}14ggml_log_level": (),
+}
+"""common_fit_params of llama.cpp (common/fit.h), which its programs call for --fit: names with the kinds of parameters
+that they stand for, and what is given between the least context and the level of messages."""
+FIT_CONTEXT = 4096
+"""Tokens below which --fit shortens no context (common/common.h); here contexts are given."""
+ERRORS_ALONE = 4
+"""The level of messages from which on they are printed (ggml.h, GGML_LOG_LEVEL_ERROR)."""
+
+
+class BufferRule(ctypes.Structure):
+    """A pattern of tensors and the buffer that they live in (llama.h, llama_model_tensor_buft_override)."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer", ctypes.c_void_p))
 
 
 def main() -> None:
     """Load once, then answer every request."""
+    if sys.argv[1] == "--fit":
+        import llama_cpp
+
+        sys.stdout.write(json.dumps({"fit": fit_function(Path(llama_cpp.__file__).parent) is not None}) + "\n")
+        return
     settings = json.loads(sys.argv[1])
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the library prints is no answer
@@ -67,11 +92,14 @@ class LoadedModel:
         self.api.llama_backend_init()
         self.cells, self.batch = 0, min(settings.get("batch", BATCH), settings["context"])
         self._kept: list[Any] = []
-        model = self.api.llama_model_load_from_file(settings["model"].encode(), self._model_parameters(settings))
+        placed, sized = self._model_parameters(settings), self._context_parameters(settings)
+        if "fit" in settings:
+            self._fit(settings, placed, sized)
+        model = self.api.llama_model_load_from_file(settings["model"].encode(), placed)
         if not model:
             raise SystemExit(f"llama.cpp does not load {settings['model']}")
         self.vocab = self.api.llama_model_get_vocab(model)
-        self.context = self.api.llama_init_from_model(model, self._context_parameters(settings))
+        self.context = self.api.llama_init_from_model(model, sized)
         if not self.context:
             raise SystemExit("llama.cpp makes no context with these settings")
         self._sampler = self.api.llama_sampler_init_greedy()
@@ -102,14 +130,24 @@ class LoadedModel:
         """Return llama.cpp's array of (pattern, buffer type) for tensors that stay with the CPU."""
         from llama_cpp._ggml import libggml
 
-        class BufferRule(ctypes.Structure):
-            _fields_ = (("pattern", ctypes.c_char_p), ("buffer", ctypes.c_void_p))
-
         libggml.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
         buffer = libggml.ggml_backend_cpu_buffer_type()
         rows = (BufferRule * (len(patterns) + 1))(*[BufferRule(pattern.encode(), buffer) for pattern in patterns])
         self._kept.append(rows)
         return ctypes.cast(rows, ctypes.c_void_p)
+
+    def _fit(self, settings: dict[str, Any], placed: Any, sized: Any) -> None:
+        """Have llama.cpp place layers and experts, with `fit` MiB free of each accelerator; where nothing fits it
+        leaves all as it is and loads, as its programs do."""
+        fit = fit_function(Path(self.api.__file__).parent)
+        if fit is None:
+            raise SystemExit("this build of llama.cpp has no --fit that can be called")
+        devices = self.api.llama_max_devices()
+        shares = (ctypes.c_float * devices)()
+        rules = (BufferRule * self.api.llama_max_tensor_buft_overrides())()
+        margins = (ctypes.c_size_t * devices)(*[settings["fit"] * 2**20] * devices)
+        self._kept += [shares, rules]
+        fit(settings["model"].encode(), ctypes.byref(placed), ctypes.byref(sized), shares, rules, margins)
 
     def _context_parameters(self, settings: dict[str, Any]) -> Any:
         parameters = self.api.llama_context_default_params()
@@ -163,6 +201,32 @@ class LoadedModel:
             return False
         self.cells = cells
         return True
+
+
+def fit_function(package: Path) -> Callable[..., int] | None:
+    """Return what --fit calls of the llama.cpp in a package's folder, after the package has loaded its libraries; None
+    in builds without it. It takes (file, model's parameters, context's, shares, rules, margins in bytes)."""
+    for library in common_libraries(package):
+        for name, between in FITS.items():
+            function: Any = getattr(library, name, None)
+            if function is not None:
+                function.restype = ctypes.c_int
+                return partial(_fitted, function, between)
+    return None
+
+
+def _fitted(function: Callable[..., int], between: Sequence[None], *given: object) -> int:
+    return function(*given, ctypes.c_uint32(FIT_CONTEXT), *between, ERRORS_ALONE)
+
+
+def common_libraries(package: Path) -> Iterator[ctypes.CDLL]:
+    """Yield the libraries of llama.cpp's programs beside those of a package."""
+    for folder in (package / "lib", package.parent / "lib"):
+        for place in sorted(folder.glob("libllama-common.*")):
+            try:
+                yield ctypes.CDLL(str(place))
+            except OSError:
+                continue
 
 
 def test_seconds(model: LoadedModel, prompt: int, steps: int, depth: int) -> float:

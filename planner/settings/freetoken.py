@@ -8,6 +8,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.settings.command_flags import (
     FIELD,
     CommandGrammar,
+    GivenFlag,
     flags,
     number_of,
     texts,
@@ -21,6 +22,7 @@ from helmsman.planner.settings.engine_format import (
     SettingsSubject,
     WrittenSettings,
 )
+from helmsman.planner.settings.host_threads import fewer_threads, threads_are_priced
 from helmsman.planner.settings.ktransformers import dense_elsewhere, expert_number, held_experts
 from helmsman.planner.settings.llama_cpp import parsed_object
 from helmsman.planner.settings.on_accelerator import DTYPES, check_accelerator, other_formats
@@ -71,6 +73,9 @@ FLAGS = (
 
 GRAMMAR = CommandGrammar("FreeToken", FLAGS)
 
+_THREADS = "--moe-cpu-threads"
+"""The flag of threads that compute experts on processors, which none do where all that is missing is fetched."""
+
 REQUESTS = 4
 """Sequences that advance together where a command does not say how many."""
 _MODES = {"offload": "offload", "cpu": "cpu", "hybrid": "hybrid"}
@@ -94,7 +99,7 @@ def write(places: PlanPlaces) -> WrittenSettings:
     words += ["--max-running-requests", str(plan.workload.batch), "--moe-strategy", mode]
     words += ["--moe-cache-rate", f"{held / expert_number(plan.model, 'FreeToken'):.6g}"]
     if places.threads is not None and mode != "offload":
-        words += ["--moe-cpu-threads", str(places.threads)]
+        words += [_THREADS, str(places.threads)]
     words += ["--dtype", DTYPES[places.nearest_kv_format]]
     return WrittenSettings(shlex.join(words), tuple(_differences(places)))
 
@@ -136,6 +141,12 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     elif "--moe-cache-size" in last:
         layers = len(_expert_layers(subject))
         options["expert_slots"] = min(count, whole_number(last["--moe-cache-size"]) // max(1, layers))
+    threads = last.get(_THREADS)
+    options |= {} if mode == "offload" else fewer_threads(threads, subject)
+    placed = [threads.text] if threads is not None and "threads" in options else []
+    idle = [threads.text] if threads is not None and mode == "offload" else []
+    doubtful = [flag for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject)]
+    unpriced = (flag.text for flag in doubtful if flag.text not in idle)
     kind = last["--dtype"].values[0] if "--dtype" in last else "auto"
     if kind not in _CACHES:
         problem, remedy = "no numbers that FreeToken computes in", f"use {', '.join(_CACHES)}"
@@ -145,8 +156,13 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
     return ReadSettings(
         "freetoken", "freetoken", options, context,
         sequences(last, "--max-running-requests", subject, REQUESTS), _CACHES[kind],
-        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+        (*texts(given, "placed"), *placed), tuple(assumed), (*unpriced, *doubts), (*texts(given, "idle"), *idle),
     )  # fmt: skip
+
+
+def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
+    """Whether a prediction knows what a flag says: as many threads as there are cores, or fewer."""
+    return flag.name == _THREADS and threads_are_priced(flag, subject)
 
 
 def _expert_layers(subject: SettingsSubject) -> set[int]:

@@ -9,6 +9,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.settings.command_flags import (
     FIELD,
     CommandGrammar,
+    GivenFlag,
     flags,
     flags_after_program,
     number_of,
@@ -23,6 +24,7 @@ from helmsman.planner.settings.engine_format import (
     SettingsSubject,
     WrittenSettings,
 )
+from helmsman.planner.settings.host_threads import fewer_threads, threads_are_priced
 from helmsman.planner.settings.on_accelerator import check_accelerator, other_formats
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
 from helmsman.planner.settings.sglang import COMMON_FLAGS, eight_bits, server_words
@@ -54,6 +56,11 @@ FLAGS = (
     *flags("idle", 1, "--kt-weight-path"),
 )  # fmt: skip
 """The flags beside those of the server, with the number of their values."""
+
+_CARDS = "--tensor-parallel-size"
+"""The flag of accelerators that divide every layer, one of three names of it."""
+_THREADS = "--kt-cpuinfer"
+"""The flag of threads that compute experts on processors."""
 
 GRAMMAR = CommandGrammar("ktransformers", (*FLAGS, *COMMON_FLAGS))
 
@@ -92,12 +99,14 @@ def write(places: PlanPlaces) -> WrittenSettings:
     memory."""
     check_accelerator(places, "ktransformers")
     held, options = held_experts(places, "ktransformers"), places.plan.strategy.options
-    words = [*server_words(places), "--kt-num-gpu-experts", str(held)]
+    cards = options.get("tensor_parallel_size", 1)
+    words = [*server_words(places), *(["--tp-size", str(cards)] if cards != 1 else [])]
+    words += ["--kt-num-gpu-experts", str(held)]
     popular = _by_popularity(places)
     words += ["--kt-expert-placement-strategy", "frequency" if popular else "uniform"]
     words += ["--init-expert-location", _recorded(places)] if popular else []
     if places.threads is not None:
-        words += ["--kt-cpuinfer", str(places.threads)]
+        words += [_THREADS, str(places.threads)]
     words += ["--kt-threadpool-count", "1"]
     if isinstance(options.get("stream_above"), int):
         words += ["--kt-gpu-prefill-token-threshold", str(options["stream_above"])]
@@ -175,13 +184,24 @@ def read(text: str, subject: SettingsSubject) -> ReadSettings:
         assumed.append("frequency: without --routing all experts of a layer are chosen alike")
     else:
         options["expert_order"] = _ORDERS[order]
+    options |= fewer_threads(last.get(_THREADS), subject)
+    if _CARDS in last and whole_number(last[_CARDS], 1) > 1:
+        options["tensor_parallel_size"] = whole_number(last[_CARDS], 1)
+    named = {_THREADS: "threads", _CARDS: "tensor_parallel_size"}
+    said = [flag.text for flag in last.values() if named.get(flag.name) in options]
+    unpriced = (flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, subject))
     context = whole_number(last["--context-length"], 1) if "--context-length" in last else None
     assumed += [] if context else ["--context-length is left out: the context of the question"]
     kv, doubts = caches(last)
     return ReadSettings(
         "ktransformers", "ktransformers", options, context, sequences(last, "--max-running-requests", subject), kv,
-        texts(given, "placed"), tuple(assumed), (*texts(given, "unpriced"), *doubts), texts(given, "idle"),
+        (*texts(given, "placed"), *said), tuple(assumed), (*unpriced, *doubts), texts(given, "idle"),
     )  # fmt: skip
+
+
+def _as_priced(flag: GivenFlag, subject: SettingsSubject) -> bool:
+    """Whether a prediction knows what a flag says: threads, as many as there are cores or fewer, and accelerators."""
+    return flag.name == _CARDS or (flag.name == _THREADS and threads_are_priced(flag, subject))
 
 
 FORMAT = EngineFormat("ktransformers", "ktransformers", VERSION, SOURCE, "command", write, read)

@@ -15,6 +15,7 @@ from helmsman.planner.settings.engine_format import (
     WrittenSettings,
 )
 from helmsman.planner.settings.fit_print import FIT_PRINT, read_fit_print
+from helmsman.planner.settings.host_threads import fewer_threads, host_cores, threads_are_priced
 from helmsman.planner.settings.llama_grammar import BATCH, GRAMMAR, PROGRAMS, SOURCE, UBATCH, VERSION
 from helmsman.planner.settings.llama_places import OFFLOADED_TOKENS, LlamaPlaces, numbers_pattern
 from helmsman.planner.settings.plan_places import HOST, PlanPlaces
@@ -160,7 +161,7 @@ def read_flags(words: Sequence[str], subject: SettingsSubject) -> ReadSettings:
     batch, context, about = _context(last, subject)
     kv, doubts = _caches(last)
     unpriced = tuple(flag.text for flag in given if flag.effect == "unpriced" and not _as_priced(flag, last, subject))
-    options |= _passes(last) | _threads(last, subject)
+    options |= _passes(last) | fewer_threads(last.get("--threads"), subject)
     stepwise = [flag.text for flag in last.values() if flag.name == "--flash-attn" and flag.values[:1] in _STEPWISE]
     options["flash_attn"] = "off" if stepwise else "on"
     placed = (*texts(given, "placed"), *([last["--threads"].text] if "threads" in options else ()), *stepwise)
@@ -268,24 +269,12 @@ def _passes(last: Mapping[str, GivenFlag]) -> dict[str, OptionValue]:
     return options | ({"no_op_offload": True} if "--no-op-offload" in last else {})
 
 
-def _threads(last: Mapping[str, GivenFlag], subject: SettingsSubject) -> dict[str, OptionValue]:
-    """Return the option of threads, where fewer than the cores work on steps."""
-    text = last["--threads"].values[0] if "--threads" in last else ""
-    count = int(text) if text.isdecimal() else 0
-    return {"threads": count} if any(0 < count < cores for cores in _cores(subject)) else {}
-
-
-def _cores(subject: SettingsSubject) -> list[int]:
-    return [device.cores for device in subject.hardware.devices if device.kind == "cpu" and device.cores is not None]
-
-
 def _as_priced(flag: GivenFlag, last: Mapping[str, GivenFlag], subject: SettingsSubject) -> bool:
     """Whether a prediction knows what a flag says: threads of steps, as many of prompts, and what `_ASSUMED` has."""
-    cores = _cores(subject)
     if flag.name == "--threads":
-        return flag.values[0].isdecimal() and 0 < int(flag.values[0]) <= max(cores, default=0)
+        return threads_are_priced(flag, subject)
     if flag.name == "--threads-batch":
-        steps = last["--threads"].values if "--threads" in last else tuple(map(str, cores[:1]))
+        steps = last["--threads"].values if "--threads" in last else tuple(map(str, host_cores(subject)[:1]))
         return flag.values == steps
     return flag.values in _ASSUMED.get(flag.name, ())
 

@@ -13,6 +13,9 @@ SOURCE = "ggml-org/llama.cpp: tools/server/README.md, common/arg.cpp"
 PROGRAMS = ("llama-server", "llama-cli", "llama-completion", "llama-fit-params", "llama-perplexity", "server", "main")
 """Programs that take these flags; `server` and `main` are what older builds call them."""
 
+MARGIN_MIB = 1024
+"""MiB that stay free of every accelerator's memory: llama.cpp's default --fit-target."""
+
 UBATCH, BATCH = 512, 2048
 """Tokens of a physical and of a logical batch where nothing is said."""
 

@@ -83,6 +83,24 @@ def same_software_option() -> Any:
     return option(False, text)
 
 
+def cards_option() -> Any:
+    """How many equal accelerators divide every layer."""
+    text = "vllm, ktransformers: equal accelerators that divide every layer (default: 1)"
+    return option(1, text, metavar="N", parse=int)
+
+
+def check_cards(count: int) -> None:
+    """Raise UsageError for what is no number of accelerators."""
+    if count < 1:
+        raise UsageError("not a number of cards", field="tensor_parallel_size", value=count, remedy="write 1 or more")
+
+
+def threads_option() -> Any:
+    """How many threads of processors an engine works with."""
+    text = "llama-cpp, ktransformers, freetoken: threads of processors (default: their cores)"
+    return option(None, text, metavar="N", parse=int)
+
+
 def slo_option() -> Any:
     """Limits of seconds that plans keep."""
     text = "optimal: no plan that is slower than this; all: those first that are not"

@@ -11,9 +11,10 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.common_options import same_software_option, table_option, threads_option
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.engines.threads import check_threads
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.suited import check_experts
@@ -124,6 +125,7 @@ class FreeTokenOptions:
         metavar="SHARE",
         parse=float,
     )
+    threads: int | None = threads_option()
 
 
 def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
@@ -140,7 +142,8 @@ def _question(request: PlanRequest[FreeTokenOptions]) -> EngineQuestion:
     if share is not None and not 0 < share < 1:
         raise UsageError("not a share", field="fetched_share", value=share, remedy="use a number between 0 and 1")
     engine = FreeToken(slots, options.miss_mode, share)
-    return engine_question(request, frame, engine)
+    check_threads(options.threads)
+    return engine_question(request, frame, engine, threads=options.threads)
 
 
 STRATEGY = engine_method(

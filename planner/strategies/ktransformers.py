@@ -12,9 +12,17 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.common_options import (
+    cards_option,
+    check_cards,
+    same_software_option,
+    table_option,
+    threads_option,
+)
 from helmsman.planner.strategies.engines.question import EngineQuestion, engine_method, engine_question
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.engines.threads import check_threads
+from helmsman.planner.strategies.engines.vllm_cards import joined
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, expert_count, expert_layers, place
 from helmsman.planner.strategies.expert_split.rooms import Rooms
 from helmsman.planner.strategies.expert_split.suited import check_experts
@@ -29,11 +37,12 @@ Order = Literal["number", "popularity"]
 @dataclass(frozen=True, slots=True)
 class KTransformers:
     """`experts` of every layer on the accelerator, None: as many as fit; `order`: which; `threshold`: tokens of a
-    prompt above which layers are streamed, None: never."""
+    prompt above which layers are streamed, None: never; `cards`: equal accelerators that divide every layer."""
 
     experts: int | None = None
     order: Order = "number"
     threshold: int | None = None
+    cards: int = 1
 
     @property
     def name(self) -> str:
@@ -55,25 +64,30 @@ class KTransformers:
         return replace(self, experts=self.count(frame))
 
     def placement(self, frame: Frame) -> Placement:
-        """Return the rules."""
-        return place(frame, self._layout(frame, self.count(frame)))
+        """Return the rules. Raises UsageError where the machine has not as many equal accelerators."""
+        return place(self._joined(frame), self._layout(frame, self.count(frame)))
 
     def count(self, frame: Frame) -> int:
         """Return how many experts of every layer are on the accelerator."""
         if self.experts is not None:
             return min(self.experts, expert_count(frame.model, self.name))
-        return Rooms(frame).most_held(self._layout(frame, 0))
+        return Rooms(self._joined(frame)).most_held(self._layout(frame, 0))
 
     def label(self, frame: Frame) -> str:
-        """Return `ktransformers 24 experts by number`."""
+        """Return `ktransformers 24 experts by number`, of several accelerators `ktransformers 2x 24 experts ..`."""
         streamed = ", prompts streamed" if self._streams(frame) else ""
-        return f"{self.name} {self.count(frame)} experts by {self.order}{streamed}"
+        several = f" {self.cards}x" if self.cards > 1 else ""
+        return f"{self.name}{several} {self.count(frame)} experts by {self.order}{streamed}"
 
     def smaller(self, frame: Frame) -> str | None:
         """Return the largest number of experts that fits, where another was asked for."""
         other = replace(self, experts=None)
         suits = other.count(frame) != self.count(frame) and not shortages(memory_use(other.placement(frame)))
         return f"`gpu_experts` {other.count(frame)}" if suits else None
+
+    def _joined(self, frame: Frame) -> Frame:
+        """Return the question on a machine whose accelerators are one where they divide every layer."""
+        return replace(frame, roles=joined(frame.roles, frame.model, self.cards))
 
     def _streams(self, frame: Frame) -> bool:
         work = frame.workload
@@ -112,6 +126,8 @@ class KTransformersOptions:
         metavar="N",
         parse=int,
     )
+    threads: int | None = threads_option()
+    tensor_parallel_size: int = cards_option()
 
 
 def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
@@ -123,8 +139,11 @@ def _question(request: PlanRequest[KTransformersOptions]) -> EngineQuestion:
     for name, value in (("gpu_experts", options.gpu_experts), ("stream_above", options.stream_above)):
         if value is not None and value < 0:
             raise UsageError("not a number of them", field=name, value=value, remedy="use 0 or more, or leave it out")
-    engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above)
-    return engine_question(request, frame, engine)
+    check_threads(options.threads)
+    check_cards(options.tensor_parallel_size)
+    cards = options.tensor_parallel_size
+    engine = KTransformers(options.gpu_experts, options.expert_order, options.stream_above, cards)
+    return engine_question(request, frame, engine, threads=options.threads)
 
 
 STRATEGY = engine_method(

@@ -16,8 +16,9 @@ from helmsman.planner.decision import Decision
 from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import same_software_option, table_option
-from helmsman.planner.strategies.engines.automatic import MARGIN_MIB, AutomaticFit
+from helmsman.planner.settings.llama_grammar import MARGIN_MIB
+from helmsman.planner.strategies.common_options import same_software_option, table_option, threads_option
+from helmsman.planner.strategies.engines.automatic import AutomaticFit
 from helmsman.planner.strategies.engines.kernels import EngineBuild
 from helmsman.planner.strategies.engines.llama_flags import CPU_MOE, expert_rules, experts_flag, margin_of, slot_shares
 from helmsman.planner.strategies.engines.overrides import Override, experts_override, overrides_of
@@ -200,9 +201,7 @@ class LlamaCppOptions:
     flash_attn: Literal["on", "off"] | None = option(
         None, "llama-cpp: attention as a kernel of its own (default: on in builds from 2025 on)", choices=("on", "off")
     )
-    threads: int | None = option(
-        None, "llama-cpp: threads of processors (default: their cores)", metavar="N", parse=int
-    )
+    threads: int | None = threads_option()
 
 
 def _question(request: PlanRequest[LlamaCppOptions]) -> EngineQuestion:

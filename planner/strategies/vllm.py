@@ -17,6 +17,8 @@ from helmsman.planner.memory.usage import memory_use, shortages
 from helmsman.planner.options import Recorded, option
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import (
+    cards_option,
+    check_cards,
     kv_rule_option,
     kv_store_option,
     same_software_option,
@@ -210,9 +212,7 @@ class VllmOptions:
     gpu_memory_utilization: float | None = option(
         None, "vllm: of the accelerator's memory (default: 0.90)", metavar="SHARE", parse=float
     )
-    tensor_parallel_size: int = option(
-        1, "vllm: equal accelerators that divide every layer (default: 1)", metavar="N", parse=int
-    )
+    tensor_parallel_size: int = cards_option()
     quantization: Quantisation | None = option(
         None, "vllm: how the checkpoint's blocks are quantised (default: as --format says)", choices=QUANTISATIONS
     )
@@ -232,9 +232,7 @@ def _question(request: PlanRequest[VllmOptions]) -> EngineQuestion:
     if share is not None and not 0 < share <= 1:
         remedy = "use 0 < SHARE <= 1"
         raise UsageError("not a share of a memory", field="gpu_memory_utilization", value=share, remedy=remedy)
-    if options.tensor_parallel_size < 1:
-        count = options.tensor_parallel_size
-        raise UsageError("not a number of cards", field="tensor_parallel_size", value=count, remedy="write 1 or more")
+    check_cards(options.tensor_parallel_size)
     if options.kv_rule not in (None, "accelerator", "lmcache"):
         problem, remedy = "vLLM keeps its cache on the accelerator", "use lmcache, or leave it out"
         raise UsageError(problem, field="kv_rule", value=options.kv_rule, remedy=remedy)

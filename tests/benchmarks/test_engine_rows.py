@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.engine_rows.__main__ import main
+from benchmarks.engine_rows.answered import answered_lines
 from benchmarks.engine_rows.copies import copy_rate
 from benchmarks.engine_rows.devices import device_named
 from benchmarks.engine_rows.folds import left_out, summary
@@ -137,3 +138,19 @@ def test_sources_are_cited_whole() -> None:
     assert cited("https://github.com/a/b/pull/2059") == "[github.com/a/b/pull/2059](https://github.com/a/b/pull/2059)"
     assert cited("github:a/b:c/README.md@065bb4f") == "[a/b](https://github.com/a/b/blob/065bb4f/c/README.md)"
     assert cited('page: frankcasanova.net "A | B" (2026)') == 'page: frankcasanova.net "A \\| B" (2026)'
+
+
+def test_shares_of_rows_that_are_answered(folder: Path) -> None:
+    """Of four rows one model is not known here, one processor not stated, and one has a warning."""
+    table = folder / "partial_offload_open.csv"
+    ran = "llama.cpp CUDA,partial_layers,20,,,,,512,128,0,1,9,9,tg,A,"
+    base = f"a thread,llama-bench,2025,RTX 3080,1,{{cpu}},,,{{model}},,Q4_0,,{ran},{{warned}}"
+    named = [("AMD Ryzen 9 7950X", "Llama-2-7B", ""), ("AMD Ryzen 9 7950X", "Nobody-3B", ""), ("", "Llama-2-7B", "")]
+    named.append(("AMD Ryzen 9 7950X", "Llama-2-7B", "odd"))
+    rows = [f"{900 + at},{base.format(cpu=cpu, model=model, warned=odd)}" for at, (cpu, model, odd) in enumerate(named)]
+    table.write_text("\n".join([HEAD, *rows]) + "\n")
+    lines = list(answered_lines(folder, ()))
+    assert "| single_device_open.csv | 15 | 15 | 15 | 100.0% | 100.0% |" in lines
+    assert "| partial_offload_open.csv | 3 | 2 | 1 | 50.0% | 100.0% |" in lines
+    assert "- partial_offload_open.csv: the processor is not stated: 902" in lines
+    assert "- partial_offload_open.csv: no shapes of Nobody-3B are known: 901" in lines

@@ -50,10 +50,29 @@ def test_a_row_is_answered_by_its_own_machine_and_placement() -> None:
         ({"settings": "hybrid"}, "placement is not stated"),
         ({"quant": "not stated"}, "no format"),
         ({"settings": "--n-cpu-moe 36 -ser 6,1"}, "more is changed"),
+        ({"settings": "--n-cpu-moe 36, MTP"}, "more is changed"),
+        ({"settings": "--n-cpu-moe 36, 8 concurrent"}, "more is changed"),
+        ({"cpu": "16-thread CPU (unnamed)"}, "processor is not stated"),
+        ({"settings": "all but the last 3 layers"}, "placement is not stated"),
     ],
 )
 def test_others_are_left_by_reason(columns: dict[str, str], reason: str) -> None:
-    assert reason in answer(row(**columns)).reason
+    given = answer(row(**columns))
+    assert reason in given.reason and given.lack is not None
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"cpu": "not stated", "settings": "fully in VRAM", "gpu": "RTX 5090"},
+        {"cpu": "Intel Xeon QYFS ES (8480-class, 56c)"},
+        {"settings": "--n-cpu-moe 36, no MTP"},
+        {"model": "qwen2.5-coder:14b", "engine": "ollama", "settings": "-ngl 49"},
+        {"model": "DeepSeek-V4-Pro", "engine": "KTransformers", "settings": "--kt-num-gpu-experts 0", "gpu": "B200"},
+    ],
+)
+def test_what_a_row_says_in_other_words_is_answered(columns: dict[str, str]) -> None:
+    assert answer(row(**columns)).reason == ""
 
 
 @pytest.mark.parametrize(
@@ -66,6 +85,7 @@ def test_others_are_left_by_reason(columns: dict[str, str], reason: str) -> None
         ("FFN of layers 0-44 on GPU", {"override_tensor": r"blk\.(45|46|47)\.ffn.*=CPU"}),
         ("-rtr -ot exps=CPU", {"cpu_moe": True, "no_op_offload": True}),
         ("--fit on", {"fit": True}),
+        ("-ngl 20", {"ngl": 20}),
     ],
 )
 def test_settings_are_read_as_flags(settings: str, flags: dict[str, object]) -> None:

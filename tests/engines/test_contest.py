@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import fake_python
+from fake_engine import FAILING, LOADED, fake_python
 
+from helmsman.analysis.ask_settings import request_of_plan
 from helmsman.cli import check as helm_check
-from helmsman.engines.contest import ContestShape, Entrant, call, verdict_of
+from helmsman.engines.contest import call, verdict_of
 from helmsman.engines.contest_text import contest_table
-from helmsman.engines.contestants import Contestant
+from helmsman.engines.contestants import Contestant, contestants
+from helmsman.engines.rounds import ContestShape, Entrant
 from helmsman.library import plan as plan_for
 from helmsman.schemas.engine_contest import Contender, EngineContest
 from helmsman.schemas.plan import Plan
@@ -58,6 +60,45 @@ def test_a_wrong_call_exits_with_4(check: Check, tmp_path: Path) -> None:
 def test_too_few_runs_are_refused(check: Check, tmp_path: Path) -> None:
     code, _, err = check(fake_python(tmp_path), "--runs", 3)
     assert code == 2 and "--runs" in err and "cannot differ significantly" in err
+
+
+def test_llama_cpps_own_fit_takes_part(check: Check, tmp_path: Path) -> None:
+    """It is told to fit, with its own margin, and predicted where that puts layers: all on the GPU, faster than ten."""
+    code, out, _ = check(fake_python(tmp_path, '"fit": 1024', 0.5, 0.9), "--fit", "--json")
+    own = json.loads(out)["sides"][1]
+    assert own["name"] == "fit" and own["settings"].endswith("--fit on")
+    first = json.loads(out)["calls"][0]
+    assert code == 0 and [first[name] for name in ("rival", "called", "ran")] == ["fit", "slower", "slower"]
+
+
+def test_a_build_without_fit_says_so_before_anything_runs(check: Check, tmp_path: Path) -> None:
+    code, _, err = check(fake_python(tmp_path, fit="false"), "--fit")
+    assert code == 6 and "this build has no --fit (got 'llama.cpp (llama-cpp-python 9.9)')" in err
+    assert not (tmp_path / "settings").exists()
+
+
+def test_a_default_with_which_the_engine_does_not_run_is_left_out(check: Check, tmp_path: Path) -> None:
+    """Ten layers are loaded, all of them are not; the runner-up has ten as well."""
+    load = f"""case "$2" in *gpu_layers*) {LOADED};; *) {FAILING};; esac"""
+    _, out, _ = check(fake_python(tmp_path, load=load), "--json")
+    contest = json.loads(out)
+    assert [side["name"] for side in contest["sides"]] == ["plan", "runner-up"]
+    (absent,) = contest["absent"]
+    assert absent["name"] == "default" and "no such tensor" in absent["reason"]
+    text = contest_table(parse_document(EngineContest, out.encode(), "out"))
+    assert "default left out: the engine does not run with it: llama.cpp fails: no such tensor" in text
+
+
+def test_a_default_whose_layers_do_not_fit_is_left_out() -> None:
+    """14 billion parameters of 8 bits are more than 8 GB; its fit is not left out."""
+    plan = plan_for({**QUESTION, "model": "Qwen3-14B", "format": "q8_0"}).plan
+    request = request_of_plan(plan)
+    sides, absent = contestants(plan, request, "llama.cpp")
+    assert [side.name for side in sides] == ["plan", "runner-up"] and "its layers do not fit" in absent[0].reason
+    sides, absent = contestants(plan, request, "llama.cpp", "fit")
+    assert (
+        [side.name for side in sides] == ["plan", "fit", "runner-up"] and not absent and sides[1].predicted is not None
+    )
 
 
 def _entrant(name: Contender, seconds: list[float], predicted: float | None) -> Entrant:

@@ -39,6 +39,13 @@ def test_flags_of_llama_bench() -> None:
     )
 
 
+def test_a_fit_has_a_margin() -> None:
+    command = LlamaCommand.of("llama-server -c 4096 -np 1 --fit on -fitt 512")
+    assert command.worker_settings(Path("/b.gguf"), 8)["fit"] == 512
+    assert command.bench_words() == ["-fitt", "512", "-fitc", "4096"]
+    assert [LlamaCommand.of(f"--fit {said}").fit_target for said in ("on", "off")] == [1024, None]
+
+
 def test_a_buffer_that_the_package_cannot_name_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot put tensors into CUDA1"):
         LlamaCommand.of("-ot ^output=CUDA1").worker_settings(Path("b.gguf"), 8)

@@ -9,6 +9,7 @@ import pytest
 from shapes import small_model
 
 from helmsman.engines.engine_process import engine_process, worker_command
+from helmsman.engines.fit_support import check_fit
 from helmsman.engines.programs import EngineProgram
 from helmsman.engines.workers.llama_worker import physical_cores, repeated
 from helmsman.executor.checkpoint.gguf_write import write_gguf
@@ -57,3 +58,6 @@ def test_a_real_llama_cpp(tmp_path: Path) -> None:
         moments = [answer["at"] for answer in answers[:-1]]
         assert moments == sorted(moments) and process.peak > 0
         assert process.seconds(16, 0, 0) > 0.0 and process.seconds(0, 4, 32) > 0.0
+    check_fit(program)
+    with engine_process(worker_command(program, {**settings, "fit": 64}), "llama.cpp") as process:
+        assert process.seconds(16, 0, 0) > 0.0

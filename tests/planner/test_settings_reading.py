@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from together import together
 
+from helmsman.analysis.ask_settings import settings_of
+from helmsman.library import plan
 from helmsman.planner.read_request import request_from
 from helmsman.planner.settings.engine_format import ReadSettings, SettingsSubject
 from helmsman.planner.settings.registry import engine_of, read_text
@@ -102,8 +104,9 @@ def test_settings_are_a_question(text: str, options: dict[str, Any], context: An
         ),
         (
             "python -m sglang.launch_server --model m --kt-gpu-experts-ratio 0.25 --kt-cpuinfer 8",
-            "ktransformers", {"gpu_experts": 32},
+            "ktransformers", {"gpu_experts": 32, "threads": 8},
         ),
+        ("ft serve --model m --moe-strategy hybrid --moe-cpu-threads 8", "freetoken", {"threads": 8}),
         ("python chat.py -m d -mcl 8..10 -cs 8192", "llama-cpp", {"ngl": 49}),
         ("python chat.py -m d -mode raw -mcl 20 -cs 8192", "llama-cpp", {"ngl": 49, "n_cpu_moe": 20}),
         ("python chat.py -m d -mcs 28 -cs 8192", "ktransformers", {"gpu_experts": 100}),
@@ -171,3 +174,50 @@ def test_engines_are_known_by_their_settings(text: str, engine: str) -> None:
 def test_first_layers_of_exllamav3_are_those_with_experts() -> None:
     """The first block of this model has no experts: two layers of them are in the blocks 1 and 2."""
     assert read("python chat.py -m d -mcl 2 -cs 8192", "DeepSeek-V2-Lite").options["n_cpu_moe"] == 3
+
+
+@together(
+    ("text", "placed", "unpriced", "idle"),
+    [
+        ("sglang serve --model m --kt-num-gpu-experts 8 --kt-cpuinfer 4", True, False, False),
+        ("sglang serve --model m --kt-num-gpu-experts 8 --kt-cpuinfer 20", False, False, False),
+        ("sglang serve --model m --kt-num-gpu-experts 8 --kt-cpuinfer 64", False, True, False),
+        ("ft serve --model m --moe-strategy cpu --moe-cpu-threads 4", True, False, False),
+        ("ft serve --model m --moe-strategy cpu --moe-cpu-threads 64", False, True, False),
+        ("ft serve --model m --moe-strategy offload --moe-cpu-threads 4", False, False, True),
+    ],
+)
+def test_threads_of_experts(text: str, placed: bool, unpriced: bool, idle: bool) -> None:
+    """Fewer than the 20 cores are priced, all of them are the prediction's own, more are not known."""
+    flag = " ".join(text.split()[-2:])
+    result = read(text, "Qwen3-30B-A3B", "rtx4080-14700k")
+    assert [flag in part for part in (result.placed, result.unpriced, result.idle)] == [placed, unpriced, idle]
+    assert ("threads" in result.options) == placed
+
+
+@together(
+    ("engine", "options"),
+    [("ktransformers", {"gpu_experts": 32}), ("freetoken", {"miss_mode": "hybrid", "expert_slots": 20})],
+)
+def test_fewer_threads_are_slower_and_come_back(engine: str, options: dict[str, Any]) -> None:
+    question = {"model": "Qwen3-30B-A3B", "hardware": "rtx4080-14700k", "format": "q4_k", "strategy": engine}
+    whole = plan({**question, "options": options}).plan
+    few = plan({**question, "options": {**options, "threads": 2}}).plan
+    assert few.predicted.decode.seconds.mid > 1.3 * whole.predicted.decode.seconds.mid
+    text = settings_of(few, engine).text
+    assert read(text, "Qwen3-30B-A3B", "rtx4080-14700k").options["threads"] == 2
+
+
+def test_accelerators_that_divide_layers_come_back() -> None:
+    """Two cards hold twice as many experts as one does, and read twice as fast."""
+    hardware = {"gpu": "2x RTX 4080", "cpu": "AMD EPYC 9355", "ram": 384 * 2**30}
+    question = {"model": "Qwen3-30B-A3B", "hardware": hardware, "format": "q8_0", "strategy": "ktransformers"}
+    one = plan(question).plan
+    two = plan({**question, "options": {"tensor_parallel_size": 2}}).plan
+    assert two.predicted.decode.seconds.mid < one.predicted.decode.seconds.mid and " 2x " in two.label
+    text = settings_of(two, "ktransformers").text
+    reading = read(text, "Qwen3-30B-A3B", hardware)
+    assert "--tp-size 2" in text and reading.options["tensor_parallel_size"] == 2
+    assert not any("--tp-size" in part for part in reading.unpriced)
+    with pytest.raises(UsageError, match="not a number of cards"):
+        plan({**question, "options": {"tensor_parallel_size": 0}})

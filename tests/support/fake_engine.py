@@ -4,6 +4,7 @@ from pathlib import Path
 
 _SCRIPT = """#!/bin/sh
 if [ "$1" = -c ]; then {version}; fi
+if [ "$2" = --fit ]; then echo '{{"fit": {fit}}}'; exit 0; fi
 echo "$2" >> {log}
 {load}
 case "$2" in *{mark}*) pace={marked};; *) pace={other};; esac
@@ -30,11 +31,14 @@ def fake_python(
     *,
     load: str = LOADED,
     version: str = WITH_PACKAGE,
+    fit: str = "true",
 ) -> Path:
     """Return an interpreter whose engine answers every run with three tokens, after 0.5, 0.6 and 0.7 s, and every test
-    with `marked` seconds where its settings hold `mark`, else `other`; it appends its settings to `settings`."""
+    with `marked` seconds where its settings hold `mark`, else `other`; it appends its settings to `settings`, and says
+    of its fit what `fit` is."""
     place = folder / "engine-python"
     log = folder / "settings"
-    place.write_text(_SCRIPT.format(version=version, log=log, load=load, mark=f"'{mark}'", marked=marked, other=other))
+    paces = {"mark": f"'{mark}'", "marked": marked, "other": other}
+    place.write_text(_SCRIPT.format(version=version, log=log, load=load, fit=fit, **paces))
     place.chmod(0o755)
     return place

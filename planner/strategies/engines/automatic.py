@@ -21,9 +21,6 @@ from helmsman.planner.strategies.engines.slots import SlotSplit, place, slot_cou
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 
-MARGIN_MIB = 1024
-"""MiB that stay free of every accelerator's memory: llama.cpp's default --fit-target."""
-
 Left = Literal["network", "all but up", "down", "experts"]
 """The part of a layer that is left elsewhere: its network, that without the first matrix, the last matrix, or its
 experts alone."""

@@ -4,7 +4,7 @@ from math import isfinite
 from typing import Protocol
 
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.engines.automatic import MARGIN_MIB
+from helmsman.planner.settings.llama_grammar import MARGIN_MIB
 from helmsman.planner.strategies.engines.overrides import Override, experts_override
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model

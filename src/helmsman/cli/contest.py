@@ -17,9 +17,10 @@ def contest_parser() -> Parser:
     """Return the arguments of helm-check with --engine."""
     parser = command_parser(
         "helm-check",
-        "Run an engine with the settings that Helm writes for a plan, with those it has by itself, and with Helm's "
-        "second choice, in fresh processes that take turns; say which are faster, by how much, and whether Helm had "
-        "called it. Exit code 4 where a call was wrong, 6 where others took the processors.",
+        "Run an engine with the settings that Helm writes for a plan, with those it has by itself (its default, or "
+        "with --fit what it places), and with Helm's second choice, in fresh processes that take turns; say which are "
+        "faster, by how much, and whether Helm had called it. Exit code 4 where a call was wrong, 6 where others took "
+        "the processors.",
         "helm-check --engine llama.cpp plan.json --checkpoint qwen3-0.6b.gguf",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, best one of --engine llama.cpp")
@@ -28,6 +29,8 @@ def contest_parser() -> Parser:
     parser.add_argument(
         "--checkpoint", type=checkpoint_argument, required=True, metavar="FILE", help="GGUF file of the plan's model"
     )
+    fit = "compare with what llama.cpp's own --fit places, instead of its default, which has all layers on the GPU"
+    parser.add_argument("--fit", action="store_true", help=fit)
     runs = f"processes of each (default {_RUNS}, the fewest that can differ significantly)"
     parser.add_argument("--runs", type=int, default=_RUNS, metavar="N", help=runs)
     hardware = "the machine that predictions are for: a known one, a record, or this one (default: this)"
@@ -52,6 +55,7 @@ def run_contest(args: argparse.Namespace) -> int:
             engine=args.engine,
             python=args.engine_python,
             runs=args.runs,
+            own_choice="fit" if args.fit else "default",
             hardware=hardware,
             tell=tell,
         )
