@@ -30,7 +30,7 @@ Text = Annotated[str, Query(max_length=200, description="a part of a name, or of
 NameInPath = Annotated[str, Path(min_length=1, max_length=200)]
 
 
-@operation(router, HttpOperation("GET", "/v1/models", "List models", Listing))
+@operation(router, HttpOperation("GET", "/v1/models", "List models", Listing, lists="/v1/models/{name}"))
 async def models(request: Request, q: Text = "") -> Response:
     """List the models that are known by name."""
     return document_response(request, await asyncio.to_thread(service_of(request).catalogue.listing, "models", q))
@@ -51,7 +51,9 @@ async def read_model(request: Request) -> Response:
     return await _read(request, "model")
 
 
-@operation(router, HttpOperation("GET", "/v1/hardware", "List machines and parts", Listing))
+@operation(
+    router, HttpOperation("GET", "/v1/hardware", "List machines and parts", Listing, lists="/v1/hardware/{name}")
+)
 async def machines(request: Request, q: Text = "", kind: Literal["machines", "gpus", "cpus"] = "machines") -> Response:
     """List the machines, or the GPUs or CPUs, that are known by name."""
     return document_response(request, await asyncio.to_thread(service_of(request).catalogue.listing, kind, q))

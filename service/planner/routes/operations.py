@@ -57,8 +57,8 @@ class JobResult(RootModel[PlanAnswer | Comparison | SimulationAnswer | StudyRepo
 class HttpOperation:
     """Describes a method of a path for OpenAPI. `answer`: the document of status 200, with examples that are `shown` by
     name; `body`: that of the request, with `examples` by name; `job`: it may become a job; `missing`: what it names may
-    not be there; `early`: it may be asked too early; `plain`: a monitor's; `unready`, `events`, `metrics`: what it
-    answers is not only a document."""
+    not be there; `lists`: the path of an operation that shows one of the names it lists; `early`: it may be asked too
+    early; `plain`: a monitor's; `unready`, `events`, `metrics`: what it answers is not only a document."""
 
     method: str
     path: str
@@ -69,6 +69,7 @@ class HttpOperation:
     shown: Mapping[str, Any] = field(default_factory=dict)
     job: bool = False
     missing: bool = False
+    lists: str | None = None
     early: bool = False
     plain: bool = False
     unready: bool = False
@@ -105,6 +106,9 @@ def _responses(of: HttpOperation) -> dict[int | str, dict[str, Any]]:
     if of.answer is not None:
         responses[200] = {"model": of.answer, "description": of.title, "headers": {"ETag": _TAG}}
         responses[304] = {"description": "The client has the answer.", "headers": {"ETag": _TAG}}
+    if of.lists is not None:
+        first = {"operationRef": _reference(of.lists, "get"), "parameters": {"name": "$response.body#/entries/0/name"}}
+        responses[200]["links"] = {"first": first}
     if of.shown:
         responses[200]["content"] = {JSON: {"examples": _by_value(of.shown)}}
     if of.early:
@@ -117,6 +121,7 @@ def _responses(of: HttpOperation) -> dict[int | str, dict[str, Any]]:
         location = {"description": "the job", "schema": {"type": "string"}}
         headers = {"Location": location, "Retry-After": _LATER}
         responses[202] = {"model": PlannerJob, "description": "It has become a job.", "headers": headers}
+        responses[202]["links"] = _OF_JOB
     refusals = {
         **({status: _ALWAYS[status] for status in (401, 403, 500)} if of.plain else _ALWAYS),
         **(_WITH_BODY if of.body is not None else {}),
@@ -130,6 +135,23 @@ def _responses(of: HttpOperation) -> dict[int | str, dict[str, Any]]:
         responses[503] = {"model": of.answer, "description": "It should not be asked now."}
     return dict(sorted(responses.items(), key=lambda pair: str(pair[0])))
 
+
+def _reference(path: str, method: str) -> str:
+    """Return where the description has an operation, as a JSON pointer (RFC 6901)."""
+    return f"#/paths/{path.replace('~', '~0').replace('/', '~1')}/{method}"
+
+
+_JOB = "/v1/jobs/{job}"
+_OF_JOB = {
+    name: {"operationRef": _reference(path, method), "parameters": {"job": "$response.body#/id"}}
+    for name, path, method in (
+        ("state", _JOB, "get"),
+        ("result", f"{_JOB}/result", "get"),
+        ("events", f"{_JOB}/events", "get"),
+        ("cancel", _JOB, "delete"),
+    )
+}
+"""Links of an answer that has become a job to what can be asked of it."""
 
 _PROBLEM = {"$ref": f"#/components/schemas/{Problem.__name__}"}
 

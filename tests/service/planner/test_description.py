@@ -76,3 +76,18 @@ def test_metrics_count_what_was_asked(site: WebSite) -> None:
     assert 'helm_web_requests_total{method="GET",route="/v1/models/{name:path}",status="404"}' in text
     for name in ("helm_web_cache_hits_total", "helm_web_workers_busy", "helm_web_jobs_queued", "process_resident"):
         assert name in text
+
+
+def test_links_lead_to_operations_by_parameters_that_they_have(described: dict[str, Any]) -> None:
+    links = [
+        link
+        for of in described["paths"].values()
+        for operation in of.values()
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+    assert len(links) >= 6
+    for link in links:
+        path, method = link["operationRef"].removeprefix("#/paths/").replace("~1", "/").rsplit("/", 1)
+        names = {parameter["name"] for parameter in described["paths"][path][method]["parameters"]}
+        assert set(link["parameters"]) <= names
