@@ -1,6 +1,7 @@
 """Looking up, in the turn of a device's queue, which experts a pass has chosen, and bringing them to slots."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -41,31 +42,50 @@ class SlotStep:
     choice: Region
     message: Region | None
 
-    def submit(self, done: Event | None) -> Submit:
-        """Return the call that a pass makes in its place."""
-        return lambda tokens, past: self.turns.call(partial(self._look_up, tokens, past), done)
+    def submit(self, ended: NDArray[np.float64], done: Event | None) -> Submit:
+        """Return the call that a pass makes in its place. `ended` (1,): the stamp at which the router has ended, which
+        becomes that of the look-up; `done`: signalled then, before any expert leaves for its slot."""
 
-    def _look_up(self, tokens: int, past: int) -> None:
+        def submit(tokens: int, past: int) -> None:
+            busy = set[int]()
+            self.turns.call(partial(self._look_up, tokens, past, ended, busy), done)
+            self.turns.call(partial(self._bring, tokens, busy), None)
+
+        return submit
+
+    def _look_up(self, tokens: int, past: int, ended: NDArray[np.float64], busy: set[int]) -> None:
+        """Say what is computed where; `busy`: gets the experts whose slots are used in the pass."""
         start, stop = self.chunk.span(tokens)
-        rows, first = self.sequences * (stop - start), start == 0
-        ids, hits = self.turns.read(self.choice, rows)[:, : self.chosen], frozenset[int]()
-        self.slots.looked_up = monotonic()
+        rows, first, rounds = self.sequences * (stop - start), start == 0, 0
+        ids = self.turns.read(self.choice, rows)[:, : self.chosen]
         messages = None if self.message is None else self.turns.read(self.message, rows)
         sent = None if messages is None else sent_experts(messages, self.chosen)
         match self.mode:
             case "fetched":
-                for _ in self.slots.rounds(ids, first):
+                for rounds, _ in enumerate(self.slots.rounds(ids, first), 1):
+                    if rounds == 1:
+                        self._stamp(ended)
+                    self.slots.table.start()
                     self._compute(tokens, past, start, stop)
             case "divided":
                 self.slots.divided(ids, sent, first)
             case "host":
-                hits = self.slots.beside(ids, sent, first)
+                busy |= self.slots.beside(ids, sent, first)
         if self.message is not None and messages is not None:
             self.turns.write(self.message, messages)
-        if stop == tokens and self.mode == "host":
-            self.slots.end_beside(hits)
-        elif stop == tokens:
+        if rounds == 0:
+            self._stamp(ended)
+
+    def _stamp(self, ended: NDArray[np.float64]) -> None:
+        self.slots.looked_up = ended[0] = monotonic()
+
+    def _bring(self, tokens: int, busy: AbstractSet[int]) -> None:
+        """Let experts come; behind the last rows of a pass, end it before."""
+        if self.chunk.span(tokens)[1] == tokens and self.mode == "host":
+            self.slots.end_beside(busy)
+        elif self.chunk.span(tokens)[1] == tokens:
             self.slots.end(self.mode)
+        self.slots.table.start()
 
     def _compute(self, tokens: int, past: int, start: int, stop: int) -> None:
         """Compute the experts of a round that is not the last."""

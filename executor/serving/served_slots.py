@@ -63,6 +63,7 @@ class ServedSlots:
         for layer in self._begun:
             slots = self.layers[layer]
             slots.end(self.modes[layer])
+            slots.table.start()
             del slots.counts[:-KEPT_PASSES]
         counted = (self.layers[layer].counts[-1] for layer in self._begun)
         return reduce(PassCounts.plus, counted, NO_EXPERTS)
@@ -103,6 +104,8 @@ class ServedSlots:
             else:
                 slots.beside(ids, sent, first)
         self.away.send(layer, batch, rows)
+        if layer in self.layers:
+            self.layers[layer].table.start()
         return False
 
     def _begins(self, layer: int) -> bool:
@@ -116,7 +119,10 @@ class ServedSlots:
         if layer not in self._rounds:
             first = self._begins(layer)
             self._rounds[layer] = self.layers[layer].rounds(choices[batch].head(rows), first)
+        table = self.layers[layer].table
         for _ in self._rounds[layer]:
+            table.start()
             return True
+        table.start()
         del self._rounds[layer]
         return False
