@@ -2,7 +2,8 @@
 
 Experts on both sides take max(here, message + there + message back), one message each way (`lowering.bodies`). Where
 some are in slots the host looks up first which those are; those that are fetched follow the copies of their matrices,
-and what is in slots is computed meanwhile. The seconds of every product and transfer are the cost model's, so that without contention this is the clock's answer."""
+and what is in slots is computed meanwhile. The seconds of every product and transfer are the cost model's, so that
+without contention this is the clock's answer."""
 
 from dataclasses import dataclass
 from functools import cached_property
