@@ -11,24 +11,21 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.move_calls import Submit
-from helmsman.executor.devices.parts import Region
 from helmsman.executor.devices.stage_turns import StageTurns
 from helmsman.executor.passes.halves import TokenChunk
 from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
 from helmsman.executor.routing.slots import LayerSlots
-from helmsman.executor.routing.value_rows import region_of, sent_experts
-from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
+from helmsman.executor.stages.router_values import RouterValues
 from helmsman.executor.stages.seats import Seat
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.graph import Task
-from helmsman.lowering.routing import experts_of
 
 
 @dataclass(frozen=True)
 class SlotStep:
     """The look-up after a router of a layer with slots, whose experts are `ops` of the stage; `sequences` and `chunk`:
-    the rows of a pass, of which each has `chosen` experts; `choice`, `message`: where its router leaves them."""
+    the rows of a pass; `router`: what it leaves of them."""
 
     slots: LayerSlots
     seat: Seat
@@ -37,10 +34,8 @@ class SlotStep:
     sequences: int
     chunk: TokenChunk
     chunked: bool
-    chosen: int
     turns: StageTurns
-    choice: Region
-    message: Region | None
+    router: RouterValues
 
     def submit(self, ended: NDArray[np.float64], done: Event | None) -> Submit:
         """Return the call that a pass makes in its place. `ended` (1,): the stamp at which the router has ended, which
@@ -57,9 +52,9 @@ class SlotStep:
         """Say what is computed where; `busy`: gets the experts whose slots are used in the pass."""
         start, stop = self.chunk.span(tokens)
         rows, first, rounds = self.sequences * (stop - start), start == 0, 0
-        ids = self.turns.read(self.choice, rows)[:, : self.chosen]
-        messages = None if self.message is None else self.turns.read(self.message, rows)
-        sent = None if messages is None else sent_experts(messages, self.chosen)
+        ids = self.router.chosen(rows)
+        messages = None if self.mode == "fetched" else self.router.messages(rows)
+        sent = self.router.sent(messages)
         match self.mode:
             case "fetched":
                 for rounds, _ in enumerate(self.slots.rounds(ids, first), 1):
@@ -71,8 +66,7 @@ class SlotStep:
                 self.slots.divided(ids, sent, first)
             case "host":
                 busy |= self.slots.beside(ids, sent, first)
-        if self.message is not None and messages is not None:
-            self.turns.write(self.message, messages)
+        self.router.tell(messages)
         if rounds == 0:
             self._stamp(ended)
 
@@ -108,11 +102,10 @@ def look_up(
     first = seat.ops(router.layer, ROUTER)[1]
     last = seat.ops(router.layer, EXPERT_PRODUCTS[-1])[1]
     mode, sequences = phase_pass.slotted[router.layer], phase_pass.plan.workload.batch
-    choice, experts = region_of(seat.stage, CHOICE, router.layer), experts_of(phase_pass.plan.model, router.layer)
-    assert choice is not None and experts is not None, "a stage with a router"
-    message = None if mode == "fetched" else region_of(seat.stage, MESSAGE, router.layer)
+    values = RouterValues.of(turns, seat.stage, router.layer)
+    assert values is not None, "a stage with a router"
     ops, own = range(first, last), slots[router.layer]
-    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, experts.chosen, turns, choice, message)
+    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, turns, values)
 
 
 @dataclass(frozen=True)
