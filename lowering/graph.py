@@ -33,7 +33,8 @@ class Task(NamedTuple):
     moved by a transfer. `format`: of those bytes. `memories`: every memory the bytes pass through. `path`: how a
     transfer leaves its home. `sequences`: how many caches attention reads, whose tokens do not see each other.
     `columns`: how many values of every token a product takes, whatever part of its rows. `per_token`: rows of
-    activations (`tokens`) that a token of the pass has: of experts those of them that it chooses.
+    activations (`tokens`) that a token of the pass has: of experts those of them that it chooses. `looks_up`: whether
+    it is a router behind which the host looks up what slots hold.
 
     `deps`: indices of earlier tasks. `batch`: of a zig-zag pass, or the sub-batch of an online one. `operation`: what
     it does a part of, or moves something for: `attention` where a move is of a whole cache, and of activations the
@@ -59,6 +60,7 @@ class Task(NamedTuple):
     sequences: int = 1
     columns: int = 0
     per_token: float = 1.0
+    looks_up: bool = False
     layer: int | None = None
     deps: tuple[int, ...] = ()
     batch: int = 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.caches import CACHED, appended_sizes
 from helmsman.lowering.cargo import Cargo, cargo, rows_word
 from helmsman.lowering.expert_parts import ExpertPiece, expert_amounts, slot_pieces, slot_rule
@@ -11,7 +12,7 @@ from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.operation import Operation
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import KnownPlan
-from helmsman.lowering.rules import kv_rule, places
+from helmsman.lowering.rules import kv_rule, places, slots_of
 from helmsman.lowering.streams import Resident, cached_of, grouped, weights_of
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
@@ -37,8 +38,8 @@ class OperationPart(NamedTuple):
     it is used, by what travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of
     caches that are turned first, None: of those that are used as they are; `window`: through which it reads a cache
     page by page; `tokens`: rows of activations, `per_token` of a token; `sequences`: caches that it reads, or distinct
-    experts; `on_demand`: whether `weights` leave when the router has chosen them; `entering`: experts that are copied
-    to slots once they have been computed here."""
+    experts; `looks_up`: whether what it chooses is looked up in slots; `on_demand`: whether `weights` leave when the
+    router has chosen them; `entering`: experts that are copied to slots once they have been computed here."""
 
     device: str
     memory: str
@@ -59,6 +60,7 @@ class OperationPart(NamedTuple):
     tokens: int = 0
     per_token: float = 1.0
     sequences: int = 1
+    looks_up: bool = False
     on_demand: bool = False
     entering: tuple[Coming, ...] = ()
 
@@ -138,6 +140,7 @@ def _place(
         weights=_coming(op.name, "weights", rows, weights, memory),
         cached=(),
         at_home=not plan.schedule.reshape and all(piece.used_in(memory) for piece in cached),
+        looks_up=op.name == ROUTER and slots_of(plan.expert_slots, op.layer or 0) is not None,
         turned=None,
         window=window_of(plan, op.layer or 0) if op.name in CACHED else None,
     )

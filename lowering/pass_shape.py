@@ -113,7 +113,7 @@ def pass_of(plan: KnownPlan, iteration: Iteration) -> SizedPass | RepeatingGraph
 def _sized(task: Task, sizes: Sizes) -> Task:
     """Return the task in other sizes."""
     middle, place = task[_FORMAT:_SEQUENCES], task[PLACE:]
-    amounts, own = sizes[: _FORMAT - _TOKENS], (sizes.sequences, task.columns, sizes.per_token)
+    amounts, own = sizes[: _FORMAT - _TOKENS], (sizes.sequences, task.columns, sizes.per_token, task.looks_up)
     return Task._make((*task[:_TOKENS], *amounts, *middle, *own, *place))
 
 

@@ -25,6 +25,7 @@ _DEVICE = (
     "prompt_launch",
     "prompt_overhead",
     "join",
+    "look_up",
     "request",
     "elementwise",
     "decompress",

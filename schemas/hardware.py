@@ -123,6 +123,8 @@ class Device(Frozen):
     `prompt_overhead`: seconds added to an operation of a prompt for every such chunk, instead of `overhead`; where its
     kind has one of `overheads`, beside that and to products with weights alone;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
+    `look_up`: seconds from the end of a router on this device until it is known which of the experts that it chose are
+    in slots, for every chunk of 128 rows;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;
     `rounding`: in a plan, how precise activations are where the device's kernels multiply many tokens; in a record
@@ -149,6 +151,7 @@ class Device(Frozen):
     prompt_launch: Delay | None = Field(default=None, description="least seconds of an operation of a prompt's chunk")
     prompt_overhead: Delay | None = Field(default=None, description="added to an operation of a prompt, by chunk")
     join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
+    look_up: Delay | None = Field(default=None, description="behind a router whose experts are cached in slots")
     request: Delay | None = Field(default=None, description="of attention in online passes: by request and layer")
     elementwise: Rate | None = None
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")

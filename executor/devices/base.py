@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor._kernels import Event, StreamedWeights
-from helmsman.executor.devices.iterations import Driver, ExpertLookup
+from helmsman.executor._kernels import Event
+from helmsman.executor.devices.iterations import Driver, ExpertLookup, PassWeights
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.devices.stage_turns import StageTurns
+from helmsman.executor.devices.stage_turns import StageTurns, StageValues
 from helmsman.executor.system.rates import per_second
 from helmsman.schemas.formats import Precision, StoredFormat
 
@@ -125,10 +125,13 @@ class ExecutorDevice(Protocol):
     def stage(self, spec: AnySpec, workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
 
+    def values(self, stage: Stage) -> StageValues:
+        """Return what the operations of a stage leave, as the host reads it."""
+
     def turns(self, queue: Queue, stage: Stage) -> StageTurns:
         """Return what the host does between operations of a stage on one of its queues."""
 
-    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+    def driver(self, weights: PassWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """Return the driver of its iterations when it serves, to which `weights` come in every pass; `lookups`: of
         experts that are not all there, by block."""
 

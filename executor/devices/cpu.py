@@ -13,7 +13,7 @@ from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer, Cohort, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices import parts
-from helmsman.executor.devices.iterations import Driver, ExpertLookup
+from helmsman.executor.devices.iterations import Driver, ExpertLookup, PassWeights
 from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.devices.probe import product_rate, read_rate
@@ -24,20 +24,10 @@ from helmsman.schemas.formats import Precision, StoredFormat
 
 
 @dataclass(frozen=True)
-class NativeTurns:
-    """Turns of `queue`; values are read and written in the workspace itself."""
+class NativeValues:
+    """Values of a stage, which are read and written in the workspace itself."""
 
-    queue: Queue
     stage: Stage
-
-    def call(self, function: Callable[[], object], done: Event | None) -> None:
-        """Submit a function."""
-        self.queue.call(function, None, (), done)
-
-    def run(self, hidden: parts.Buffer | None, tokens: int, past: int, ops: range, chunk: range) -> None:
-        """Run operations in this thread's turn."""
-        at, stamps = None if hidden is None else parts.of_kind(hidden, Buffer), np.zeros(len(ops) + 1)
-        self.stage.run(at, at, tokens, past, stamps.data, ops.start, ops.stop, chunk.start, chunk.stop)
 
     def read(self, region: parts.Region, rows: int) -> Numbers:
         """Return a view."""
@@ -47,6 +37,22 @@ class NativeTurns:
 
     def write(self, region: parts.Region, numbers: Numbers) -> None:
         """Do nothing: `numbers` are the value's own."""
+
+
+@dataclass(frozen=True)
+class NativeTurns(NativeValues):
+    """Turns of `queue`."""
+
+    queue: Queue
+
+    def call(self, function: Callable[[], object], done: Event | None) -> None:
+        """Submit a function."""
+        self.queue.call(function, None, (), done)
+
+    def run(self, hidden: parts.Buffer | None, tokens: int, past: int, ops: range, chunk: range) -> None:
+        """Run operations in this thread's turn."""
+        at, stamps = None if hidden is None else parts.of_kind(hidden, Buffer), np.zeros(len(ops) + 1)
+        self.stage.run(at, at, tokens, past, stamps.data, ops.start, ops.stop, chunk.start, chunk.stop)
 
 
 class CpuDevice:
@@ -88,13 +94,20 @@ class CpuDevice:
         """A stage over `workspace`."""
         return Stage(self.pool, spec, workspace, first_layer)
 
-    def turns(self, queue: parts.Queue, stage: parts.Stage) -> "NativeTurns":
-        """Turns of a native queue."""
-        return NativeTurns(parts.of_kind(queue, Queue), parts.of_kind(stage, Stage))
+    def values(self, stage: parts.Stage) -> NativeValues:
+        """Those of a native stage."""
+        return NativeValues(parts.of_kind(stage, Stage))
 
-    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+    def turns(self, queue: parts.Queue, stage: parts.Stage) -> NativeTurns:
+        """Turns of a native queue."""
+        return NativeTurns(parts.of_kind(stage, Stage), parts.of_kind(queue, Queue))
+
+    def driver(self, weights: PassWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
         """The native submitter."""
-        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=weights, lookups=lookups))
+        streamed = None
+        if weights is not None:
+            streamed = StreamedWeights(weights.operations, weights.ahead, weights.together, weights.table)
+        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=streamed, lookups=lookups))
 
     def time_operations(self, timed: bool) -> None:
         """They always have times of their own."""

@@ -9,6 +9,7 @@ from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Event, Ragged
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
+from helmsman.schemas.formats import StoredFormat
 
 Lanes = tuple[Queue, Queue | None, CopyEngine | None, CopyEngine | None, CopyEngine | None, CopyEngine | None]
 """The accelerator's queue and the host's; engines to the host and to the device for caches, and for activations."""
@@ -29,6 +30,21 @@ for which it is called again. Where the host computes some of them: what is sign
 
 WeightMove = tuple[Buffer, int, Buffer, int, int]
 """Target and offset, source and offset, bytes."""
+
+LookedUpTable = tuple[Buffer, StoredFormat, int, int, Sequence[Buffer]]
+"""A token table at home in the host's memory, packed, with its format, rows and columns, and where the rows of each
+sub-batch's tokens come."""
+
+
+@dataclass(frozen=True)
+class PassWeights:
+    """What comes to a device in every pass, as `_kernels.StreamedWeights` has it: `operations` with their moves,
+    whether they come `ahead` and `together`, and the `table` whose rows the embedding reads."""
+
+    operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]]
+    ahead: bool
+    together: bool
+    table: LookedUpTable | None
 
 
 class Seconds(TypedDict):

@@ -54,7 +54,8 @@ def _device(device: Device, profile: Profile) -> Device:
     for processor in profile.processors:
         if processor.name == device.name:
             changed = _processor(device, processor.samples, processor.stage)
-            return changed.model_copy(update={"join": _wider(changed.join, _handed(profile))})
+            handed = {name: _wider(getattr(changed, name), _handed(profile)) for name in ("join", "look_up")}
+            return changed.model_copy(update=handed)
     if profile.cuda is not None and device.kind == "cuda":
         return _cuda(device, profile)
     return device

@@ -38,10 +38,9 @@ def joint_compute(samples: JointSamples) -> Figure | None:
     return _chosen(fmean(samples.kept), samples.kept) if samples.kept else None
 
 
-def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:
-    """Seconds before an operation that waits for other lanes; None for devices of which that was not measured."""
-    join = samples.join.get(device) if samples is not None else None
-    return None if join is None else figure(join, MEASURED)
+def of_device(samples: Mapping[str, list[float]], device: str) -> Figure | None:
+    """Seconds of hand-overs of a kind; None for devices of which that was not measured."""
+    return figure(samples[device], MEASURED) if device in samples else None
 
 
 def copy_overhead(samples: HandoverSamples, link: str) -> Figure:

@@ -1,4 +1,5 @@
-"""The cost of work that crosses from one device to the other, beside the bytes: a task, a copy, a hand-over, a join.
+"""The cost of work that crosses from one device to the other, beside the bytes: a task, a copy, a hand-over, a join, a
+look-up of which side computes an expert.
 
 The executor's own queues, events and copy engines do it, with operations of the synthetic stage on both devices: what
 is measured is what runs do, whatever their insides are."""
@@ -10,6 +11,7 @@ import numpy as np
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Event, Pool, Queue, Stage
 from helmsman.executor.devices.memory import arena_beside
+from helmsman.executor.profile.look_ups import SlotLookUps
 from helmsman.executor.profile.samples import HandoverSamples
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.synthetic_stage import MODEL, synthetic_stage
@@ -65,9 +67,11 @@ def measure_handovers(
     sides = [_Side(name, Queue(cpu), synthetic_stage(pool)) for name, pool, cpu in ends]
     handover_samples = HandoverSamples(nominal=link.latency + BYTES / link.link)
     buffers = _buffers()
+    look_ups = SlotLookUps(next(iter(engines.values())))
     for _ in range(ROUNDS):
         for side in sides:
             _follow(side, handover_samples)
+            _look_up(side, look_ups, handover_samples)
         for (name, engine), (giver, taker) in zip(engines.items(), (sides, sides[::-1]), strict=True):
             _cross(name, engine, buffers, giver, taker, handover_samples)
             for side in sides:
@@ -87,6 +91,17 @@ def _follow(side: _Side, handover_samples: HandoverSamples) -> None:
     last.wait()
     handover_samples.task.setdefault(side.name, []).append(second[0] - first[1])
     handover_samples.join.setdefault(side.name, []).append(third[0] - second[1])
+
+
+def _look_up(side: _Side, look_ups: SlotLookUps, handover_samples: HandoverSamples) -> None:
+    """A look-up follows an operation of the side whose routers choose."""
+    go = Event()
+    before, times = side.run(side.long(), [go]), look_ups.submit(side.queue)
+    last = side.finish()
+    go.signal()
+    last.wait()
+    look_ups.settle()
+    handover_samples.look_up.setdefault(side.name, []).append(times[1] - before[1])
 
 
 def _cross(

@@ -126,7 +126,7 @@ def _joint(joint: JointSamples) -> Iterator[Reading]:
 
 def _handovers(spent: HandoverSamples) -> Iterator[Reading]:
     copies = {"copy after work": spent.copy, "copy beside work": spent.beside}
-    kinds = {"task": spent.task, "join": spent.join, **copies, "handover": spent.handover}
+    kinds = {"task": spent.task, "join": spent.join, "look up": spent.look_up, **copies, "handover": spent.handover}
     for kind, by_name in kinds.items():
         yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in by_name.items())
     for (link, device, size), taken in spent.taken.items():

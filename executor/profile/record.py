@@ -9,10 +9,10 @@ from helmsman.executor.profile.fits import (
     between,
     copy_overhead,
     interrupts_of,
-    join_of,
     joint_compute,
     joint_products,
     joint_rate,
+    of_device,
 )
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import DiskSamples, ProcessorProfile, ProcessorSamples, Profile, StageSamples
@@ -175,7 +175,7 @@ def _named(profile: Profile, name: str) -> ProcessorProfile:
 
 def _device(processor: ProcessorProfile, profile: Profile) -> Device:
     overhead, elementwise = _small_operations(processor.stage)
-    samples = processor.samples
+    samples, handed = processor.samples, profile.handovers
     peak = max((_peak(samples, fmt) for fmt in samples.formats), key=lambda best: best.value)
     return Device.model_validate(
         {
@@ -190,7 +190,8 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "compute": tuple(Compute(phase=phase, flops=peak) for phase in PHASES),
             "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value, elementwise.value)),
             "overhead": overhead,
-            "join": join_of(profile.handovers, processor.name),
+            "join": None if handed is None else of_device(handed.join, processor.name),
+            "look_up": None if handed is None else of_device(handed.look_up, processor.name),
             "request": figure(processor.stage.requests, MEASURED),
             "elementwise": elementwise,
             "cache_bytes": profile.host.cache_bytes,

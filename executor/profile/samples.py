@@ -119,14 +119,16 @@ class HandoverSamples:
     """Seconds beside those of operations and bytes, by device or link.
 
     `nominal`: latency and bytes of the copies. `task`: from the end of an operation to the start of the next that was
-    submitted for itself; `join`: of one that also waits for other lanes, which are done; `copy`, `beside`: of a small
-    copy from the end of what it follows, the device that is at work there resting or working on; `handover`: from a
-    copy's end to the start of what waits for it. `taken`: by link, device and bytes, by how much longer work takes past
+    submitted for itself; `join`: of one that also waits for other lanes, which are done; `look_up`: from the end of an
+    operation until it is known which experts are in slots; `copy`, `beside`: of a small copy from the end of what it
+    follows, the device that is at work there resting or working on; `handover`: from a copy's end to the start of what
+    waits for it. `taken`: by link, device and bytes, by how much longer work takes past
     which a copy goes, and how long the copy takes. `disturbed`: the share of the time that others took."""
 
     nominal: float
     task: dict[str, list[float]] = field(default_factory=dict)
     join: dict[str, list[float]] = field(default_factory=dict)
+    look_up: dict[str, list[float]] = field(default_factory=dict)
     copy: dict[str, list[float]] = field(default_factory=dict)
     beside: dict[str, list[float]] = field(default_factory=dict)
     handover: dict[str, list[float]] = field(default_factory=dict)

@@ -217,15 +217,18 @@ class _CallBuilder:
             self.chunks[index].append(chunk)
         if submission.tasks[0] in self._phase_pass.uses:
             step = self._look_up(submission, chunk)
-            self._add_range(submission, chunk, waits, None if step is not None else done)
+            stamps = self._add_range(submission, chunk, waits, None if step is not None else done)
             if step is not None:
-                self.submits.call(step.submit(done))
+                self.submits.call(step.submit(stamps[-1:], done))
         elif self._phase_pass.comes_to_slots(submission.tasks[0]):
             self._add_to_slots(submission.tasks[0], done)
         else:
             self._add_moves(submission, chunk, waits, done)
 
-    def _add_range(self, submission: Submission, chunk: TokenChunk, waits: list[Event], done: Event | None) -> None:
+    def _add_range(
+        self, submission: Submission, chunk: TokenChunk, waits: list[Event], done: Event | None
+    ) -> NDArray[np.float64]:
+        """Return the stamps of a range, once it is among the calls."""
         seat, (first, last) = self._seat(submission.tasks[0]), self._range(submission)
         stamps = self._take(last - first + 1)
         for index in submission.tasks:
@@ -237,9 +240,10 @@ class _CallBuilder:
         if paged is None and isinstance(queue, NativeQueue):
             part = (chunk.number, chunk.size)
             self.submits.run(queue, seat.stage, source, target, times.data, first, last, part, waits, done)
-            return
+            return times
         whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, times, chunk)
         self.submits.call((whole if paged is None else PagedRange(whole, *paged)).submit(waits, done))
+        return times
 
     def _ends(self, submission: Submission, seat: Seat) -> tuple[Buffer | None, Buffer | None]:
         """What a range reads first and leaves last. Of a chunk that goes from device to device, hidden states are all

@@ -1,6 +1,7 @@
 """Looking up, in the turn of a device's queue, which experts a pass has chosen, and bringing them to slots."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -10,24 +11,21 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.move_calls import Submit
-from helmsman.executor.devices.parts import Region
 from helmsman.executor.devices.stage_turns import StageTurns
 from helmsman.executor.passes.halves import TokenChunk
 from helmsman.executor.passes.phase_pass import PhasePass, SlotMode
 from helmsman.executor.routing.slots import LayerSlots
-from helmsman.executor.routing.value_rows import region_of, sent_experts
-from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
+from helmsman.executor.stages.router_values import RouterValues
 from helmsman.executor.stages.seats import Seat
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 from helmsman.lowering.bodies.experts_apart import ROUTER
 from helmsman.lowering.graph import Task
-from helmsman.lowering.routing import experts_of
 
 
 @dataclass(frozen=True)
 class SlotStep:
     """The look-up after a router of a layer with slots, whose experts are `ops` of the stage; `sequences` and `chunk`:
-    the rows of a pass, of which each has `chosen` experts; `choice`, `message`: where its router leaves them."""
+    the rows of a pass; `router`: what it leaves of them."""
 
     slots: LayerSlots
     seat: Seat
@@ -36,36 +34,52 @@ class SlotStep:
     sequences: int
     chunk: TokenChunk
     chunked: bool
-    chosen: int
     turns: StageTurns
-    choice: Region
-    message: Region | None
+    router: RouterValues
 
-    def submit(self, done: Event | None) -> Submit:
-        """Return the call that a pass makes in its place."""
-        return lambda tokens, past: self.turns.call(partial(self._look_up, tokens, past), done)
+    def submit(self, ended: NDArray[np.float64], done: Event | None) -> Submit:
+        """Return the call that a pass makes in its place. `ended` (1,): the stamp at which the router has ended, which
+        becomes that of the look-up; `done`: signalled then, before any expert leaves for its slot."""
 
-    def _look_up(self, tokens: int, past: int) -> None:
+        def submit(tokens: int, past: int) -> None:
+            busy = set[int]()
+            self.turns.call(partial(self._look_up, tokens, past, ended, busy), done)
+            self.turns.call(partial(self._bring, tokens, busy), None)
+
+        return submit
+
+    def _look_up(self, tokens: int, past: int, ended: NDArray[np.float64], busy: set[int]) -> None:
+        """Say what is computed where; `busy`: gets the experts whose slots are used in the pass."""
         start, stop = self.chunk.span(tokens)
-        rows, first = self.sequences * (stop - start), start == 0
-        ids, hits = self.turns.read(self.choice, rows)[:, : self.chosen], frozenset[int]()
-        self.slots.looked_up = monotonic()
-        messages = None if self.message is None else self.turns.read(self.message, rows)
-        sent = None if messages is None else sent_experts(messages, self.chosen)
+        rows, first, rounds = self.sequences * (stop - start), start == 0, 0
+        ids = self.router.chosen(rows)
+        messages = None if self.mode == "fetched" else self.router.messages(rows)
+        sent = self.router.sent(messages)
         match self.mode:
             case "fetched":
-                for _ in self.slots.rounds(ids, first):
+                for rounds, _ in enumerate(self.slots.rounds(ids, first), 1):
+                    if rounds == 1:
+                        self._stamp(ended)
+                    self.slots.table.start()
                     self._compute(tokens, past, start, stop)
             case "divided":
                 self.slots.divided(ids, sent, first)
             case "host":
-                hits = self.slots.beside(ids, sent, first)
-        if self.message is not None and messages is not None:
-            self.turns.write(self.message, messages)
-        if stop == tokens and self.mode == "host":
-            self.slots.end_beside(hits)
-        elif stop == tokens:
+                busy |= self.slots.beside(ids, sent, first)
+        self.router.tell(messages)
+        if rounds == 0:
+            self._stamp(ended)
+
+    def _stamp(self, ended: NDArray[np.float64]) -> None:
+        self.slots.looked_up = ended[0] = monotonic()
+
+    def _bring(self, tokens: int, busy: AbstractSet[int]) -> None:
+        """Let experts come; behind the last rows of a pass, end it before."""
+        if self.chunk.span(tokens)[1] == tokens and self.mode == "host":
+            self.slots.end_beside(busy)
+        elif self.chunk.span(tokens)[1] == tokens:
             self.slots.end(self.mode)
+        self.slots.table.start()
 
     def _compute(self, tokens: int, past: int, start: int, stop: int) -> None:
         """Compute the experts of a round that is not the last."""
@@ -88,11 +102,10 @@ def look_up(
     first = seat.ops(router.layer, ROUTER)[1]
     last = seat.ops(router.layer, EXPERT_PRODUCTS[-1])[1]
     mode, sequences = phase_pass.slotted[router.layer], phase_pass.plan.workload.batch
-    choice, experts = region_of(seat.stage, CHOICE, router.layer), experts_of(phase_pass.plan.model, router.layer)
-    assert choice is not None and experts is not None, "a stage with a router"
-    message = None if mode == "fetched" else region_of(seat.stage, MESSAGE, router.layer)
+    values = RouterValues.of(turns, seat.stage, router.layer)
+    assert values is not None, "a stage with a router"
     ops, own = range(first, last), slots[router.layer]
-    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, experts.chosen, turns, choice, message)
+    return SlotStep(own, seat, ops, mode, sequences, chunk, chunked, turns, values)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.parts import CopyEngine
 from helmsman.executor.routing.slot_room import ABSENT, SlotRoom
 
@@ -21,13 +22,17 @@ class SlotEntry(NamedTuple):
 @dataclass
 class SlotTable:
     """The experts in the slots of a layer; `engine`: on which others come; `copied`: bytes of a pass so far; `behind`:
-    seconds for which those were on their way that came behind the pass before."""
+    seconds for which those were on their way that came behind the pass before.
+
+    Copies are submitted when experts are admitted and leave when `start` says so. The threads that copy may share a
+    core with the one that admits: begun at once, they would keep it from telling others what they are to compute."""
 
     room: SlotRoom
     engine: CopyEngine
     slot_of: dict[int, int] = field(default_factory=dict)
     copied: int = 0
     behind: float = 0.0
+    _started: Event = field(default_factory=Event)
     _ended: int | None = None
     _copies: list[tuple[int, int, NDArray[np.float64]]] = field(default_factory=list)
 
@@ -46,8 +51,13 @@ class SlotTable:
         """A pass ends: what is copied from now on comes behind it."""
         self._ended = len(self._copies)
 
+    def start(self) -> None:
+        """Let the copies of admitted experts leave."""
+        self._started.signal()
+
     def settle(self) -> None:
-        """Wait for what is on its way."""
+        """Wait for all that was admitted."""
+        self.start()
         self.room.arrived.wait()
 
     def leave_spare(self) -> None:
@@ -62,7 +72,7 @@ class SlotTable:
         self.slot_of.clear()
 
     def admit(self, experts: Sequence[int], victims: Iterable[int]) -> tuple[int, ...]:
-        """Copy experts to free slots, then to those of `victims` in order; return those that found none."""
+        """Submit copies of experts to free slots, then to those of `victims` in order; return those that found none."""
         if not experts:
             return ()
         free = sorted(set(range(self.room.count)) - set(self.slot_of.values()))
@@ -122,6 +132,7 @@ class SlotTable:
         """Submit the copies of all matrices, operation after operation."""
         self.settle()
         self.room.arrived.clear()
+        self._started.clear()
         matrices, last = list(self.room.matrices.values()), len(admitted) - 1
         for number, operation in enumerate(matrices):
             for place, (expert, slot) in enumerate(admitted):
@@ -129,5 +140,6 @@ class SlotTable:
                 done = self.room.arrived if number == len(matrices) - 1 and place == last else None
                 times = np.zeros(2)
                 self._copies.append((number, size, times))
-                self.engine.submit(operation.slots[slot], 0, buffer, offset, size, (), done, times.data)
+                wait = (self._started,)
+                self.engine.submit(operation.slots[slot], 0, buffer, offset, size, wait, done, times.data)
         self.copied += len(admitted) * self.room.expert_bytes

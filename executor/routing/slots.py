@@ -2,7 +2,9 @@
 
 `scheduler.expert_cache` says what slots hold after a pass; here experts are copied so that they do. Where misses are
 computed beside the slots, on the host, they enter behind the pass. Where they are fetched, they come in rounds in
-ascending order, as many at a time as slots hold, so that sums have the order that they would have without slots."""
+ascending order, as many at a time as slots hold, so that sums have the order that they would have without slots.
+Whoever looks up experts or ends a pass starts their copies after that (`SlotTable.start`), once others know what they
+are to compute."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -16,8 +16,8 @@ from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import ExecutorDevice
 from helmsman.executor.devices.parts import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.devices.specs import RaggedSpec
-from helmsman.executor.routing.value_rows import ValueRows, region_of, sent_experts
 from helmsman.executor.stages.expert_operations import MESSAGE, SUM
+from helmsman.executor.stages.router_values import region_of
 from helmsman.lowering.bodies.experts import EXPERT_PRODUCTS
 
 
@@ -60,12 +60,6 @@ class AwayExperts:
         """Return the part of a host, whose stage has the operations of `spec`."""
         work = host.memory.alloc(host.workspace_size(spec), "activations of experts")
         return cls(frozenset(layers), host.stage(spec, work, min(layers)), host.open_queue(), engines, stages)
-
-    def sent(self, layer: int, batch: int, rows: int, chosen: int) -> NDArray[np.int32] | None:
-        """Return int32 (rows, chosen), the experts that the message of a sub-batch's rows names; None where a stage has
-        no message."""
-        message = ValueRows.of(self.stages[batch], self.stages[batch].workspace, MESSAGE, layer)
-        return None if message is None else sent_experts(message.head(rows), chosen)
 
     def begin(self) -> None:
         """A pass begins."""

@@ -22,8 +22,9 @@ def check_moves(plan: Plan, passes: Sequence[PhasePass], accelerator: str, host:
     for one_pass, index, task in _moves(passes):
         if not one_pass.tells_choice(index):  # served requests' choices are looked up where they are
             _check(task, way)
-        if record.kind in OPENERS:
-            message = "weights do not come to a PyTorch device while it serves"
+        comes = task.payload == "weights" and task.operation != "embedding" and not one_pass.comes_to_slots(index)
+        if record.kind in OPENERS and comes:
+            message = "weights do not come to a PyTorch device while it serves, but rows of its table and experts"
             raise UsageError(message, field="residence", value=task.memories[0], remedy=HERE)
 
 

@@ -55,8 +55,6 @@ def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
         remedy = f"serve from one of {', '.join(serving)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
     places = replace(_beside(plan.hardware, accelerator), slots=bool(plan.expert_slots), away=bool(others))
-    if kind not in NATIVE_KINDS and (others or plan.expert_slots):
-        raise _submits_whole(plan, others)
     if others not in ([], [places.host]):
         raise UsageError(
             "experts of served requests are computed by the device that serves, or by the host beside it",
@@ -66,16 +64,6 @@ def places_of(plan: Plan, passes: tuple[PhasePass, PhasePass]) -> Places:
         )
     check_moves(plan, passes, accelerator, places.host)
     return places
-
-
-def _submits_whole(plan: Plan, others: list[str]) -> UsageError:
-    field = "expert_slots.memory" if plan.expert_slots else "compute"
-    return UsageError(
-        "a PyTorch device submits a served pass as a whole, so that nothing reads in between which experts were chosen",
-        field=field,
-        value=plan.expert_slots[0].memory if plan.expert_slots else ", ".join(others),
-        remedy="serve from a loopback accelerator, run single requests, or plan with all experts there",
-    )
 
 
 def _beside(hardware: Hardware, accelerator: str) -> Places:

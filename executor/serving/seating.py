@@ -106,7 +106,8 @@ def seat(
         away = _away(plan, phase_pass, computes, accelerator, store, rooms, engines, stages, spec["max_tokens"])
     slots = None
     if phase_pass.slotted or away is not None:
-        slots = ServedSlots(layer_slots(plan, rooms, engines), phase_pass.slotted, stages, away)
+        seen = [(stage, accelerator.values(stage)) for stage in stages]
+        slots = ServedSlots(layer_slots(plan, rooms, engines), phase_pass.slotted, seen, away)
     streamed = streamed_weights(plan, phase_pass, staging, store, stages[0], table)
     driver = accelerator.driver(streamed, () if slots is None else slots.lookups)
     if host is None:

@@ -11,11 +11,11 @@ from functools import partial, reduce
 from helmsman.executor._kernels import Event
 from helmsman.executor.devices.iterations import ExpertLookup
 from helmsman.executor.devices.parts import Stage
+from helmsman.executor.devices.stage_turns import StageValues
 from helmsman.executor.passes.phase_pass import SlotMode
 from helmsman.executor.routing.slots import NO_EXPERTS, LayerSlots, PassCounts
-from helmsman.executor.routing.value_rows import ValueRows
 from helmsman.executor.serving.away_experts import AwayExperts, CrossedSeconds
-from helmsman.executor.stages.expert_operations import CHOICE
+from helmsman.executor.stages.router_values import RouterValues
 from helmsman.schemas.expert_cache import ExpertCacheCounts
 
 KEPT_PASSES = 4096
@@ -25,11 +25,12 @@ KEPT_PASSES = 4096
 @dataclass
 class ServedSlots:
     """The slots of a plan's layers; `modes`: what happens to experts that are in none; `stages`: of the sub-batches,
-    whose first block is the model's; `away`: the host's part, None where it computes no experts."""
+    whose first block is the model's, with what the host reads of them; `away`: the host's part, None where it computes
+    no experts."""
 
     layers: Mapping[int, LayerSlots]
     modes: Mapping[int, SlotMode]
-    stages: Sequence[Stage]
+    stages: Sequence[tuple[Stage, StageValues]]
     away: AwayExperts | None = None
     _rounds: dict[int, Iterator[None]] = field(default_factory=dict)
     _begun: set[int] = field(default_factory=set)
@@ -39,7 +40,7 @@ class ServedSlots:
         """Return who looks up the experts of a block, by block."""
         blocks = self.layers.keys() | (frozenset() if self.away is None else self.away.layers)
         return [
-            (layer, partial(self._look_up, layer, self._choices(layer)), self._joined(layer))
+            (layer, partial(self._look_up, layer, self._routers(layer)), self._joined(layer))
             for layer in sorted(blocks)
         ]
 
@@ -63,6 +64,7 @@ class ServedSlots:
         for layer in self._begun:
             slots = self.layers[layer]
             slots.end(self.modes[layer])
+            slots.table.start()
             del slots.counts[:-KEPT_PASSES]
         counted = (self.layers[layer].counts[-1] for layer in self._begun)
         return reduce(PassCounts.plus, counted, NO_EXPERTS)
@@ -84,25 +86,29 @@ class ServedSlots:
         for slots in self.layers.values():
             slots.restart()
 
-    def _choices(self, layer: int) -> tuple[ValueRows, ...]:
-        """Return where the router of a layer leaves what it chooses, of each sub-batch."""
-        of_stages = (ValueRows.of(stage, stage.workspace, CHOICE, layer) for stage in self.stages)
-        return tuple(rows for rows in of_stages if rows is not None)
+    def _routers(self, layer: int) -> tuple[RouterValues, ...]:
+        """Return what the router of a layer leaves, of each sub-batch."""
+        of_stages = (RouterValues.of(values, stage, layer) for stage, values in self.stages)
+        return tuple(router for router in of_stages if router is not None)
 
-    def _look_up(self, layer: int, choices: Sequence[ValueRows], batch: int, rows: int) -> bool:
+    def _look_up(self, layer: int, routers: Sequence[RouterValues], batch: int, rows: int) -> bool:
         """Let the stage of a sub-batch compute the next experts of its rows, and the host its part of them; whether
         there will be more."""
         if self.modes.get(layer) == "fetched":
-            return self._next_round(layer, choices, batch, rows)
+            return self._next_round(layer, routers[batch], rows)
         assert self.away is not None, "experts that the host computes"
         if layer in self.layers:
-            ids, slots = choices[batch].head(rows), self.layers[layer]
-            sent, first = self.away.sent(layer, batch, rows, ids.shape[1]), self._begins(layer)
+            router, slots, first = routers[batch], self.layers[layer], self._begins(layer)
+            ids, messages = router.chosen(rows), router.messages(rows)
+            sent = router.sent(messages)
             if self.modes[layer] == "divided":
                 slots.divided(ids, sent, first)
             else:
                 slots.beside(ids, sent, first)
+            router.tell(messages)
         self.away.send(layer, batch, rows)
+        if layer in self.layers:
+            self.layers[layer].table.start()
         return False
 
     def _begins(self, layer: int) -> bool:
@@ -111,12 +117,15 @@ class ServedSlots:
         self._begun.add(layer)
         return begins
 
-    def _next_round(self, layer: int, choices: Sequence[ValueRows], batch: int, rows: int) -> bool:
+    def _next_round(self, layer: int, router: RouterValues, rows: int) -> bool:
         """Let the experts of a round come; whether there will be more."""
         if layer not in self._rounds:
             first = self._begins(layer)
-            self._rounds[layer] = self.layers[layer].rounds(choices[batch].head(rows), first)
+            self._rounds[layer] = self.layers[layer].rounds(router.chosen(rows), first)
+        table = self.layers[layer].table
         for _ in self._rounds[layer]:
+            table.start()
             return True
+        table.start()
         del self._rounds[layer]
         return False

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from helmsman.executor._kernels import StreamedWeights
 from helmsman.executor.devices.base import DeviceMemory
-from helmsman.executor.devices.iterations import WeightMove
+from helmsman.executor.devices.iterations import PassWeights, WeightMove
 from helmsman.executor.devices.move_calls import Move, Read
 from helmsman.executor.devices.parts import Buffer, Stage
 from helmsman.executor.devices.tensors import Linear
@@ -48,7 +47,7 @@ def table_of(store: WeightLoader, memory: DeviceMemory, rows: int, batches: int)
 
 def streamed_weights(
     plan: Plan, phase_pass: PhasePass, staging: Staging, store: WeightLoader, stage: Stage, table: TokenTable | None
-) -> StreamedWeights | None:
+) -> PassWeights | None:
     """Return what the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
 
     The weights come as `helm-run` moves them, to the same sets of buffers."""
@@ -61,9 +60,8 @@ def streamed_weights(
         natives = [_native(move) for task in tasks for move in moves.moves(task)]
         operations.append((_operation(stage, use), *which, natives))
     ahead, together = plan.schedule.overlap == "next-layer", plan.schedule.barrier
-    if table is None:
-        return StreamedWeights(operations, ahead, together) if operations else None
-    return StreamedWeights(operations, ahead, together, (table.home, table.format, *table.shape, table.targets))
+    looked_up = None if table is None else (table.home, table.format, *table.shape, table.targets)
+    return PassWeights(operations, ahead, together, looked_up) if operations or looked_up else None
 
 
 def _by_use(phase_pass: PhasePass) -> dict[DeviceUse, list[int]]:

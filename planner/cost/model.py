@@ -66,8 +66,17 @@ class CostModel:
                 self._priced.clear()
             derived = self._derived(task, key)
             measured = self.table.measured(task) if self.table else None
-            price = self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
+            price = derived if measured is None else self._tabled(task, measured, derived)
+            price = self._priced[key] = price.plus(self.look_up(task)) if task.looks_up else price
         return price
+
+    def look_up(self, task: Task) -> Estimate | None:
+        """Return the seconds, behind a router, until it is known which experts are in slots: in every chunk of its
+        rows; None where the record has no such figure."""
+        figure = self._devices[lane_owner(task.resource)].look_up
+        if figure is None or not self.options.corrections:
+            return None
+        return self._constant(scaled_figure(figure, chunks_of(task)), "overhead")
 
     def without_table(self) -> "CostModel":
         """Return the prices of the record's rates alone."""

@@ -34,10 +34,11 @@ from helmsman.planner.serving.native_room import (
 )
 from helmsman.planner.serving.pipeline_parallel import elsewhere_bytes
 from helmsman.planner.serving.replica import Replica, ReplicaOptions
+from helmsman.planner.serving.slot_room import most_slots, slots_beside
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.predicted import MemoryUse
 from helmsman.schemas.units import format_bytes
@@ -131,7 +132,7 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     most = options.gpu_tokens
     if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
         most = max(needed, min(replica.model.max_context, room // size // 2))
-    gpu = _gpu_tokens(plan.hardware, {memory.name: room}, {memory.name: size}, most, options)
+    gpu = _gpu_tokens(replica, {memory.name: room}, {memory.name: size}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu, snapshots=snapshots)
 
 
@@ -157,11 +158,11 @@ def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     token_bytes, shared = _token_bytes(replica, stage), state_bytes(replica.model, options.snapshots or 0)
     rooms = _rooms(replica, options, stage)
     rooms = {memory: room - (memory in _working(replica)) * shared for memory, room in rooms.items()}
-    return _gpu_tokens(replica.hardware, rooms, token_bytes, options.gpu_tokens, options)
+    return _gpu_tokens(replica, rooms, token_bytes, options.gpu_tokens, options)
 
 
 def _gpu_tokens(
-    hardware: Hardware,
+    replica: Replica,
     rooms: Mapping[str, int],
     token_bytes: Mapping[str, float],
     most: int | None,
@@ -173,8 +174,12 @@ def _gpu_tokens(
     here = {memory: int(rooms[memory] // size) for memory, size in token_bytes.items()}
     gpu = _tokens(min(here.values()), most, options)
     if gpu < options.block:
-        needed = {memory: options.block * token_bytes[memory] - rooms[memory] for memory in here}
-        raise _no_room(hardware, {memory: round(needed[memory]) for memory in here if here[memory] < options.block})
+        full = [memory for memory in here if here[memory] < options.block]
+        block, request = (
+            {memory: round(tokens * token_bytes[memory] - rooms[memory]) for memory in full}
+            for tokens in (options.block, replica.plan.workload.context)
+        )
+        raise _no_room(replica.plan, block, slots_beside(replica.plan, request))
     return gpu
 
 
@@ -262,12 +267,17 @@ def _tokens(room: int, most: int | None, options: ReplicaOptions) -> int:
     return max(0, room if most is None else min(room, most)) // options.block * options.block
 
 
-def _no_room(hardware: Hardware, lacks: dict[str, int]) -> InfeasibleError:
+def _no_room(plan: Placement, lacks: dict[str, int], slots: int | None) -> InfeasibleError:
+    """`slots`: of how many experts a layer may have slots beside a request of the plan's context."""
     memory, missing = max(lacks.items(), key=lambda lack: lack[1])
+    beside = "weights" if slots is None else "weights, slots for experts"
+    larger = "for a larger `batch` or `context`"
+    if slots is not None:
+        larger = f"with `expert_slots` {slots} instead of {most_slots(plan)} (`strategy` freetoken), or {larger}"
     return InfeasibleError(
-        f"no room for keys and values {memory_place(hardware, memory)} beside weights and activations",
+        f"no room for keys and values {memory_place(plan.hardware, memory)} beside {beside} and activations",
         field=f"hardware.memories.{memory}",
         lacks=lacks,
-        remedy=f"free {format_bytes(missing)}: plan for a larger batch or context, use smaller formats, pass fewer "
-        "tokens at a time, or a larger share of the memory",
+        remedy=f"free {format_bytes(missing)}: plan {larger}, use smaller formats, pass fewer tokens at a time, or a "
+        "larger share of the memory",
     )

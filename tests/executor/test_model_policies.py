@@ -2,6 +2,7 @@
 gets alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from expert_layouts import divided_plan
 from expert_models import written
 from hybrid_models import written_hybrid
+from layer_machines import two_cpus
+from on_torch import on_torch
 from plans import make_hardware, make_plan
 from test_serving_policies import Client, serve_all
 from two_cpus import TWO_CPUS
@@ -44,7 +47,9 @@ PROMPTS = [[(7 * place + number) % 523 for place in range(length)] for number, l
 
 OFTEN = [("qwen3_moe", "neo"), ("qwen3_5_moe_text", "gpu-only"), (HALVED, "neo")]
 POLICIES = ("gpu-only", "neo", "adaptive")
+ON_TORCH = " on a PyTorch device"
 SELDOM = [case for name in (*MODELS, *SLOTTED) for policy in POLICIES if (case := (name, policy)) not in OFTEN]
+SELDOM += [(name + ON_TORCH, policy) for name in (FETCHED, HALVED) for policy in POLICIES]
 
 
 @pytest.mark.parametrize(
@@ -56,21 +61,24 @@ def test_each_request_gets_what_it_gets_alone(tmp_path: Path, name: str, policy:
     model = load_model(str(tmp_path / "config.json"))
     workload = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
     plan = make_plan(model, 0, workload=workload, hardware=make_hardware(latency=5e-6))
-    if name in SLOTTED:
-        slots = ExpertLayout(0, model.layers, rule=SLOTTED[name], slots=3)
+    machine, placed = Machine.this(), name.removesuffix(ON_TORCH)
+    if placed in SLOTTED:
+        slots = ExpertLayout(0, model.layers, rule=SLOTTED[placed], slots=3)
         plan = divided_plan(model, slots, workload, plan.hardware)
+    if name.endswith(ON_TORCH):
+        plan, machine = on_torch(plan), replace(two_cpus(), accelerators={"cuda": ("cpu",)})
     options = ReplicaOptions(gpu_tokens=96, batch_tokens=CONTEXT, sequences=8, cpu_tokens=448)
     replica = replica_cost(plan, options)
     limits = replica.limits
     assert limits.cpu_tokens == (0 if name == "qwen3_5_moe_text" else 448)
     scheduler = Scheduler(replica.cost, limits, policy, checked_options(policy, {}), limits.block)
     clients = [Client(prompt) for prompt in PROMPTS]
-    with ServingEngine.load(plan, tmp_path, Machine.this(), limits) as engine:
+    with ServingEngine.load(plan, tmp_path, machine, limits) as engine:
         serve_all(engine, scheduler, clients, limits.block)
         engine.check_integrity()
         scheduler.check()
     assert [client.ends[0].error for client in clients] == [None] * len(clients)
-    with Engine.load(plan, tmp_path, Machine.this(), prompt_tokens=CONTEXT) as alone:
+    with Engine.load(plan, tmp_path, machine, prompt_tokens=CONTEXT) as alone:
         for client in clients:
             tokens = np.array([client.prompt], np.int32)
             assert client.made == list(alone.generate(tokens, OUTPUT, ignore_eos=True).tokens[0])

@@ -115,15 +115,23 @@ def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
     assert sorted(experts) == sorted((b, f) for b in ("memory", "compute") for f in processor.EXPERTS)
     lines = summary(hardware)
     assert "at once   cpu " in lines and "experts   mxfp4" in lines and len(hardware.disks) in (0, 1)
-    assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
-        reading.what for reading in hardware.readings
-    }
+    assert {
+        "task",
+        "join",
+        "look up",
+        "copy after work",
+        "copy beside work",
+        "handover",
+        "taken",
+        "between passes",
+    } <= {reading.what for reading in hardware.readings}
     joint = hardware.memory("dram").joint
     kept = hardware.memory("dram").joint_compute
     assert kept is not None and kept.n > 50
     beside = len(side_by_side.SHAPES) + len(side_by_side.QUANTISED)
     assert joint is not None and joint.n > 50 + quality.VISITS * (1 + beside)
     assert hardware.between_passes is not None
+    assert all((device.look_up is None) == (device.join is None) for device in hardware.devices)
     assert link.latency.value == loopback.latency and link.overhead is not None and link.handover is not None
     assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}
     assert 0.0 < found(hardware, "copy", "h2d", cpu="busy").value < 1.2 * 2e9

@@ -1,11 +1,13 @@
 """Experts in slots while requests are served together: each gets what it gets alone, and slots do what a cache does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from expert_layouts import divided_plan
 from expert_plans import written_checkpoint
+from layer_machines import two_cpus
 from plans import make_hardware, make_plan
 from test_expert_slots import bytes_of_expert, divided
 from test_latent_serving import LIMITS, OUTPUT, serve
@@ -20,7 +22,6 @@ from helmsman.executor.system.machine import Machine
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule
 from helmsman.scheduler.decision import Chunk, SchedulingDecision
 from helmsman.scheduler.expert_cache import ExpertCache
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -166,7 +167,40 @@ def test_the_host_computes_what_is_in_no_slot(
         assert len(counts.hits) == len(chosen[counts.layer]) > 10 and counts.hit_rate > 0
 
 
-def test_slots_of_other_devices_are_refused_by_name(stored: tuple[Path, Model]) -> None:
+@pytest.mark.parametrize(("slots", "rule"), [(3, FETCHED), (3, HOST), (4, DIVIDED), (0, HOST)])
+def test_a_pytorch_device_serves_as_a_native_one(stored: tuple[Path, Model], slots: int, rule: SlotRule) -> None:
+    """Requests get what they get alone; hits, misses, copied bytes and evictions are a native device's."""
     directory, model = stored
-    with pytest.raises(UsageError, match="submits a served pass as a whole"):
-        ServingEngine.load(plan_of(model, 3, kind="cuda"), directory, Machine.this(), LIMITS)
+    there, counts = replace(two_cpus(), accelerators={"cuda": ("cpu",)}), []
+    for kind, machine in (("cuda", there), ("loopback", Machine.this())):
+        with ServingEngine.load(plan_of(model, slots, rule, kind), directory, machine, LIMITS) as engine:
+            prompts, made = serve(engine, 3)
+            counts.append(engine.expert_cache)
+            assert [made[number][:OUTPUT] for number in range(len(prompts))] == alone(directory, model, prompts)
+    assert counts[0] == counts[1]
+
+
+def test_a_pytorch_device_goes_on_after_a_fault(stored: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a failed look-up left is forgotten."""
+    directory, model = stored
+    decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
+    there = replace(two_cpus(), accelerators={"cuda": ("cpu",)})
+    with ServingEngine.load(plan_of(model, 4, DIVIDED, "cuda"), directory, there, LIMITS) as engine:
+        assert engine._seating.slots is not None
+
+        def first() -> int:
+            engine.add(0, RequestOptions([5, 6, 7, 8], 4))
+            try:
+                return engine.step(decision).tokens[0]
+            finally:
+                engine.reset()
+
+        def broken(*_: object, **__: object) -> object:
+            raise ValueError("no experts")
+
+        expected = first()
+        with monkeypatch.context() as patch:
+            patch.setattr(engine._seating.slots.layers[1], "divided", broken)
+            with pytest.raises(ValueError, match="no experts"):
+                first()
+        assert first() == expected

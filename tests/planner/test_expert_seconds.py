@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from daily import one_in
 from expert_question import MIB, question, routing_of, skewed
+from plans import figure
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.planner.prediction.predict import pass_seconds
 from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, place
 from helmsman.planner.strategies.expert_split.prices import BlockPrices
@@ -18,14 +20,17 @@ LAYERS = 4
 
 
 def apart(ask: Question) -> Question:
-    """Return a question on a machine where no memory or link is shared, and nothing waits to be handed over."""
+    """Return a question on a machine where no memory or link is shared, nothing waits to be handed over, and slots are
+    looked up."""
     hardware = ask.frame.roles.hardware
     fast = tuple(
         memory.model_copy(update={"bandwidth": memory.bandwidth.model_copy(update={"value": 1e15, "p90": 1e16})})
         for memory in hardware.memories
     )
     links = tuple(link.model_copy(update={"slows": None, "interrupts": None}) for link in hardware.links)
-    roles = ask.frame.roles.on(hardware.model_copy(update={"memories": fast, "links": links}))
+    looked_up = figure(3e-4).model_copy(update={"source": ASSUMED})
+    devices = tuple(device.model_copy(update={"look_up": looked_up}) for device in hardware.devices)
+    roles = ask.frame.roles.on(hardware.model_copy(update={"memories": fast, "links": links, "devices": devices}))
     return replace(ask, frame=replace(ask.frame, roles=roles))
 
 

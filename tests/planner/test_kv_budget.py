@@ -1,6 +1,7 @@
 """What a replica's memories hold: budgets of published systems, and nothing twice."""
 
 import pytest
+from expert_question import question
 from plans import make_hardware, make_plan
 from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split
 
@@ -10,6 +11,7 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.memory.usage import memory_use
 from helmsman.planner.serving.kv_budget import activation_bytes, limits_of
 from helmsman.planner.serving.replica import ReplicaOptions, replica_of
+from helmsman.planner.strategies.expert_split.layout import ExpertLayout, SlotRule, place
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import LayerRange, Residence, Schedule, Select
@@ -81,6 +83,24 @@ def test_nothing_is_served_without_room_for_a_block() -> None:
     with pytest.raises(InfeasibleError, match="no room for keys and values on the GPU") as found:
         _limits(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
     assert found.value.lacks["vram"] > GIB
+
+
+def test_slots_that_fill_the_accelerator_say_how_many_leave_room() -> None:
+    """With as many as the error says a request of the plan's context has room; with one more it has not."""
+    ask = question("Qwen3-30B-A3B", 4, 1500 * 2**20)
+    rule = SlotRule("least-recent", "host")
+
+    def limits(slots: int) -> Limits:
+        placed = place(ask.frame, ExpertLayout(0, 4, rule=rule, slots=slots))
+        return _limits(placed, batch_tokens=64, sequences=4)
+
+    with pytest.raises(InfeasibleError, match="beside weights, slots for experts and activations") as refused:
+        limits(128)
+    most = int(str(refused.value).partition("`expert_slots` ")[2].partition(" ")[0])
+    assert "instead of 128" in str(refused.value) and 0 < most < 128
+    assert limits(most).gpu_tokens >= 320 // 16 * 16
+    with pytest.raises(InfeasibleError):
+        limits(most + 2)
 
 
 def test_a_host_alone_has_no_second_cache() -> None:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, ServingPass, Stage, StreamedWeights
+from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, ServingPass, Stage
 from helmsman.executor.devices import parts
 from helmsman.executor.devices.base import Accelerator, DeviceMemory, Lane, LinkSample, PageLocked
-from helmsman.executor.devices.cpu import NativeTurns
-from helmsman.executor.devices.iterations import Driver, ExpertLookup
+from helmsman.executor.devices.cpu import NativeTurns, NativeValues
+from helmsman.executor.devices.iterations import Driver, ExpertLookup, PassWeights
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.move_calls import (
     UNLIMITED,
@@ -26,7 +26,7 @@ from helmsman.executor.devices.move_calls import (
     submit_turn,
 )
 from helmsman.executor.devices.specs import AnySpec
-from helmsman.executor.devices.stage_turns import StageTurns
+from helmsman.executor.devices.stage_turns import StageTurns, StageValues
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.weights.conversion import Rows
 from helmsman.schemas.formats import Precision, StoredFormat
@@ -255,10 +255,14 @@ class RelayedDevice:
         return RelayedStage(Stage(self._pool, relayed(spec), mine.far, first_layer), mine)
 
     def turns(self, queue: parts.Queue, stage: parts.Stage) -> StageTurns:
-        return RelayedTurns(parts.of_kind(queue, RelayedQueue).far, parts.of_kind(stage, RelayedStage).far)
+        return RelayedTurns(parts.of_kind(stage, RelayedStage).far, parts.of_kind(queue, RelayedQueue).far)
 
-    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
-        native = partial(ServingPass, weights=weights, lookups=lookups)
+    def values(self, stage: parts.Stage) -> StageValues:
+        return NativeValues(parts.of_kind(stage, RelayedStage).far)
+
+    def driver(self, weights: PassWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+        assert weights is None, "this device serves with all weights there"
+        native = partial(ServingPass, weights=None, lookups=lookups)
 
         def begin(*arguments: Any) -> ServingPass:
             return native(*relayed(arguments))

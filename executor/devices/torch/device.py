@@ -8,9 +8,9 @@ import torch
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer as HostBuffer
-from helmsman.executor._kernels import Event, StreamedWeights
+from helmsman.executor._kernels import Event
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
-from helmsman.executor.devices.iterations import Driver, ExpertLookup
+from helmsman.executor.devices.iterations import Driver, ExpertLookup, PassWeights
 from helmsman.executor.devices.move_calls import ExpansionMove, Signals, Submit, Turn
 from helmsman.executor.devices.parts import Buffer, Queue, Stage, of_kind
 from helmsman.executor.devices.probe import PRODUCT, PRODUCT_TOKENS
@@ -18,14 +18,14 @@ from helmsman.executor.devices.specs import AnySpec
 from helmsman.executor.devices.torch.buffers import TorchBuffer, TorchMemory, bytes_of
 from helmsman.executor.devices.torch.compute import ComputeLane
 from helmsman.executor.devices.torch.copies import CopyLane
-from helmsman.executor.devices.torch.driver import DRIVER
+from helmsman.executor.devices.torch.driver import driver_of
 from helmsman.executor.devices.torch.expansion import expand, turn
 from helmsman.executor.devices.torch.pinning import PinnedBuffers
 from helmsman.executor.devices.torch.probe import copy_seconds, product_rate, read_rate
 from helmsman.executor.devices.torch.ragged_stage import RaggedStage
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
-from helmsman.executor.devices.torch.turns import TorchTurns
+from helmsman.executor.devices.torch.turns import TorchTurns, TorchValues
 from helmsman.schemas.formats import Precision, StoredFormat
 
 LARGE_COPY = 64 << 20
@@ -99,13 +99,18 @@ class TorchDevice:
             return RaggedStage(spec, of_kind(workspace, TorchBuffer), first_layer)
         return TorchStage(spec, of_kind(workspace, TorchBuffer), first_layer)
 
+    def values(self, stage: Stage) -> TorchValues:
+        """Copies of what a stage leaves."""
+        return TorchValues(of_kind(stage, TorchStage))
+
     def turns(self, queue: Queue, stage: Stage) -> TorchTurns:
         """Turns of a lane."""
-        return TorchTurns(of_kind(queue, ComputeLane), of_kind(stage, TorchStage))
+        return TorchTurns(of_kind(stage, TorchStage), of_kind(queue, ComputeLane))
 
-    def driver(self, weights: StreamedWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
-        """Streams of its own; no weights come, and no experts."""
-        return DRIVER
+    def driver(self, weights: PassWeights | None, lookups: Sequence[ExpertLookup] = ()) -> Driver:
+        """Streams of its own; no weights come but rows of a table, and experts that are looked up."""
+        assert weights is None or not weights.operations, "checked with the places"
+        return driver_of(lookups, None if weights is None else weights.table)
 
     def read_rate(self, pieces: Sequence[HostBuffer]) -> float:
         """Bytes/s at which it reads its memory now."""

@@ -57,6 +57,14 @@ class RaggedStage(TorchStage):
         """Return the operation that follows one."""
         return self.ops[self._index[name] + 1]
 
+    def before(self, name: str) -> str:
+        """Return the operation that comes before one."""
+        return self.ops[self._index[name] - 1]
+
+    def between(self, name: str, first: str, last: str) -> bool:
+        """Return whether an operation is `first`, `last` or one between them."""
+        return self._index[first] <= self._index[name] <= self._index[last]
+
     def attends(self, layer: int) -> bool:
         """Return whether a block reads a cache."""
         return f"{layer}.attention" in self._index
@@ -82,8 +90,8 @@ class RaggedStage(TorchStage):
             return
         self._rows, self._at.rows = rows, rows.positions
         if self.embeds(self._index[first]):
-            for read in (self._ids, self._numbers):
-                read[: rows.count].copy_(rows.ids)
+            self._ids[: rows.count].copy_(rows.ids)
+            torch.arange(rows.count, out=self._numbers[: rows.count])
         self.compute(self._index[first], self._index[last] + 1, rows.count, 0, ends=True)
 
     def finish(self, hidden: torch.Tensor) -> list[int]:

@@ -9,12 +9,16 @@ from typing import Literal
 import numpy as np
 import torch
 
-from helmsman.executor._kernels import Event
-from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, Seconds, SubBatch
+from helmsman.executor._kernels import Arena, Event
+from helmsman.executor._kernels import Buffer as HostBuffer
+from helmsman.executor.devices.iterations import Joining, Lanes, LayerCopies, LookedUpTable, Seconds, SubBatch
+from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.parts import of_kind
 from helmsman.executor.devices.torch.cohort_rows import TorchJoining
 from helmsman.executor.devices.torch.copies import CopyLane
 from helmsman.executor.devices.torch.lane import WaitPoint
 from helmsman.executor.devices.torch.marks import Spans
+from helmsman.executor.devices.torch.routed_blocks import RoutedBlocks
 from helmsman.executor.devices.torch.serving_lanes import Times, TorchLanes
 from helmsman.executor.devices.torch.side import Side
 
@@ -23,7 +27,8 @@ Moves = Literal["swap_out", "swap_in", "fetch", "store"]
 
 
 class TorchPass:
-    """Begins when it is made."""
+    """Begins when it is made; `routed`: blocks whose experts are looked up; `table`: whose rows come to the
+    embedding."""
 
     def __init__(
         self,
@@ -32,7 +37,10 @@ class TorchPass:
         batches: Sequence[SubBatch],
         copies: Mapping[str, LayerCopies],
         joining: Sequence[Joining],
+        routed: RoutedBlocks,
+        table: LookedUpTable | None,
     ) -> None:
+        self._routed, self._table = routed, table
         self._lanes, self._layers, self._copies = TorchLanes.of(lanes), layers, copies
         self._batches = batches
         self._joining = [TorchJoining.of(part) for part in joining]
@@ -69,15 +77,17 @@ class TorchPass:
             "to_device": times.seconds("to_device"),
             "swap_out": times.seconds("swap_out") + times.seconds("store"),
             "swap_in": times.seconds("swap_in") + times.seconds("fetch"),
-            "weights": 0.0,
+            "weights": times.seconds("weights"),
         }
 
     def _run(self) -> None:
         """On the accelerator's lane."""
         sides = [
-            Side(number, batch, [joining for joining in self._joining if joining.batch == number], self._lanes)
+            Side(number, batch, [part for part in self._joining if part.batch == number], self._lanes, self._routed)
             for number, batch in enumerate(self._batches)
         ]
+        for come in [self._look_up(side, self._table) for side in sides if self._table is not None]:
+            come.wait()
         self._spans.end(None)
         for layer in range(self._layers):
             moved = self._swaps(layer)
@@ -88,6 +98,21 @@ class TorchPass:
         self._finish(sides)
         for event in self._stored[-2:]:
             event.wait()
+
+    def _look_up(self, side: Side, table: LookedUpTable) -> Event:
+        """Bring the rows of a sub-batch's tokens; what happens when they are there."""
+        assert self._lanes.to_device is not None, "a table that lies on a host"
+        home, fmt, rows, columns, targets = table
+        ids, done = side.embedded(), Event()
+        if not len(ids):
+            done.signal()
+            return done
+        asked = Arena(ids.nbytes).alloc(ids.nbytes, "tokens")
+        view(asked, np.int32)[:] = ids
+        place, times = (targets[side.number], 0), self._times.of("weights")
+        held = of_kind(home, HostBuffer)
+        self._lanes.to_device.submit_lookup(*place, held, fmt, rows, columns, asked, len(ids), (), done, times)
+        return done
 
     def _layer(self, side: Side, layer: int, moved: list[Event]) -> None:
         side.linear(layer, self._spans)

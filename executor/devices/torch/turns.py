@@ -17,11 +17,30 @@ _NUMBER = 4
 
 
 @dataclass(frozen=True)
-class TorchTurns:
-    """Turns of `lane`, whose thread has waited for its stream before them. Values are copied to the host and back."""
+class TorchValues:
+    """Values of a stage whose stream has come to them: they are copied to the host and back."""
+
+    stage: TorchStage
+
+    def read(self, region: Region, rows: int) -> Numbers:
+        """Return a copy."""
+        return self._values(region, rows).cpu().numpy()
+
+    def write(self, region: Region, numbers: Numbers) -> None:
+        """Copy them back."""
+        self._values(region, len(numbers)).copy_(torch.from_numpy(numbers))
+
+    def _values(self, region: Region, rows: int) -> torch.Tensor:
+        begin, size = region["offset"], rows * region["stride"]
+        values = self.stage.workspace.bytes[begin : begin + size].view(torch.int32)
+        return values.view(rows, region["stride"] // _NUMBER)
+
+
+@dataclass(frozen=True)
+class TorchTurns(TorchValues):
+    """Turns of `lane`, whose thread has waited for its stream before them."""
 
     lane: ComputeLane
-    stage: TorchStage
 
     def call(self, function: Callable[[], object], done: Event | None) -> None:
         """Submit a function."""
@@ -36,16 +55,3 @@ class TorchTurns:
         stamps = np.zeros(len(ops) + 1)
         span = ops.start, ops.stop, chunk.start, chunk.stop
         self.lane.pass_of(self.stage, hidden, hidden, tokens, past, stamps.data, *span)()
-
-    def read(self, region: Region, rows: int) -> Numbers:
-        """Return a copy."""
-        return self._values(region, rows).cpu().numpy()
-
-    def write(self, region: Region, numbers: Numbers) -> None:
-        """Copy them back."""
-        self._values(region, len(numbers)).copy_(torch.from_numpy(numbers))
-
-    def _values(self, region: Region, rows: int) -> torch.Tensor:
-        begin, size = region["offset"], rows * region["stride"]
-        values = self.stage.workspace.bytes[begin : begin + size].view(torch.int32)
-        return values.view(rows, region["stride"] // _NUMBER)

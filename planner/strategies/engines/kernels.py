@@ -254,7 +254,10 @@ class _HostKernels:
 _UNKNOWN_READS = frozenset({CORE_READS, MEMORY_SPEED})
 """Sources of reads from memory that are a guess, whose spread comes beside that of the engine's constants."""
 
-_OURS = ("overheads", "launch", "dispatch", "launching", "prompt_launch", "request", "elementwise", "decompress")
+_OURS = (
+    *("overheads", "launch", "dispatch", "launching", "prompt_launch"),
+    *("look_up", "request", "elementwise", "decompress"),
+)
 """The figures of a device that only our executor was measured to have."""
 
 

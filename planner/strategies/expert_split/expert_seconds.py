@@ -1,8 +1,9 @@
 """The closed form of a layer's experts in a pass: what each side computes, and what crosses between them.
 
-Experts on both sides take max(here, message + there + message back), one message each way (`lowering.bodies`); those
-that are fetched follow the copies of their matrices, and what is in slots is computed meanwhile. The seconds of every
-product and transfer are the cost model's, so that without contention this is the clock's answer."""
+Experts on both sides take max(here, message + there + message back), one message each way (`lowering.bodies`). Where
+some are in slots the host looks up first which those are; those that are fetched follow the copies of their matrices,
+and what is in slots is computed meanwhile. The seconds of every product and transfer are the cost model's, so that
+without contention this is the clock's answer."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,6 +89,15 @@ class ExpertSeconds:
     def copied(self, op: Operation, share: ExpertShare) -> float:
         """Return the seconds in which a matrix of a part comes to the accelerator."""
         return self._transfer(self._to_accelerator, self._bytes(op, share), self.frame.weights)
+
+    @cached_property
+    def look_up(self) -> float:
+        """Return the seconds from the end of the router until it is known which experts are in slots."""
+        op, device = self._of["router"], self.frame.accelerator
+        work = op.tokens, op.weight_bytes, op.activation_bytes, op.flops
+        router = Task(op.kind, op.name, self.iteration.phase, device.name, *work, "f32", (device.memory,))
+        seconds = self.costs.look_up(router)
+        return 0.0 if seconds is None else seconds.mid
 
     @property
     def _asked_with_states(self) -> float:

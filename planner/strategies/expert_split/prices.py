@@ -77,8 +77,9 @@ class BlockPrices:
         layer = self._layers[place]
         key = self._alike(layer), phase, layout.kept, layout.streamed, layout.rule, layout.slots
         if key not in self._moved_by:
+            looked_up = self._experts(layer, phase).look_up if layout.rule is not None and layout.slots else 0.0
             here = self._seconds_on("accelerator", layer, phase)
-            self._moved_by[key] = self._away(layer, phase, layout) - here
+            self._moved_by[key] = looked_up + self._away(layer, phase, layout) - here
         return self._moved_by[key]
 
     def filling(self, layout: ExpertLayout) -> float:

@@ -107,8 +107,8 @@ _OTHERWISE = {
 """Options that a command line calls by another name than the library."""
 
 OF_PLANS = (
-    *("batch", "compress", "context", "cpu_offload_gb", "format", "home", "kv_format", "kv_rule", "managed", "model"),
-    *("nvme", "pinning", "prefix_tokens", "strategy"),
+    *("batch", "compress", "context", "cpu_offload_gb", "expert_slots", "format", "home", "kv_format", "kv_rule"),
+    *("managed", "model", "nvme", "pinning", "prefix_tokens", "strategy"),
 )
 """Options of helm-plan that other commands speak of: what a plan would have to be made with."""
 
