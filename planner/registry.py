@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from helmsman.planner.decision import Decision
     from helmsman.planner.request import PlanRequest
+    from helmsman.schemas.hardware import Hardware
 
 OptionsT = TypeVar("OptionsT")
 
@@ -133,7 +134,8 @@ class Method(Generic[OptionsT]):
     takes seconds, so that a refusal does not ask for many, `quick`: milliseconds, so that studies answer many in a row;
     `propose`: the same plan for who predicts it otherwise, where choosing it is quicker without its prediction;
     `own_formats`: whether it places tensors of a model that is not dense by the formats that they have of their own,
-    and not by one for all."""
+    and not by one for all; `driven`: the machine that predictions of a request rest on, of methods whose software
+    drives it in another way than its record says."""
 
     name: str
     summary: str
@@ -145,6 +147,7 @@ class Method(Generic[OptionsT]):
     quick: bool = False
     propose: "Callable[[PlanRequest[OptionsT]], Decision] | None" = None
     own_formats: bool = False
+    driven: "Callable[[PlanRequest[OptionsT]], Hardware] | None" = None
 
 
 def method(name: str) -> Method[Any]:

@@ -5,6 +5,7 @@ from typing import Any
 from helmsman.executor.checkpoint.expert_config import EXPERT_FAMILIES, expert_fields
 from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES, HYBRID_TEXT, hybrid_fields
 from helmsman.executor.checkpoint.latent_config import latent_fields
+from helmsman.executor.checkpoint.multiplied_config import MULTIPLIED_CLASSES, multiplied_fields
 from helmsman.executor.checkpoint.window_config import TEXT_FAMILIES, WINDOW_FAMILIES, window_fields
 from helmsman.lowering.common_attention import common_attention, latent_attention, latent_of
 from helmsman.schemas.blocks.positions import LinearScaling, Llama3Scaling, LongRope, Rope
@@ -37,6 +38,7 @@ _CLASSES = {
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
+    **MULTIPLIED_CLASSES,
 }
 _DTYPES: dict[Format, str] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _ACTIVATIONS = {"silu": "silu", "relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
@@ -78,6 +80,8 @@ def hf_config(model: Model, fmt: Format) -> dict[str, Any]:
         return {**common, **window_fields(model)}
     if model.family in HYBRID_FAMILIES:
         return {**common, **hybrid_fields(model)}
+    if model.family in MULTIPLIED_CLASSES:
+        return {**common, **multiplied_fields(model)}
     shape = model.dense
     return {**common, **(_opt(shape) if shape.family == "opt" else _llama_like(shape))}
 
@@ -88,7 +92,7 @@ def _heads(model: Model) -> int:
     latent = next((op for op in latents if op is not None), None)
     if latent is not None:
         return latent.heads
-    if model.family not in (*WINDOW_FAMILIES, *HYBRID_FAMILIES):
+    if model.family not in (*WINDOW_FAMILIES, *HYBRID_FAMILIES, *MULTIPLIED_CLASSES):
         return common_attention(model).heads
     return next(layout.attention.heads for layout in model.layouts if layout.attention is not None)
 

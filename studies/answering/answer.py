@@ -1,20 +1,18 @@
 """The answer to one question of a study: its plan, and what that can serve."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from helmsman import library
-from helmsman.hwdb.interval_ends import kernels_end
 from helmsman.planner.decision import Decision, PlanDraft, PlanOutline
 from helmsman.planner.prediction.speed import speed
-from helmsman.planner.read_request import request_from
 from helmsman.planner.words.expert_lines import experts_in_short
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
-from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.predicted import Interval
 from helmsman.schemas.study import Study
 from helmsman.schemas.study_row import Status, StudyRow
 from helmsman.studies.answering.serving import Columns, served
 from helmsman.studies.questions.named_parts import Machines, machine_name
+from helmsman.studies.questions.point_request import point_request
 from helmsman.studies.questions.points import ServedPoint, StudyPoint
 
 _MOST_LETTERS = 1000
@@ -36,8 +34,7 @@ class Answerer:
     def row(self, key: str, point: StudyPoint) -> StudyRow:
         """Return the row of a point. What does not fit or does not apply is a row that says why."""
         try:
-            hardware = self.machines.machine(point)
-            decision = self._decision(point, hardware)
+            decision = self._decision(point)
             values = {"status": "fits", **_planned(decision.outline), "experts": _experts(decision)}
             if self.study.serving is not None:
                 values |= served(decision.plan, self.study.serving, point)
@@ -51,31 +48,12 @@ class Answerer:
             values = {"status": "failed", "missing": f"internal error: {error!r}"[:_MOST_LETTERS]}
         return StudyRow(key=key, **question_columns(point), **values)
 
-    def _decision(self, point: StudyPoint, hardware: Hardware) -> Decision:
+    def _decision(self, point: StudyPoint) -> Decision:
         """Return the decision on a point's plan, whoever is served with it."""
         planned = point.planned
         if self.last is None or self.last[0] != planned:
-            request = request_from(_question(point, hardware), models=self.machines.model)
-            self.last = planned, library.plan(replace(request, kernels=kernels_end(point.change)))
+            self.last = planned, library.plan(point_request(point, self.machines))
         return self.last[1]
-
-
-def _question(point: StudyPoint, hardware: Hardware) -> Columns:
-    given = {
-        "model": point.model,
-        "hardware": hardware,
-        "format": point.format,
-        "kv_format": point.kv_format,
-        "engine": point.method.engine,
-        "strategy": point.method.strategy,
-        "options": dict(point.method.options),
-        "objective": point.objective,
-        "prompt_tokens": point.prompt_tokens,
-        "output_tokens": point.output_tokens,
-        "context": point.context,
-        "batch": point.batch,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def question_columns(point: StudyPoint) -> Columns:

@@ -6,9 +6,11 @@ from math import inf
 
 from helmsman.hwdb.edits import AS_IT_IS
 from helmsman.hwdb.interval_ends import KERNELS, uncertain
-from helmsman.planner.registry import ENGINES, RECOMMENDED
+from helmsman.planner.registry import ENGINES, RECOMMENDED, method
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.study_report import Uncertainty
 from helmsman.studies.questions.named_parts import Machines
+from helmsman.studies.questions.point_request import point_request
 from helmsman.studies.questions.points import StudyPoint
 from helmsman.studies.summary.ranking import RowRanking
 
@@ -31,8 +33,29 @@ def variations(ranking: RowRanking, points: tuple[StudyPoint, ...], machines: Ma
     """Yield the questions about the best rows of every model, as many as the study says; `points`: of the rows."""
     for row in _best_rows(ranking):
         of_engine = (KERNELS,) if ranking.rows[row].planned_by in _OF_ENGINES else ()
-        for figures in (*uncertain(machines.machine(points[row])), *of_engine):
-            yield FigureVariation(row, figures, tuple(_varied(points[row], figures, end) for end in ENDS))
+        names = (*uncertain(machines.machine(points[row])), *of_engine)
+        for figures in _rested_on(points[row], names, machines):
+            yield FigureVariation(row, figures, _ends_of(points[row], figures))
+
+
+def _rested_on(point: StudyPoint, names: tuple[str, ...], machines: Machines) -> Iterator[str]:
+    """Yield the figures, of those named, that the prediction of a point can rest on: of plans for an engine, which its
+    software has in place of the record's, those that reach the machine as it drives it."""
+    request = point_request(point, machines)
+    driven = method(request.strategy).driven
+    if driven is None:
+        yield from names
+        return
+    usual = _unnamed(driven(request))
+    for name in names:
+        ends = (_unnamed(driven(point_request(varied, machines))) for varied in _ends_of(point, name))
+        if any(end != usual for end in ends):
+            yield name
+
+
+def _unnamed(hardware: Hardware) -> Hardware:
+    """Return a machine without its name and sources, which say that it was changed."""
+    return hardware.model_copy(update={"name": "", "sources": {}})
 
 
 def _best_rows(ranking: RowRanking) -> Iterator[int]:
@@ -43,9 +66,10 @@ def _best_rows(ranking: RowRanking) -> Iterator[int]:
         yield from sorted(rows, key=lambda row: -ranking.goodness(row))[: ranking.study.sensitivity]
 
 
-def _varied(point: StudyPoint, figures: str, end: str) -> StudyPoint:
+def _ends_of(point: StudyPoint, figures: str) -> tuple[StudyPoint, ...]:
+    """Return the points that ask again with figures at either end."""
     before = "" if point.change == AS_IT_IS else f"{point.change},"
-    return replace(point, change=f"{before}{figures}={end}")
+    return tuple(replace(point, change=f"{before}{figures}={end}") for end in ENDS)
 
 
 def uncertainty(ranking: RowRanking, variation: FigureVariation, ends: tuple[float, float]) -> Uncertainty:

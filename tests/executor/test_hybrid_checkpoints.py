@@ -7,29 +7,37 @@ import pytest
 import torch
 from hybrid_models import COMMON, FAMILIES
 from plans import make_plan
+from test_granite_models import MODELS, MULTIPLIERS
 from test_latent_models import logits_of
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.hybrid_config import HYBRID_FAMILIES
+from helmsman.executor.checkpoint.multiplied_config import MULTIPLIED_CLASSES
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.system.machine import Machine
 from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 
 pytestmark = TWO_CPUS
 
 
-NIGHTLY = ("qwen3_5_text", "qwen3_5_moe_text", "lfm2")
+NIGHTLY = ("qwen3_5_text", "qwen3_5_moe_text", "lfm2", "granite", "granitemoe")
+SIZES = {**FAMILIES, **{name: {**MULTIPLIERS, **sizes, "num_hidden_layers": 2} for name, sizes in MODELS.items()}}
 
 
 @pytest.mark.parametrize(
-    "family", [pytest.param(f, marks=[pytest.mark.nightly] * (f in NIGHTLY)) for f in HYBRID_FAMILIES]
+    "family",
+    [
+        pytest.param(f, marks=[pytest.mark.nightly] * (f in NIGHTLY))
+        for f in (*HYBRID_FAMILIES, *sorted(MULTIPLIED_CLASSES))
+    ],
 )
 def test_a_written_checkpoint_is_that_of_transformers(tmp_path: Path, family: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    sizes = {**COMMON, **FAMILIES[family], "vocab_size": 512}
+    sizes = {**COMMON, **SIZES[family], "vocab_size": 512}
     AutoConfig.for_model(family, **sizes).save_pretrained(tmp_path / "config")
     described = load_model(str(tmp_path / "config" / "config.json"))
     write_checkpoint(described, tmp_path / "checkpoint", fmt="f32")
@@ -48,3 +56,8 @@ def test_a_written_checkpoint_is_that_of_transformers(tmp_path: Path, family: st
     with Engine.load(plan, tmp_path / "checkpoint", Machine.this()) as engine:
         computed = engine.logits(np.array([ids], np.int32), prompt=40)[0]
     assert np.abs(computed[-1] - expected[-1]).max() <= 1e-3 * np.abs(expected).max()
+
+
+def test_a_config_is_not_written_with_multipliers_that_nobody_states(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="facts are missing"):
+        write_checkpoint(load_model("granite-4.0-h-1b"), tmp_path / "checkpoint")

@@ -33,6 +33,7 @@ Qwen3.5-27B Qwen3.5-35B-A3B Qwen3.5-122B-A10B Qwen3.5-397B-A17B Qwen3.6-27B-NVFP
 DeepSeek-V2-Lite DeepSeek-V3 DeepSeek-R1 DeepSeek-V3.2 DeepSeek-V4-Flash DeepSeek-V4-Pro Kimi-K2-Instruct Kimi-K2.5
 Kimi-Linear-48B-A3B-Instruct GLM-4.5-Air GLM-4.7-Flash GLM-5.2 Nemotron-H-56B-Base-8K
 NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4
+granite-3.1-1b-a400m-instruct
 granite-4.0-h-tiny granite-4.0-h-1b LFM2-1.2B LFM2-8B-A1B Falcon-H1-0.5B Falcon-H1-7B-Instruct
 """
 

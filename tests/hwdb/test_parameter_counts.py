@@ -43,6 +43,7 @@ PARAMETERS = {
     "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": 31_577_937_344,
     "NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4": 120_668_687_360,
     "Nemotron-H-56B-Base-8K": 56_324_350_464,
+    "granite-3.1-1b-a400m-instruct": 1_334_628_352,
     "granite-4.0-h-tiny": 6_939_037_248,
     "granite-4.0-h-1b": 1_461_538_368,
     "LFM2-1.2B": 1_170_340_608,

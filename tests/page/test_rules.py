@@ -44,6 +44,7 @@ def test_axe_finds_nothing_serious(visit: Visit, view: str, screen: str) -> None
         for part in ("#engines", "#alternatives", "#sources", "#curves", "#timeline"):
             page.locator(part).scroll_into_view_if_needed()
             page.wait_for_selector(f"{part}[aria-busy=false], {part}:not([aria-busy])")
+    if view != "misfit":
         page.evaluate("() => { for (const one of document.querySelectorAll('details')) one.open = true; }")
         page.wait_for_timeout(200)
     assert _violations(page) == []

@@ -234,6 +234,19 @@ def test_what_kernels_of_an_engine_reach_is_varied_as_its_interval_says() -> Non
     (row,), (kernels,) = report.rows, [entry for entry in report.sensitivity if entry.figures == "engine.kernels"]
     assert kernels.low == pytest.approx(row.request_high_s) and kernels.high == pytest.approx(row.request_low_s)
     assert "engine.kernels" in text(report) and "robust" not in text(report)
+    asked = {entry.figures for entry in report.sensitivity}
+    assert "h2d.bandwidth" in asked
+    assert not asked & {"cuda.launch", "cuda.efficiency", "cuda.read", "vram.bandwidth"}, (
+        "vLLM's kernels have their own"
+    )
+
+
+def test_a_strategy_without_kernels_of_an_engine_varies_what_its_record_says() -> None:
+    content = {**QUESTIONS, "machines": "rtx4060-laptop", "changes": "as it is", "formats": "f16", "sensitivity": 1}
+    study = study_of({**content, "strategies": "accelerate"})
+    report = report_of(study, grid_of(study), LocalEngine(1), None, lambda done, total: None)
+    asked = {entry.figures for entry in report.sensitivity}
+    assert {"vram.bandwidth", "cuda.efficiency"} <= asked and not asked & {"cuda.launch", "engine.kernels"}
 
 
 def test_pictures_are_those_of_the_page() -> None:

@@ -106,6 +106,11 @@ class EngineQuestion:
             return self._bare
         return self._launched(self._bare, software.dispatch, software.source)
 
+    @property
+    def driven(self) -> Hardware:
+        """Return the machine as the engine drives it, but for the least times of launching a plan's operations."""
+        return self._bare.roles.hardware
+
     @cached_property
     def _bare(self) -> Frame:
         """Return what is asked, on the machine as the engine finds it."""
@@ -244,4 +249,7 @@ def engine_method(
     def fits(request: PlanRequest[EngineOptionsT]) -> bool:
         return asks(request).fits(request.workload)
 
-    return Method(name, summary, options, decide, streams, fits, quick=True, own_formats=own_formats)
+    def driven(request: PlanRequest[EngineOptionsT]) -> Hardware:
+        return asks(request).driven
+
+    return Method(name, summary, options, decide, streams, fits, quick=True, own_formats=own_formats, driven=driven)

@@ -3,19 +3,30 @@
 import { get } from "./api.js";
 import { Combobox } from "./combobox.js";
 import { fill, h } from "./dom.js";
+import { field } from "./field.js";
 
 /**
- * @param {{id: string, words: string, values: string[], path?: string, suggestions?: string[], name?: (value: string) => string}}
- *   settings `path` of a listing to choose from, or `suggestions`; `name`: what a value is called
- * @returns {{values: string[], changed: () => void, element: HTMLElement}}
+ * @param {{id: string, words: string, values: string[], path?: string, suggestions?: string[], name?: (value: string) => string, names?: string[]}}
+ *   settings `path` of a listing to choose from, or `suggestions`; `name`: what a value is called; `names` of the field
+ * @returns {import("./field.js").Field & {values: string[], changed: () => void}}
  */
-export function chosenList({ id, words, values, path, suggestions = [], name = (value) => value }) {
-  const made = { values: [...values], changed: () => {}, element: null };
+export function chosenList({ id, words, values, path, suggestions = [], name = (value) => value, names = [] }) {
   const chips = h("div", { class: "chips", role: "list", "aria-label": words });
   const input = h("input", { id, type: "text", placeholder: path ? "type a name" : "write one, or choose below" });
   const offers = suggestions.map((value) =>
     h("button", { type: "button", value, on: { click: () => add(value) } }, name(value)),
   );
+  const made = {
+    ...field({
+      control: input,
+      words,
+      names,
+      shown: h("div", { class: "combo" }, input),
+      below: [chips, suggestions.length > 0 && h("div", { class: "suggestions" }, offers)],
+    }),
+    values: [...values],
+    changed: () => {},
+  };
   const show = () => {
     fill(
       chips,
@@ -49,14 +60,6 @@ export function chosenList({ id, words, values, path, suggestions = [], name = (
     input.value = "";
     show();
   };
-  made.element = h(
-    "div",
-    { class: "field" },
-    h("label", { for: id }, words),
-    h("div", { class: "combo" }, input),
-    chips,
-    suggestions.length > 0 && h("div", { class: "suggestions" }, offers),
-  );
   if (path) {
     queueMicrotask(() => {
       const box = new Combobox({

@@ -23,6 +23,18 @@ export function readNumber(text, unit) {
   return unit === "B" ? Math.round(value) : value;
 }
 
+/**
+ * Read what is separated by commas, ranges (`1..64`) as they are.
+ * @template T @param {string} text @param {(part: string) => T} read @returns {(T | string)[]}
+ */
+export function readSeveral(text, read) {
+  return text
+    .split(",")
+    .map((part) => part.trim())
+    .filter(Boolean)
+    .map((part) => (part.includes("..") ? part : read(part)));
+}
+
 function factor(written, unit) {
   if (written === "") return 1;
   if (unit === "B") return SIZES[written] ?? NaN;

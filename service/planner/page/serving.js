@@ -2,6 +2,7 @@
 
 import { ask, isAborted } from "./api.js";
 import { byId, fill, h } from "./dom.js";
+import { textField } from "./field.js";
 import { counted, number, percent, seconds, whole } from "./numbers.js";
 import { progress, refusal } from "./panel.js";
 import { scrolling } from "./sources.js";
@@ -15,13 +16,7 @@ export function servingPanel() {
   const body = byId("serving").querySelector(".body");
   let answer = null;
   let control = null;
-  const input = (id, value, words, small) =>
-    h(
-      "div",
-      { class: "field" },
-      h("label", { for: id }, words, " ", h("small", {}, small)),
-      h("input", { id, type: "text", inputMode: "decimal", value, autocomplete: "off" }),
-    );
+  const input = (id, value, words, small) => textField({ id, words, small, value, inputMode: "decimal" }).element;
   const results = h("div", { class: "results" });
   const start = h("button", { type: "submit", class: "main" }, "Simulate");
   const form = h(

@@ -45,7 +45,9 @@ async function linked(hash) {
 function page(question, given) {
   const results = h("section", { class: "card", hidden: true, "aria-label": "Result of the study" });
   const jobs = h("section", { class: "card", hidden: true, "aria-labelledby": "jobs-title" });
-  const { form, study } = studyForm(question, given, (asked, button) => void run(asked, button, results, jobs));
+  const { form, study } = studyForm(question, given, (asked, button, refuse) =>
+    void run(asked, button, refuse, results, jobs),
+  );
   void showJobs(jobs, results);
   const about =
     "One question for every combination. The answers say which machine, which weights and which change is worth it, " +
@@ -57,7 +59,7 @@ function page(question, given) {
   };
 }
 
-async function run(study, begin, results, jobs) {
+async function run(study, begin, refuse, results, jobs) {
   begin.disabled = true;
   try {
     results.hidden = false;
@@ -65,6 +67,7 @@ async function run(study, begin, results, jobs) {
   } catch (error) {
     if (isAborted(error)) return;
     if (!error.problem) throw error;
+    results.hidden = refuse(error.problem);
     fill(
       results,
       refusal(
@@ -73,7 +76,7 @@ async function run(study, begin, results, jobs) {
           ...error.problem,
           detail: [error.problem.field, error.problem.detail].filter(Boolean).join(": "),
         },
-        () => void run(study, begin, results, jobs),
+        () => void run(study, begin, refuse, results, jobs),
       ),
     );
   } finally {

@@ -1,10 +1,15 @@
 /** The form of a study: a question for every combination of what is listed. */
 
 import { chosenList } from "./chosen_list.js";
-import { byId, h } from "./dom.js";
+import { h } from "./dom.js";
+import { readSeveral } from "./entry.js";
+import { field, sayFault, textField } from "./field.js";
 import { chooseMethod, offerMethods } from "./methods.js";
 import { counted } from "./numbers.js";
 import { machineLabel, modelLabel, readCount } from "./question.js";
+import { studyCosts } from "./study_costs.js";
+import { studyLimits } from "./study_limits.js";
+import { studyServing } from "./study_serving.js";
 import { FORMATS, engineName, formatName, methodName } from "./words.js";
 
 /** Changes that are offered, in words; others may be written as helm-whatif takes them. */
@@ -22,50 +27,72 @@ const CHANGES = {
 /**
  * @param {import("./question.js").Question} question with which a new study begins
  * @param {any | null} given the study of a link
- * @param {(study: any, button: HTMLButtonElement) => void} start
+ * @param {(study: any, button: HTMLButtonElement, refuse: (problem: any) => boolean) => void} start
+ *   `refuse` shows a problem at its field, where there is one
  * @returns {{form: HTMLFormElement, study: () => any}}
  */
 export function studyForm(question, given, start) {
   const first = given ?? firstStudy(question);
   const lists = listsOf(first);
-  const text = (id, words, value, small) =>
-    h(
-      "div",
-      { class: "field" },
-      h("label", { for: id }, words, small && h("small", {}, ` ${small}`)),
-      h("input", { id, type: "text", value, autocomplete: "off" }),
-    );
+  const counts = countsOf(first);
+  const method = methodField(first.strategies[0]);
+  const limits = studyLimits(first.slo ?? []);
+  const serving = studyServing(first.serving, first);
+  const costs = studyCosts(first.prices?.[0]);
+  const sensitivity = textField({
+    id: "study-sensitivity",
+    words: "How sure",
+    small: "so many best answers are asked again with uncertain figures; 0: none",
+    value: first.sensitivity ?? 1,
+    names: ["sensitivity"],
+    inputMode: "numeric",
+  });
   const count = h("span", {});
   const begin = h("button", { type: "submit", class: "main" }, "Start");
+  const main = [...Object.values(lists), ...Object.values(counts), method, sensitivity];
   const form = h(
     "form",
     { novalidate: true },
     h(
       "div",
       { class: "study-form" },
-      lists.models.element,
-      lists.machines.element,
-      lists.changes.element,
-      lists.formats.element,
-      lists.engines.element,
-      text("study-prompts", "Prompts", first.prompt_tokens.join(", "), "tokens: 512, or 512..4096"),
-      text("study-batches", "Requests at a time", first.batches.join(", "), "1, or 1..8"),
-      text("study-answers", "Answers", first.output_tokens.join(", "), "tokens"),
-      method(first.strategies[0]),
+      main.map(({ element }) => element),
+    ),
+    h(
+      "details",
+      { class: "more", open: Boolean(first.slo?.length || first.serving || first.prices) },
+      h("summary", {}, "Limits, many users, costs"),
+      limits.element,
+      serving.element,
+      costs.element,
     ),
     h("div", { class: "study-foot" }, begin, count),
   );
   const tally = () => {
     const size = Object.values(lists).reduce((product, one) => product * Math.max(1, one.values.length), 1);
     count.textContent = `${counted(size, "question")} for each prompt and number of requests`;
+    costs.show(lists.machines.values);
   };
   for (const one of Object.values(lists)) one.changed = tally;
   tally();
+  const fields = () => [...main, ...limits.fields(), ...serving.fields(), ...costs.fields()];
+  const study = () => ({
+    schema: "helm.study/1",
+    name: "study",
+    ...Object.fromEntries(Object.entries(lists).map(([name, { values }]) => [name, values])),
+    ...Object.fromEntries(Object.entries(counts).map(([name, { control }]) => [name, readSeveral(control.value, readCount)])),
+    strategies: [method.control.value],
+    sensitivity: readCount(sensitivity.control.value),
+    ...limits.document(),
+    ...serving.document(),
+    ...costs.document(),
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    start(studyOf(lists), begin);
+    sayFault(fields(), null);
+    start(study(), begin, (problem) => sayFault(fields(), problem));
   });
-  return { form, study: () => studyOf(lists) };
+  return { form, study };
 }
 
 function firstStudy(question) {
@@ -85,12 +112,25 @@ function firstStudy(question) {
 function listsOf(first) {
   const called = (value) => CHANGES[value] ?? value;
   return {
-    models: chosenList({ id: "study-models", words: "Models", values: first.models, path: "v1/models" }),
-    machines: chosenList({ id: "study-machines", words: "Machines", values: first.machines, path: "v1/hardware" }),
+    models: chosenList({
+      id: "study-models",
+      words: "Models",
+      values: first.models,
+      path: "v1/models",
+      names: ["models", "model"],
+    }),
+    machines: chosenList({
+      id: "study-machines",
+      words: "Machines",
+      values: first.machines,
+      path: "v1/hardware",
+      names: ["machines", "hardware"],
+    }),
     changes: chosenList({
       id: "study-changes",
       words: "Changes of each machine",
       values: first.changes,
+      names: ["changes"],
       suggestions: Object.keys(CHANGES),
       name: called,
     }),
@@ -98,6 +138,7 @@ function listsOf(first) {
       id: "study-formats",
       words: "Weights",
       values: first.formats,
+      names: ["formats"],
       suggestions: Object.keys(FORMATS),
       name: formatName,
     }),
@@ -105,6 +146,7 @@ function listsOf(first) {
       id: "study-engines",
       words: "Run by",
       values: first.engines ?? ["ours"],
+      names: ["engines"],
       suggestions: ["ours", "llama.cpp", "vllm", "accelerate"],
       name: engineName,
     }),
@@ -114,28 +156,21 @@ function listsOf(first) {
 /** What is said of methods that answer many questions: how long they take. */
 const PACES = { "layer-split": "quick", best: "thorough, slow", optimal: "thorough, slow" };
 
-function method(now) {
-  const option = (name) => h("option", { value: name }, [methodName(name), PACES[name]].filter(Boolean).join(": "));
-  const select = h("select", { id: "study-method" });
-  chooseMethod(select, now, option);
-  void offerMethods(select, option);
-  return h("div", { class: "field" }, h("label", { for: "study-method" }, "Method", h("small", {}, " of Helm; engines have their own")), select);
+function countsOf(first) {
+  const line = (name, id, words, small) =>
+    textField({ id, words, small, value: first[name].join(", "), names: [name] });
+  return {
+    prompt_tokens: line("prompt_tokens", "study-prompts", "Prompts", "tokens: 512, or 512..4096"),
+    batches: line("batches", "study-batches", "Requests at a time", "1, or 1..8"),
+    output_tokens: line("output_tokens", "study-answers", "Answers", "tokens"),
+  };
 }
 
-function studyOf(lists) {
-  const counts = (id) =>
-    byId(id)
-      .value.split(",")
-      .map((part) => part.trim())
-      .filter(Boolean)
-      .map((part) => (part.includes("..") ? part : readCount(part)));
-  return {
-    schema: "helm.study/1",
-    name: "study",
-    ...Object.fromEntries(Object.entries(lists).map(([name, { values }]) => [name, values])),
-    prompt_tokens: counts("study-prompts"),
-    output_tokens: counts("study-answers"),
-    batches: counts("study-batches"),
-    strategies: [byId("study-method").value],
-  };
+function methodField(now) {
+  const option = (name) => h("option", { value: name }, [methodName(name), PACES[name]].filter(Boolean).join(": "));
+  const control = h("select", { id: "study-method" });
+  chooseMethod(control, now, option);
+  void offerMethods(control, option);
+  const small = "of Helm; engines have their own";
+  return field({ control, words: "Method", small, names: ["strategies", "strategy"] });
 }

@@ -5,6 +5,7 @@ import { intervalBar } from "./figure.js";
 import { bytes, counted, number, percent, seconds, secondsRange } from "./numbers.js";
 import { scrolling } from "./sources.js";
 import { OURS } from "./question.js";
+import { circumstances, servedColumns } from "./study_served.js";
 import { change, engineName, figureKind, formatName, layout } from "./words.js";
 
 const MOST_ROWS = 200;
@@ -62,25 +63,46 @@ const count = (words) => ({ words, count: true });
 const cell = (...content) => h("td", { class: "count" }, ...content);
 const first = (...content) => h("th", { scope: "row" }, ...content);
 
-function best({ best: settings, rows: all }) {
+function best(report) {
+  const { best: settings, rows: all, scenarios } = report;
+  const served = servedColumns(report);
   const most = Math.max(
     ...settings.filter(({ row }) => row !== null && row !== undefined).map(({ row }) => all[row].request_high_s ?? 0),
     1e-9,
   );
   return table(
     "The best of each machine",
-    ["Machine", "Model", "Weights", count("Whole request"), "Interval", count("Tokens/s"), count("First token")],
+    [
+      "Machine",
+      "Model",
+      "Weights",
+      ...served.map(({ words }) => count(words)),
+      count("Whole request"),
+      "Interval",
+      count("Tokens/s"),
+      count("First token"),
+    ],
     settings.map((setting) => {
-      const named = [first(setting.machine, changed(setting.change)), h("td", {}, setting.model)];
+      const where = circumstances(scenarios, setting.scenario);
+      const named = [
+        first(setting.machine, changed(setting.change), where && h("span", { class: "sub" }, where)),
+        h("td", {}, setting.model),
+      ];
       if (setting.row === null || setting.row === undefined)
-        return h("tr", {}, named, h("td", { colSpan: 5, class: "where" }, setting.missing ?? "nothing fits"));
+        return h(
+          "tr",
+          {},
+          named,
+          h("td", { colSpan: 5 + served.length, class: "where" }, setting.missing ?? "nothing fits"),
+        );
       const row = all[setting.row];
       const times = { low: row.request_low_s, mid: row.request_s, high: row.request_high_s };
       return h(
         "tr",
         {},
         named,
-        h("td", {}, formatName(row.format ?? "f16"), by(row)),
+        h("td", {}, formatName(row.format ?? "f16"), by(row), under(row)),
+        served.map(({ of }) => cell(of(row))),
         cell(seconds(row.request_s)),
         h("td", { class: "wide" }, intervalBar(times, most), h("span", { class: "ends" }, secondsRange(times))),
         cell(number(row.decode_rate)),
@@ -92,6 +114,8 @@ function best({ best: settings, rows: all }) {
 
 /** The engine that runs it, where one was asked for. */
 const by = ({ engine }) => engine && engine !== OURS && h("span", { class: "sub" }, `by ${engineName(engine)}`);
+
+const under = ({ policy }) => policy && h("span", { class: "sub" }, `policy ${policy}`);
 
 const experts = ({ experts: places }) => places && h("span", { class: "sub" }, `experts ${places}`);
 
