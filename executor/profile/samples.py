@@ -122,8 +122,8 @@ class HandoverSamples:
     submitted for itself; `join`: of one that also waits for other lanes, which are done; `look_up`: from the end of an
     operation until it is known which experts are in slots; `copy`, `beside`: of a small copy from the end of what it
     follows, the device that is at work there resting or working on; `handover`: from a copy's end to the start of what
-    waits for it. `taken`: by link, device and bytes, by how much longer work takes past
-    which a copy goes, and how long the copy takes. `disturbed`: the share of the time that others took."""
+    waits for it. `taken`: by link, device and bytes, by how much longer work takes past which a copy goes, and how long
+    the copy takes. `disturbed`: the share of the time that others took."""
 
     nominal: float
     task: dict[str, list[float]] = field(default_factory=dict)

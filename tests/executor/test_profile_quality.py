@@ -331,7 +331,7 @@ def test_all_that_a_disturbed_hand_over_says_is_wider():
     ends = {name: [1e-6, 2e-6, 3e-6] for name in ("cpu", "loopback")}
     lanes = {name: [25e-6, 26e-6, 27e-6] for name in ("h2d", "d2h")}
     taken = {(link, name, size): [(1e-5, 4e-5)] * 5 for link in lanes for name in ends for size in (BYTES, LARGE)}
-    calm = HandoverSamples(2e-5, ends, ends, lanes, lanes, lanes, taken)
+    calm = HandoverSamples(2e-5, ends, ends, ends, lanes, lanes, lanes, taken)
     for share, marks in ((0.02, {None}), (0.4, {0.4})):
         profile = synthetic_profile(handovers=replace(calm, disturbed=share))
         hardware = marked(record(profile), profile)
@@ -346,7 +346,9 @@ def test_what_copies_take_beside_much_other_work_is_still_a_record():
     ends = {name: [1e-6] for name in ("cpu", "loopback")}
     lanes = {name: [25e-6] for name in ("h2d", "d2h")}
     taken = {(link, name, size): [(4e-5, 4e-5)] * 5 for link in lanes for name in ends for size in (BYTES, LARGE)}
-    profile = synthetic_profile(handovers=HandoverSamples(2e-5, ends, ends, lanes, lanes, lanes, taken, disturbed=0.9))
+    profile = synthetic_profile(
+        handovers=HandoverSamples(2e-5, ends, ends, ends, lanes, lanes, lanes, taken, disturbed=0.9)
+    )
     for processor in profile.processors:
         processor.samples.disturbed = {("linear", "bf16", 10**6): 0.9}
     hardware = marked(record(profile), profile)
