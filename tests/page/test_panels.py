@@ -145,7 +145,7 @@ def test_requests_of_many_people_are_simulated(visit: Visit, within: str, most: 
     assert "99 of 100" in page.inner_text("#serving table")
     page.fill("#serve-rate", "none")
     page.click("#serving button[type=submit]")
-    page.wait_for_selector("#serving [role=alert]")
+    page.wait_for_selector("#serving [role=alert]:not([hidden])")
 
 
 def test_experts_elsewhere_are_drawn_below_their_layer(visit: Visit) -> None:
