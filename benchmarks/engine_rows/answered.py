@@ -19,7 +19,8 @@ _NOWHERE: tuple[Lack, ...] = ("model", "engine")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A row of a table: `reason` why it is not answered, empty where it is, and what is lacking."""
+    """A row of a table with the `reason` why Helm does not answer it, empty where it does, and with what the row
+    lacks."""
 
     number: int
     reason: str = ""
@@ -54,13 +55,13 @@ def _of_devices(rows: Sequence[EngineRow]) -> Iterator[Answered]:
         if row.caution:
             continue
         if row.split == "cpu_only":
-            asked = row.number in alone
+            known = row.number in alone
         elif row.split == "full_gpu" and "llama.cpp" in row.engine:
-            asked = decode_question(row) is not None or prompt_question(row) is not None
+            known = decode_question(row) is not None or prompt_question(row) is not None
         else:
             yield _of_open(as_open_row(row))
             continue
-        yield Answered(row.number) if asked else Answered(row.number, "its device is not known", "statement")
+        yield Answered(row.number) if known else Answered(row.number, "its device is not known", "statement")
 
 
 def _of_open(row: OpenRow) -> Answered:

@@ -95,7 +95,7 @@ class CpuDevice:
         return Stage(self.pool, spec, workspace, first_layer)
 
     def values(self, stage: parts.Stage) -> NativeValues:
-        """Those of a native stage."""
+        """Return the values that operations of a native stage leave, read in its workspace."""
         return NativeValues(parts.of_kind(stage, Stage))
 
     def turns(self, queue: parts.Queue, stage: parts.Stage) -> NativeTurns:

@@ -1,4 +1,5 @@
-"""What routers leave of the rows of a pass in the workspace of a stage: what they chose, and what they tell others."""
+"""Reads the output of a router from the workspace of a stage: the experts chosen for each row of a pass, and the
+message about them to other devices."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -14,7 +15,7 @@ from helmsman.executor.stages.expert_operations import CHOICE, MESSAGE
 
 @dataclass(frozen=True)
 class RouterValues:
-    """The choice and the message of the router of a block; `message`: None where it tells others nothing."""
+    """Reads the choice and the message of the router of a block; `message`: None where the router sends none."""
 
     values: StageValues
     choice: Region
@@ -22,7 +23,7 @@ class RouterValues:
 
     @classmethod
     def of(cls, values: StageValues, stage: Stage, layer: int) -> Self | None:
-        """Return those of a block; None where the stage has no router there."""
+        """Return the values of a block's router; None where the stage has no router there."""
         choice = region_of(stage, CHOICE, layer)
         return None if choice is None else cls(values, choice, region_of(stage, MESSAGE, layer))
 
@@ -31,7 +32,7 @@ class RouterValues:
         return self.values.read(self.choice, rows)[:, : self._count]
 
     def messages(self, rows: int) -> Numbers | None:
-        """Return those of some rows, for `tell`; None where there are none."""
+        """Return the messages of the first rows, as `tell` takes them; None where the router sends none."""
         return None if self.message is None else self.values.read(self.message, rows)
 
     def sent(self, messages: Numbers | None) -> Numbers | None:
@@ -39,7 +40,7 @@ class RouterValues:
         return None if messages is None else messages[:, -2 * self._count : -self._count]
 
     def tell(self, messages: NDArray[np.int32] | None) -> None:
-        """Let messages be what has become of those that were read."""
+        """Write messages back, with what a look-up changed in them."""
         if self.message is not None and messages is not None:
             self.values.write(self.message, messages)
 

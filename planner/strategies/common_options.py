@@ -84,7 +84,7 @@ def same_software_option() -> Any:
 
 
 def cards_option() -> Any:
-    """How many equal accelerators divide every layer."""
+    """Return the option that sets the number of equal accelerators which divide every layer."""
     text = "vllm, ktransformers: equal accelerators that divide every layer (default: 1)"
     return option(1, text, metavar="N", parse=int)
 
@@ -96,7 +96,7 @@ def check_cards(count: int) -> None:
 
 
 def threads_option() -> Any:
-    """How many threads of processors an engine works with."""
+    """Return the option that sets the number of processor threads of an engine."""
     text = "llama-cpp, ktransformers, freetoken: threads of processors (default: their cores)"
     return option(None, text, metavar="N", parse=int)
 

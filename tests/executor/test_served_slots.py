@@ -181,7 +181,7 @@ def test_a_pytorch_device_serves_as_a_native_one(stored: tuple[Path, Model], slo
 
 
 def test_a_pytorch_device_goes_on_after_a_fault(stored: tuple[Path, Model], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a failed look-up left is forgotten."""
+    """A device computes the same token after a look-up failed and the engine was reset as before it."""
     directory, model = stored
     decision = SchedulingDecision("gpu-only", (Chunk(0, 4, 0, "gpu"),), (), (), (), (), (), ())
     there = replace(two_cpus(), accelerators={"cuda": ("cpu",)})

@@ -100,18 +100,18 @@ class TorchPass:
             event.wait()
 
     def _look_up(self, side: Side, table: LookedUpTable) -> Event:
-        """Bring the rows of a sub-batch's tokens; what happens when they are there."""
+        """Submit the copy of the table's rows for a sub-batch's tokens, and return the event of its end."""
         assert self._lanes.to_device is not None, "a table that lies on a host"
         home, fmt, rows, columns, targets = table
         ids, done = side.embedded(), Event()
         if not len(ids):
             done.signal()
             return done
-        asked = Arena(ids.nbytes).alloc(ids.nbytes, "tokens")
-        view(asked, np.int32)[:] = ids
+        tokens = Arena(ids.nbytes).alloc(ids.nbytes, "tokens")
+        view(tokens, np.int32)[:] = ids
         place, times = (targets[side.number], 0), self._times.of("weights")
         held = of_kind(home, HostBuffer)
-        self._lanes.to_device.submit_lookup(*place, held, fmt, rows, columns, asked, len(ids), (), done, times)
+        self._lanes.to_device.submit_lookup(*place, held, fmt, rows, columns, tokens, len(ids), (), done, times)
         return done
 
     def _layer(self, side: Side, layer: int, moved: list[Event]) -> None:

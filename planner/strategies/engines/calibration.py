@@ -31,7 +31,8 @@ PROMPT = ("prompt_overhead", "prompt.16", "prompt.4", "attending", "size")
 _LINK = 0.25
 """The standard deviation of the logarithm of what a link reaches, where an engine moves weights over it."""
 _OVERHEAD, _CACHE, _ATTENDING, _SIZE = 0.3, 0.3, 0.5, 0.1
-"""Those of overheads, of reading caches, of attention in prompts and of a model's size, where no table says."""
+"""Standard deviations of the logarithms of overheads, of reading caches, of attention in prompts and of the power of a
+model's size, where no table says."""
 _OF_FAMILY = 0.1
 """That of a family of formats beside what all of a device have in common, where no table says."""
 _UNKNOWN = 0.15
