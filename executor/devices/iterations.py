@@ -38,8 +38,9 @@ sub-batch's tokens come."""
 
 @dataclass(frozen=True)
 class PassWeights:
-    """Lists the weights that are copied to a device in every pass: `operations` with the moves of their weights, whether
-    these are copied `ahead` of the pass and `together`, and the token `table` of which the embedding reads rows."""
+    """Lists the weights that are copied to a device in every pass: `operations` with the moves of their weights,
+    whether these are copied `ahead` of the pass and `together`, and the token `table` of which the embedding reads
+    rows."""
 
     operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]]
     ahead: bool
