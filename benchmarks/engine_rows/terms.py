@@ -16,9 +16,9 @@ from benchmarks.engine_rows.models import model_named
 from benchmarks.engine_rows.rows import EngineRow
 from benchmarks.engine_rows.work import PassWork, work_of
 from helmsman.hwdb.engine_classes import HALF_ENERGY, SCORE_BYTES, expands_weights, score_padding
-from helmsman.hwdb.engine_constants import family_of, size_scale
+from helmsman.hwdb.engine_constants import family_of
 from helmsman.lowering.buffers import CHUNK_ROWS
-from helmsman.lowering.tensors import active_parameters
+from helmsman.planner.strategies.engines.engine_model import engine_model
 
 UBATCH = 512
 """Tokens of a micro-batch by default, and of all rows."""
@@ -266,7 +266,7 @@ def size_effects(row: EngineRow, device: RowDevice) -> Iterator[Effect]:
     others longer ones heat the chip until it slows down."""
     own, _, _, backend = device.nodes
     spread, model = spread_of("size", device.backend), model_named(row.model)
-    scale = size_scale(active_parameters(model)) if model else 0.0
+    scale = engine_model(model).scale if model else 0.0
     yield Effect(f"size|{backend}", 0.0, spread.backend, scale)
     yield Effect(f"size|{own}", 0.0, spread.device, scale)
 
