@@ -25,14 +25,14 @@ from benchmarks.oracle import Logits, divergences
 from helmsman.executor.engine import Engine
 from helmsman.executor.passes.generation import Tokens
 from helmsman.executor.system.machine import Machine
+from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.schemas.formats import Precision, StoredFormat, is_plain
 from helmsman.schemas.plan import Plan
 
 PASS = 5
 """Tokens of each sequence in a pass: four times as many rows, beyond those that meet weights as they are read."""
 SETTINGS: dict[bool, tuple[Precision, ...]] = {True: ("f32", "bf16"), False: ("f32", "int16", "bf16", "int8")}
-"""The settings that are measured, of plain weights (True) and of quantised ones, of which `bf16` rounds attention alone
-beside what int16 rounds."""
+"""The settings that are measured, of plain weights (True) and of quantised ones."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ def _loss(fmt: str, of: str, reference: Logits, found: Logits) -> Loss:
 def _planned(args: argparse.Namespace, fmt: StoredFormat, setting: Precision, count: int) -> Plan:
     """Ask for a plan with everything on the CPUs, and the KV cache in f32."""
     shape = {"prompt_tokens": PASS, "output_tokens": 1, "context": count + 2, "batch": args.sequences}
-    where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split", "vram_avail": 1}
+    where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split"}
+    if any(device.kind != "cpu" for device in load_hardware(str(args.hardware), None).devices):
+        where["vram_avail"] = 1
     return ask(**where, **shape, format=fmt, kv_format="f32", activations=setting)
 
 

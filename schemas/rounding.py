@@ -10,14 +10,15 @@ FloatPrecision = Literal["f32", "bf16"]
 
 
 class Rounding(Frozen):
-    """What activations are rounded to: `bf16` where they meet weights in bf16, `codes` where they meet quantised ones;
-    weights in f32 and f16 meet f32. `attention`: of prompts, of all that it multiplies, cached keys and values too.
+    """What activations are rounded to: `bf16` where they meet weights in bf16, `codes` where they meet quantised ones,
+    whose values are rounded to bf16 as well where that is bf16; weights in f32 and f16 meet f32. `attention`: of
+    prompts, of all that it multiplies, cached keys and values too.
 
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""
 
     bf16: FloatPrecision = "f32"
-    codes: Literal["f32", "int16", "int8"] = "int16"
+    codes: Precision = "int16"
     attention: FloatPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:

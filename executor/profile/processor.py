@@ -34,9 +34,9 @@ EXPERTS: tuple[StoredFormat, ...] = ("bf16", *QUANTISED)
 """Formats of experts that are measured."""
 OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
     "bf16": ("bf16",),
-    "q8_0": ("int8", "f32"),
-    "q4_0": ("int8", "f32"),
-    "mxfp4": ("int8", "f32"),
+    "q8_0": ("bf16", "int8", "f32"),
+    "q4_0": ("bf16", "int8", "f32"),
+    "mxfp4": ("bf16", "int8", "f32"),
 }
 """Precisions of activations that are measured beside the default, by the format of weights."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from helmsman.schemas.formats import Precision
+from helmsman.schemas.formats import Precision, StoredFormat, is_plain
 from helmsman.schemas.hardware import NATIVE_KINDS, Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
@@ -15,6 +15,10 @@ Wanted = Literal["auto"] | Precision
 _BF16_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "neonbf16", "bf16")
 """Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
 
+_WORTH_A_LOSS = 1.5
+"""How many times as fast products of quantised weights have to be in bf16 for `auto` to prefer it to int16: it loses
+some hundredths of what a format of eight bits itself costs, and int16 nothing that shows."""
+
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     """The machine as a plan sees it: devices with Helm's own kernels say what they round activations to, and keep the
@@ -22,8 +26,9 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
 
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, and f32 was
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
-    whose loss is nothing beside what their own format costs; attention of prompts is as that of bf16. A precision that
-    does not apply to weights of a kind, or to attention, leaves those as `auto` has them. One machine gives one."""
+    whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
+    times as fast with it; attention of prompts is as that of weights in bf16. A precision that does not apply to
+    weights of a kind, or to attention, leaves those as `auto` has them. One machine gives one."""
     return _rounded(Same(hardware), wanted)
 
 
@@ -51,27 +56,39 @@ def _chosen(device: Device, wanted: Wanted) -> Device:
 def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     """Return the precision of activations on a device, for the setting `wanted`."""
     units = any(name in _BF16_UNITS for name in device.isa)
-    floats: FloatPrecision = "bf16" if units and _pays(device, "linear", "bf16") else "f32"
-    attention: FloatPrecision = "bf16" if units and _pays(device, "attention", "*") else "f32"
-    codes: Literal["f32", "int16", "int8"] = "int16"
+    floats: FloatPrecision = "bf16" if units and _gain(device, "linear", "bf16", "f32") >= 1 else "f32"
+    attention: FloatPrecision = "bf16" if units and _gain(device, "attention", "*", "f32") >= 1 else "f32"
+    gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device)]
+    codes: Precision = "bf16" if units and gains and min(gains) >= _WORTH_A_LOSS else "int16"
     if wanted == "f32":
         floats, attention, codes = "f32", "f32", "f32"
     elif wanted == "bf16":
-        floats, attention = "bf16", "bf16"
+        floats, attention, codes = "bf16", "bf16", "bf16"
     elif wanted in ("int16", "int8"):
         codes = wanted
     return Rounding(bf16=floats, codes=codes, attention=attention)
 
 
-def _pays(device: Device, op: str, fmt: str) -> bool:
-    """Whether operations of many tokens are as fast with activations in bf16 as in f32, as far as both were
-    measured."""
+def _gain(device: Device, op: str, fmt: str, other: Precision) -> float:
+    """How many times as fast operations of the most tokens are with activations in bf16 as in `other`; 1 where not both
+    were measured."""
     last = {
         curve.rounding: curve.share[-1].value
         for curve in device.efficiency
         if (curve.bound, curve.op, curve.format) == ("compute", op, fmt)
     }
-    return not {"bf16", "f32"} <= last.keys() or last["bf16"] >= last["f32"]
+    return last["bf16"] / last[other] if {"bf16", other} <= last.keys() else 1.0
+
+
+def _formats_of_codes(device: Device) -> set[StoredFormat]:
+    """The quantised formats whose products were measured with activations in bf16."""
+    return {
+        curve.format
+        for curve in device.efficiency
+        if (curve.bound, curve.op, curve.rounding) == ("compute", "linear", "bf16")
+        and curve.format != "*"
+        and not is_plain(curve.format)
+    }
 
 
 def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:

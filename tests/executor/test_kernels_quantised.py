@@ -77,6 +77,34 @@ def test_products_equal_exact_arithmetic(
         check(pools[tokens % len(pools)], weights, fmt, rows, x, precision)
 
 
+def nearest_bf16(values: Floats) -> Floats:
+    """Round to bf16, to nearest even."""
+    bits = values.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16).view(np.float32)
+
+
+@together("fmt", QUANTISED)
+def test_values_of_codes_are_rounded_to_bf16_where_that_is_asked_for(
+    isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]
+) -> None:
+    """By units that multiply bf16, and by imitations, in pieces of columns, rows and tokens of any number. A value
+    whose last bit of f32 may be another is a little above or below what it is here."""
+    rng = np.random.default_rng(5)
+    block = BLOCKS.get(fmt, (32, 0))[0]
+    for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18)):
+        weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
+        values = restored(weights, fmt, rows, columns).astype(np.float64)
+        below, above = (nearest_bf16(values * factor).astype(np.float64) for factor in (1 - 2**-22, 1 + 2**-22))
+        x = rng.standard_normal((tokens, columns)).astype(np.float32)
+        assert kernels.product_kind(fmt, tokens, "bf16") in ("rounded", "pairs")
+        found = product(pools[tokens % len(pools)], weights, fmt, rows, x, "bf16")
+        rounded = nearest_bf16(x).astype(np.float64)
+        sums, unsure = (np.abs(rounded) @ np.abs(each).T for each in (above, above - below))
+        bound = (columns + 2) * 2.0**-23 * sums + unsure
+        error = np.abs(found - rounded @ above.T)
+        assert (error <= bound).all(), (error / bound).max()
+
+
 @pytest.mark.parametrize("fmt", QUANTISED)
 def test_one_block_and_many(word_isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(9)

@@ -101,7 +101,7 @@ def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
         products = [c for c in device.efficiency if c.op == "linear"]
         assert {"q8_0", "q4_0", "mxfp4"} <= {c.format for c in products if c.bound == "memory"}
         of_codes = [c.rounding for c in products if (c.bound, c.format) == ("compute", "mxfp4")]
-        assert of_codes == ["int16", "int8", "f32"]
+        assert of_codes == ["int16", "bf16", "int8", "f32"]
         assert device.read.n >= 3 and device.request.value >= 0
     link = hardware.link("dram", "vram")
     assert link.bandwidth.value > 0

@@ -39,7 +39,7 @@ def measured(fmt: StoredFormat, rounding: Precision | None, share: float) -> Eff
         ("bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("neondot", "auto", Rounding(bf16="f32", codes="int16")),
         ("avx512bf16", "f32", Rounding(bf16="f32", codes="f32")),
-        ("avx2", "bf16", Rounding(bf16="bf16", codes="int16", attention="bf16")),
+        ("avx2", "bf16", Rounding(bf16="bf16", codes="bf16", attention="bf16")),
         ("avx2", "int8", Rounding(bf16="f32", codes="int8")),
         ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16", attention="bf16")),
     ],
@@ -58,6 +58,28 @@ def test_auto_takes_units_that_pay(f32: float, bf16: float, chosen: Precision) -
     found = rounding_of(processor("avx512bf16", attending), "auto")
     assert (found.bf16, found.attention) == ("bf16", chosen)
     assert rounding_of(processor("avx512bf16", curves), "bf16").bf16 == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("isa", "shares", "chosen"),
+    [
+        ("amx", {"q8_0": (0.2, 0.4)}, "bf16"),
+        ("amx", {"q8_0": (0.2, 0.4), "q4_0": (0.3, 0.4)}, "int16"),
+        ("amx", {"q8_0": (0.2, 0.25)}, "int16"),
+        ("avx2", {"q8_0": (0.2, 0.4)}, "int16"),
+    ],
+)
+def test_auto_rounds_codes_to_bf16_where_units_are_worth_the_loss(
+    isa: str, shares: dict[StoredFormat, tuple[float, float]], chosen: Precision
+) -> None:
+    """In every format that was measured; imitations never are."""
+    curves = [
+        measured(fmt, rounding, share)
+        for fmt, both in shares.items()
+        for rounding, share in zip(("int16", "bf16"), both, strict=True)
+    ]
+    assert rounding_of(processor(isa, tuple(curves)), "auto").codes == chosen
+    assert rounding_of(processor(isa, tuple(curves)), "int8").codes == "int8"
 
 
 def test_weights_of_every_format_meet_one_precision() -> None:
@@ -79,8 +101,8 @@ def on(curves: tuple[Efficiency, ...], wanted: Wanted) -> Device:
 
 @pytest.mark.parametrize("wanted", PRECISIONS)
 def test_a_plan_keeps_the_curves_of_its_precision(wanted: Precision) -> None:
-    of_codes: tuple[Precision, ...] = ("int16", "int8", "f32")
-    curves = [measured("q8_0", each, share) for each, share in zip(of_codes, (0.5, 0.9, 0.3), strict=True)]
+    of_codes: tuple[Precision, ...] = ("int16", "int8", "f32", "bf16")
+    curves = [measured("q8_0", each, share) for each, share in zip(of_codes, (0.5, 0.9, 0.3, 0.7), strict=True)]
     curves += [measured("bf16", "f32", 0.4), measured("bf16", "bf16", 0.8), measured("f16", None, 0.45)]
     device = on(tuple(curves), wanted)
     for fmt in ("q8_0", "bf16", "f16"):

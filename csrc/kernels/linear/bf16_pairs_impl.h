@@ -1,4 +1,4 @@
-// Products of many tokens with bf16 weights, both factors bf16, for the instruction set whose Simd was included before.
+// Products of many tokens, both factors bf16, for the instruction set whose Simd was included before.
 //
 // Activations are rounded to bf16 (Kernels::pack_pairs). Lanes of 32 bits hold two neighbouring columns of a row, as
 // BF16 units multiply them: a tile is a few panels whose columns have been put in pairs, reused by all tokens from L1.
@@ -50,15 +50,16 @@ PairsTile pairs_for(size_t tokens) {
   return pairs_tile<P, T>;
 }
 
+template <Format F>
 struct PairProduct {
-  static constexpr Format format = Format::bf16;
+  static constexpr Format format = F;
   static constexpr size_t block = Simd::product_block, panels = Simd::product_panels, depth = kPairDepth;
 
   static const int32_t* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
     auto* tile = reinterpret_cast<int32_t*>(a.scratch);
     for (size_t p = 0; p < count; ++p)
-      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, kPairRows,
-                   tile + p * kPanel);
+      for (size_t run = 0; run < runs_of(depth); ++run)
+        pair_run<F>(a, panel + p, k / kRun + run, kPairRows, tile + p * kPanel + run * kRun / 2 * kPairRows);
     return tile;
   }
   static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
@@ -72,7 +73,10 @@ struct PairProduct {
 };
 static_assert(kPairDepth / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");
 
-void linear_pairs(const LinearArgs& a) { multiply_all<PairProduct>(a); }
+void linear_pairs(const LinearArgs& a) {
+  if (a.format == Format::bf16) return multiply_all<PairProduct<Format::bf16>>(a);
+  with_code_format(a.format, [&](auto format) { multiply_all<PairProduct<format.value>>(a); });
+}
 
 constexpr size_t kStripPairs = 32;  // pairs of a token that are rounded together
 

@@ -321,26 +321,35 @@ inline const uint8_t* codes_block(const uint8_t* panel, size_t index) {
   return panel + index * kPanel * facts_of(F).bytes;
 }
 
+// What the codes of a run of 32 columns of a panel stand for: use(p, i, even, odd) takes columns 2p and 2p + 1 of the
+// run in register i of rows.
+template <Format F, class Use>
+HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use& use) {
+  using C = Codes<F>;
+  constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
+  const C code(codes_block<F>(panel, run / runs));
+  for (size_t s = 0; s < spans; ++s) {
+    V scale[kVectors], low[kVectors];
+    code.scale(run % runs * spans + s, scale);
+    code.minimum(run % runs * spans + s, low);
+    code.pairs(run % runs * spans + s, [&](int p, int i, I w) HELM_LAMBDA {
+      const I level = C::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(C::offset));
+      const V even = Simd::low_words(level), odd = Simd::high_words(level);
+      use(s * C::span / 2 + p, i, C::minima ? Simd::fma(even, scale[i], low[i]) : Simd::mul(even, scale[i]),
+          C::minima ? Simd::fma(odd, scale[i], low[i]) : Simd::mul(odd, scale[i]));
+    });
+  }
+}
+
 // Runs of 32 columns [first, last) of a panel to f32 [32 (last - first)][16].
 template <Format F>
 void widen_runs(const uint8_t* panel, size_t first, size_t last, float* target) {
-  using C = Codes<F>;
-  constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
-  for (size_t run = first; run < last; ++run) {
-    const C code(codes_block<F>(panel, run / runs));
-    for (size_t s = run % runs * spans; s < (run % runs + 1) * spans; ++s, target += C::span * kPanel) {
-      V scale[kVectors], low[kVectors];
-      code.scale(s, scale);
-      code.minimum(s, low);
-      code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
-        const I level = C::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(C::offset));
-        float* at = target + 2 * p * kPanel + i * Simd::lanes;
-        const V even = Simd::low_words(level), odd = Simd::high_words(level);
-        Simd::store(at, C::minima ? Simd::fma(even, scale[i], low[i]) : Simd::mul(even, scale[i]));
-        Simd::store(at + kPanel, C::minima ? Simd::fma(odd, scale[i], low[i]) : Simd::mul(odd, scale[i]));
-      });
-    }
-  }
+  for (size_t run = first; run < last; ++run, target += kRun * kPanel)
+    each_pair_of_values<F>(panel, run, [&](size_t p, int i, V even, V odd) HELM_LAMBDA {
+      float* at = target + 2 * p * kPanel + i * Simd::lanes;
+      Simd::store(at, even);
+      Simd::store(at + kPanel, odd);
+    });
 }
 
 }  // namespace

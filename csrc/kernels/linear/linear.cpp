@@ -19,6 +19,7 @@ InputKind input_kind(const Kernels& k, Format format, Activations activations, s
   }
   if (activations == Activations::f32) return InputKind::tiled;
   if (few) return InputKind::words;
+  if (activations == Activations::bf16) return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   if (activations == Activations::int8)
     return facts_of(format).largest_code <= k.byte_most ? InputKind::bytes : InputKind::small_words;
   return k.word_product ? InputKind::words : InputKind::tiled;
@@ -111,9 +112,10 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
   const Range panels = share_of(m.panels(), thread, threads);
   if (panels.begin == panels.end) return;
   y += m.first;
-  const LinearArgs args{m.weights, m.format, m.rows,     m.columns,    x,          y,
-                        stride,    tokens,   accumulate, panels.begin, panels.end, scratch};
-  multiply(k, input_kind(k, m.format, m.activations, tokens), args);
+  const InputKind kind = input_kind(k, m.format, m.activations, tokens);
+  multiply(k, kind,
+           {m.weights, m.format, m.rows, m.columns, x, y, stride, tokens, accumulate, panels.begin, panels.end, scratch,
+            kind == InputKind::rounded});
   if (m.bias == nullptr) return;
   const Range rows = rows_of(m, thread, threads);
   for (size_t t = 0; t < tokens; ++t) k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);

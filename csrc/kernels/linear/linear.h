@@ -7,9 +7,10 @@
 
 namespace helm {
 
-// How precise activations are at least where many tokens meet a matrix: bf16 of weights in bf16, whole numbers under a
-// scale per 32 columns of quantised ones; other weights take f32. Up to Kernels::stream_tokens (code_stream_tokens),
-// where weights are widened as they are read, bf16 weights take f32 and quantised ones 16 bits, if not f32.
+// How precise activations are at least where many tokens meet a matrix: bf16 of weights in bf16, and of quantised ones,
+// whose values are rounded to bf16 as well; whole numbers under a scale per 32 columns of quantised ones; other weights
+// take f32. Up to Kernels::stream_tokens (code_stream_tokens), where weights are widened as they are read, bf16 weights
+// take f32 and quantised ones 16 bits, if not f32.
 enum class Activations { f32, bf16, int16, int8 };
 
 struct Matrix {

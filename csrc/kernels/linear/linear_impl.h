@@ -173,6 +173,15 @@ void linear_stream(const LinearArgs& a) {
   for (size_t c = 0; c < chunks.count; ++c) linear_stream_chunk<F>(a, blocks, block_at(chunks, c));
 }
 
+// To bf16 and back, to nearest even.
+inline void round_values(float* values, size_t n) {
+  uint16_t rounded[Simd::lanes];
+  for (size_t i = 0; i + Simd::lanes <= n; i += Simd::lanes) {
+    Simd::store_bf16(rounded, Simd::load(values + i));
+    Simd::store(values + i, Simd::load_bf16(rounded));
+  }
+}
+
 // Of f32 activations: panels are widened to f32, unless they are that already.
 template <Format F>
 struct FloatProduct {
@@ -187,11 +196,13 @@ struct FloatProduct {
     if constexpr (F == Format::f32) return reinterpret_cast<const float*>(panel_at<F>(a, panel, k));
     for (size_t p = 0; p < count; ++p) {
       float* target = a.scratch + p * Simd::product_depth * kPanel;
-      if constexpr (quantised(F))
+      if constexpr (quantised(F)) {
         widen_runs<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun,
                       (k + depth + kRun - 1) / kRun, target);
-      else
+        if (a.rounded) round_values(target, depth * kPanel);
+      } else {
         widen_as<F>(panel_at<F>(a, panel + p, k), depth * kPanel, target);
+      }
     }
     return a.scratch;
   }

@@ -23,6 +23,28 @@ inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int
   pair_two(last, to);
 }
 
+// A run of 32 columns of a panel as sixteen lines of pairs, `step` apart; beyond the last column they are zero.
+// Quantised weights are rounded to bf16, to nearest even.
+template <Format F>
+HELM_INLINE void pair_run(const LinearArgs& a, size_t panel, size_t run, size_t step, int32_t* to) {
+  if constexpr (quantised(F)) {
+    each_pair_of_values<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel, 0)), run,
+                           [&](size_t p, int i, V even, V odd) HELM_LAMBDA {
+                             Simd::store_words(to + p * step + i * Simd::lanes, Simd::pair(even, odd));
+                           });
+  } else {
+    const size_t count = smaller(kRun, a.columns - run * kRun);
+    const auto* columns = reinterpret_cast<const uint16_t*>(panel_at<F>(a, panel, run * kRun));
+    if (count == kRun) {
+#pragma GCC unroll 16
+      for (size_t p = 0; p < kRun / 2; ++p) pair_two(columns + 2 * p * kPanel, to + p * step);
+      return;
+    }
+    pair_columns(columns, count, step, to);
+    for (size_t p = pairs_of(count); p < kRun / 2; ++p) memset(to + p * step, 0, kPanel * sizeof(int32_t));
+  }
+}
+
 // To bf16, to nearest even.
 inline void round_strip(const float* x, size_t n, uint16_t* strip) {
   size_t i = 0;

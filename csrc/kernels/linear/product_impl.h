@@ -20,20 +20,22 @@ struct Piece {
   Block chunk;           // of blocks of tokens
 };
 
+// `rows` sums of a token to y.
+HELM_INLINE void put_row(const float* sums, size_t rows, float* y, bool accumulate) {
+  size_t r = 0;
+  for (; r + Simd::lanes <= rows; r += Simd::lanes) {
+    const V sum = Simd::load(sums + r);
+    Simd::store(y + r, accumulate ? Simd::add(Simd::load(y + r), sum) : sum);
+  }
+  for (; r < rows; ++r) y[r] = accumulate ? y[r] + sums[r] : sums[r];
+}
+
 // Rows [16 panel, ...) of a chunk's tokens to y.
 template <size_t width>
 void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const float* sums) {
   const size_t first = p.panel * kPanel, rows = smaller(p.panels * kPanel, a.rows - first);
-  const bool accumulate = a.accumulate || p.begin > 0;
-  for (size_t t = tokens.begin; t < tokens.end; ++t, sums += width) {
-    float* y = a.y + t * a.stride + first;
-    size_t r = 0;
-    for (; r + Simd::lanes <= rows; r += Simd::lanes) {
-      const V sum = Simd::load(sums + r);
-      Simd::store(y + r, accumulate ? Simd::add(Simd::load(y + r), sum) : sum);
-    }
-    for (; r < rows; ++r) y[r] = accumulate ? y[r] + sums[r] : sums[r];
-  }
+  for (size_t t = tokens.begin; t < tokens.end; ++t, sums += width)
+    put_row(sums, rows, a.y + t * a.stride + first, a.accumulate || p.begin > 0);
 }
 
 // Asks for part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.

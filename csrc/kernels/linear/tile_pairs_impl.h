@@ -1,10 +1,11 @@
-// Products of many tokens with bf16 weights by tiles, both factors bf16, for the instruction set whose Simd and Tiles
-// were included before.
+// Products of many tokens by tiles, both factors bf16, for the instruction set whose Simd and Tiles were included
+// before.
 //
 // An instruction multiplies up to 16 tokens with a panel over 32 columns (kRun), and takes as many cycles as there are
 // tokens. A block of tokens is halved: two tiles of tokens meet two panels, so that a tile that is loaded is used
 // twice. The panels' columns are put in pairs as for other BF16 units; a token's 32 columns are a line, and what is
-// missing of them is zero.
+// missing of them is zero. Weights are put in pairs, and asked for from memory, between multiplications, which leave
+// the processor's other units idle: while a piece of them is multiplied, the next is made.
 #pragma once
 #include "kernels/linear/pair_columns_impl.h"
 #include "kernels/linear/product_impl.h"
@@ -14,9 +15,14 @@ namespace helm {
 namespace {
 
 constexpr size_t kTileBlock = 2 * kTileLines;  // tokens
-constexpr size_t kTiledPanels = 2, kTiledRows = kTiledPanels * kPanel;
-constexpr size_t kTiledDepth = 256;   // columns: two panels, and a block's activations, stay in L1 together
-constexpr size_t kTiledReach = 2048;  // columns: activations of a chunk stay in L2; y is touched half as often
+constexpr size_t kTiledPanels = 2;
+constexpr size_t kTiledDepth = 256;   // columns of a piece: two panels of it stay in L1
+constexpr size_t kTiledReach = 2048;  // columns whose activations of a chunk stay in L2; y is touched once for each
+constexpr size_t kTiledChunk = 256;   // tokens
+constexpr size_t kTileWords = kTileLines * kPanel;  // of a tile of sums, and of a run of a panel in pairs
+constexpr size_t kPanelWords = kTiledDepth / kRun * kTileWords, kPieceWords = kTiledPanels * kPanelWords;
+static_assert(2 * kPieceWords <= kTileFloats, "two pieces are in the scratch");
+static_assert(kTiledChunk * kTiledPanels * kPanel <= kLinearScratch - kTileFloats, "and sums are beside them");
 
 // Of both halves of a block's tokens, of which there are two or more, and of two panels.
 inline TileConfig config_of(size_t tokens) {
@@ -45,38 +51,133 @@ inline void release_tiles() {
   tiled_tokens = 0;
 }
 
-struct TiledPairs {
-  static_assert(kTiledDepth / 2 * kTiledRows <= kTileFloats, "a tile is in the scratch");
-  static constexpr Format format = Format::bf16;
-  static constexpr size_t block = kTileBlock, panels = kTiledPanels, depth = kTiledDepth;
+// Columns [begin, begin + depth) of one or two panels.
+struct TiledPiece {
+  size_t panel, panels, begin, depth;
 
-  // Whole runs: pairs beyond `depth` are zero.
-  static const int32_t* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
-    auto* pairs = reinterpret_cast<int32_t*>(a.scratch);
-    for (size_t p = 0; p < count; ++p)
-      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, kTiledRows,
-                   pairs + p * kPanel);
-    for (size_t pair = pairs_of(depth); pair < runs_of(depth) * kRun / 2; ++pair)
-      memset(pairs + pair * kTiledRows, 0, kTiledRows * sizeof(int32_t));
-    return pairs;
-  }
-  static const uint16_t* input(const LinearArgs& a, Block block, size_t k) {
-    const size_t width = block.end - block.begin;
-    return static_cast<const uint16_t*>(a.x) + (block.begin * runs_of(a.columns) + k / kRun * width) * kRun;
-  }
-  static void multiply(const LinearArgs&, const int32_t* pairs, size_t count, size_t depth, const uint16_t* x,
-                       size_t tokens, float* sums, bool accumulate) {
-    constexpr size_t line = kTiledPanels * kLine;  // of pairs, and of sums
-    const size_t half = (tokens + 1) / 2;
-    configure_for(tokens);
-    const auto run = count == 1 ? multiply_tiles<2, 1> : multiply_tiles<2, kTiledPanels>;
-    run({x, kLine, half * kLine, tokens * kLine}, {pairs, line, kLine, kRun / 2 * line}, runs_of(depth),
-        {sums, line, half * line, kLine}, accumulate);
-  }
+  size_t runs() const { return runs_of(depth); }
 };
 
+inline TiledPiece piece_at(const LinearArgs& a, size_t panel, size_t begin) {
+  const size_t reach_end = smaller(begin / kTiledReach * kTiledReach + kTiledReach, a.columns);
+  return {panel, smaller(kTiledPanels, a.last_panel - panel), begin, smaller(kTiledDepth, reach_end - begin)};
+}
+
+// The piece that is multiplied next: of the same panels within a reach, then of the next ones, then of the next reach,
+// and so on from the first one, for the next chunk of tokens.
+inline TiledPiece piece_after(const LinearArgs& a, const TiledPiece& piece) {
+  const size_t reach = piece.begin / kTiledReach * kTiledReach, reach_end = smaller(reach + kTiledReach, a.columns);
+  if (piece.begin + piece.depth < reach_end) return piece_at(a, piece.panel, piece.begin + piece.depth);
+  if (piece.panel + piece.panels < a.last_panel) return piece_at(a, piece.panel + piece.panels, reach);
+  return piece_at(a, a.first_panel, reach_end < a.columns ? reach_end : 0);
+}
+
+// Makes pairs of the next piece, run by run, and asks for what comes after it.
+template <Format F>
+class NextPiece {
+ public:
+  // Nothing is left to be made once `piece` was the last.
+  NextPiece(const LinearArgs& a, const TiledPiece& piece, int32_t* to, bool last)
+      : a_(a), piece_(piece), after_(piece_after(a, piece)), to_(to), parts_(last ? 0 : piece.panels * piece.runs()) {}
+
+  // As many runs as are due with one of `steps` steps.
+  HELM_INLINE void advance(size_t steps) {
+    for (due_ += parts_; due_ >= steps; due_ -= steps) make();
+  }
+  void finish() {
+    while (made_ < parts_) make();
+  }
+
+ private:
+  HELM_INLINE void make() {
+    const size_t which = made_ % piece_.panels, run = made_ / piece_.panels;
+    if (which < after_.panels && run < after_.runs())
+      prefetch_panels<F, 1>(a_, after_.panel + which, after_.begin, after_.depth, run, after_.runs());
+    pair_run<F>(a_, piece_.panel + which, piece_.begin / kRun + run, kPanel,
+                to_ + which * kPanelWords + run * kTileWords);
+    ++made_;
+  }
+
+  const LinearArgs& a_;
+  const TiledPiece piece_, after_;
+  int32_t* to_;
+  size_t parts_, made_ = 0, due_ = 0;
+};
+
+// A chunk of tokens: of blocks [begin, end), and their sums with two panels, by block, half of it, and panel.
+struct TiledChunk {
+  const Blocks& blocks;
+  Block range;
+  float* sums;
+
+  size_t size() const { return range.end - range.begin; }
+  float* sums_of(size_t block) const { return sums + (block - range.begin) * 2 * kTiledPanels * kTileWords; }
+};
+
+template <int N, Format F>
+void multiply_piece(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece, const int32_t* pairs,
+                    NextPiece<F>& next) {
+  constexpr size_t tile = kTileWords * sizeof(float);
+  const size_t runs = piece.runs(), steps = chunk.size() * runs;
+  for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
+    const Block block = block_at(chunk.blocks, b);
+    const size_t width = block.end - block.begin, half = (width + 1) / 2;
+    const auto* x =
+        static_cast<const uint16_t*>(a.x) + (block.begin * runs_of(a.columns) + piece.begin / kRun * width) * kRun;
+    configure_for(width);
+    multiply_tiles_beside<2, N>({x, kLine, half * kLine, width * kLine},
+                                {pairs, kLine, kPanelWords * sizeof(int32_t), tile}, runs,
+                                {chunk.sums_of(b), kLine, kTiledPanels * tile, tile}, piece.begin % kTiledReach > 0,
+                                [&]() HELM_LAMBDA { next.advance(steps); });
+  }
+}
+
+// A chunk's sums with a piece's panels to y.
+inline void put_chunk(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece) {
+  const bool accumulate = a.accumulate || piece.begin >= kTiledReach;
+  for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
+    const Block block = block_at(chunk.blocks, b);
+    const size_t half = (block.end - block.begin + 1) / 2;
+    for (size_t t = block.begin; t < block.end; ++t) {
+      const size_t in_block = t - block.begin, second = in_block >= half;
+      const float* sums = chunk.sums_of(b) + second * kTiledPanels * kTileWords + (in_block - second * half) * kPanel;
+      for (size_t p = 0; p < piece.panels; ++p) {
+        const size_t row = (piece.panel + p) * kPanel;
+        put_row(sums + p * kTileWords, smaller(kPanel, a.rows - row), a.y + t * a.stride + row, accumulate);
+      }
+    }
+  }
+}
+
+template <Format F>
+void tiles_as(const LinearArgs& a) {
+  auto* pairs = reinterpret_cast<int32_t*>(a.scratch);
+  const Blocks blocks = blocks_of(a.tokens, kTileBlock), chunks = blocks_of(blocks.count, kTiledChunk / kTileBlock);
+  TiledPiece piece = piece_at(a, a.first_panel, 0);
+  NextPiece<F>(a, piece, pairs, false).finish();
+  for (size_t c = 0, made = 0; c < chunks.count;) {
+    const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats};
+    const TiledPiece after = piece_after(a, piece);
+    const bool ends = after.panel != piece.panel || after.begin != piece.begin + piece.depth ||
+                      after.begin % kTiledReach == 0;  // a reach of these panels
+    const bool chunk_ends = ends && after.panel == a.first_panel && after.begin == 0;
+    NextPiece<F> next(a, after, pairs + (made + 1) % 2 * kPieceWords, chunk_ends && c + 1 == chunks.count);
+    const auto run = piece.panels == 1 ? multiply_piece<1, F> : multiply_piece<kTiledPanels, F>;
+    run(a, chunk, piece, pairs + made % 2 * kPieceWords, next);
+    next.finish();
+    if (ends) put_chunk(a, chunk, piece);
+    piece = after;
+    ++made;
+    c += chunk_ends;
+  }
+}
+
 void linear_tiles(const LinearArgs& a) {
-  multiply_all<TiledPairs, kTiledReach>(a);
+  if (a.first_panel == a.last_panel) return;
+  if (a.format == Format::bf16)
+    tiles_as<Format::bf16>(a);
+  else
+    with_code_format(a.format, [&](auto format) { tiles_as<format.value>(a); });
   release_tiles();
 }
 
@@ -114,7 +215,7 @@ void peak_tiles(size_t rounds) {
   release_tiles();
 }
 
-constexpr Peak kPeakTiles = {kTileBlock * kTiledRows * kRun, peak_tiles};
+constexpr Peak kPeakTiles = {kTileBlock * kTiledPanels * kPanel * kRun, peak_tiles};
 
 }  // namespace
 }  // namespace helm

@@ -38,8 +38,10 @@ HELM_INLINE void each_sum(const TileSums& sums, const Each& each) {
 }
 
 // Of M left tiles with N right ones. Left lines are rows of pairs; a right line has one such pair of every column.
-template <int M, int N>
-void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
+// between() is called in every step: what it does goes on while tiles are multiplied.
+template <int M, int N, class Between>
+HELM_INLINE void multiply_tiles_beside(TileFactor left, TileFactor right, size_t steps, const TileSums& sums,
+                                       bool accumulate, const Between& between) {
   each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA {
     if (accumulate)
       Tiles::load<tile>(at, sums.line);
@@ -59,10 +61,16 @@ void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileS
       Tiles::add_pairs<2, 5, 6>();
     }
     if constexpr (M > 1 && N > 1) Tiles::add_pairs<3, 5, 7>();
+    between();
     left.at = beyond(left.at, left.step);
     right.at = beyond(right.at, right.step);
   }
   each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA { Tiles::store<tile>(at, sums.line); });
+}
+
+template <int M, int N>
+void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
+  multiply_tiles_beside<M, N>(left, right, steps, sums, accumulate, []() HELM_LAMBDA {});
 }
 
 }  // namespace
