@@ -143,7 +143,8 @@ def linear(
 
     `activations`: how precise x is at least where many tokens meet the weights. Quantised weights: x has an error of
     half a 32767th (int16) or half a 127th (int8) of the largest magnitude of its 32 columns; a NaN or infinity in
-    x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
+    x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero. bf16: x, and the values of quantised
+    weights, are rounded to bf16."""
 
 ActivationName = Literal["silu", "relu", "gelu", "gelu_tanh", "relu2", "swiglu_oai"]
 """What is between the matrices of a network; swiglu_oai: gate * sigmoid(1.702 gate) * (up + 1)."""

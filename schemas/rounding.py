@@ -10,9 +10,9 @@ FloatPrecision = Literal["f32", "bf16"]
 
 
 class Rounding(Frozen):
-    """What activations are rounded to: `bf16` where they meet weights in bf16, `codes` where they meet quantised ones,
-    whose values are rounded to bf16 as well where that is bf16; weights in f32 and f16 meet f32. `attention`: of
-    prompts, of all that it multiplies, cached keys and values too.
+    """A device rounds activations to `bf16` where they meet weights in bf16, and to `codes` where they meet quantised
+    ones; if that is bf16, the values of quantised weights are rounded to it too. Weights in f32 and f16 meet f32.
+    `attention`: of prompts, of all that it multiplies, cached keys and values too.
 
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""

@@ -9,10 +9,10 @@
 // in every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under
 // one scale, half a 32767th of its largest magnitude; so are the weights of 32 positions times the scales of their
 // values (which are not negative), of the largest such product. Where BF16 units multiply (pack_pairs), x is rounded to
-// bf16, to nearest even, as are the values of quantised weights, and the bound of linear holds for what that gives
-// (arm64's units round up to twice as much, half as often); so are the factors of attention of prompts where
-// PrefillArgs::bf16 says so: each weight, relative to the largest score so far, by at most a 256th of itself. No
-// pointer needs more than its element's alignment; 64 bytes is fastest.
+// bf16, to nearest even, as are the values of quantised weights once they are computed in f32, and the bound of linear
+// holds for what that gives (arm64's units round up to twice as much, half as often); so are the factors of attention
+// of prompts where PrefillArgs::bf16 says so: each weight, relative to the largest score so far, by at most a 256th of
+// itself. No pointer needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -37,9 +37,10 @@ struct LinearArgs {
   bool accumulate;
   size_t first_panel, last_panel;
   float* scratch;  // kLinearScratch floats, 64-byte aligned
-  bool rounded;    // whether what quantised weights stand for is rounded to bf16, as x has been
+  // Whether `linear` rounds the values of quantised weights to bf16; x is rounded already.
+  bool rounded = false;
 };
-constexpr size_t kTileFloats = 8192;  // what stays in L1 of the weights while tokens pass
+constexpr size_t kTileFloats = 8192;  // room for tiles of weights, of which L1 holds what tokens pass
 constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
 constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
 
@@ -223,8 +224,8 @@ struct Kernels {
   // Runs of 32 columns, each block [runs][kRunBytes][width]; eight columns of a token side by side where two tokens are
   // multiplied at once.
   void (*pack_bytes)(const PackArgs&);
-  // Of activations in bf16, more than stream_tokens; weights in bf16, or quantised ones, whose values are rounded to it
-  // on the way. Null without BF16 units.
+  // Of activations in bf16, more than stream_tokens (of quantised weights code_stream_tokens); weights in bf16, or
+  // quantised ones, whose values are rounded to it on the way. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run,
   // each block [runs][width][32].

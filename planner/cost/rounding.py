@@ -16,8 +16,8 @@ _BF16_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "neonbf16", "bf16
 """Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
 
 _WORTH_A_LOSS = 1.5
-"""How many times as fast products of quantised weights have to be in bf16 for `auto` to prefer it to int16: it loses
-some hundredths of what a format of eight bits itself costs, and int16 nothing that shows."""
+"""The least factor by which products of quantised weights must be faster in bf16 than in int16 for `auto` to take it:
+it loses an eighth of what a format of eight bits itself costs, and int16 nothing that shows."""
 
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
@@ -28,7 +28,8 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; attention of prompts is as that of weights in bf16. A precision that does not apply to
-    weights of a kind, or to attention, leaves those as `auto` has them. One machine gives one."""
+    weights of a kind, or to attention, leaves those as `auto` has them. Networks of experts are priced as they were
+    measured, in the default precision. One machine gives one."""
     return _rounded(Same(hardware), wanted)
 
 
@@ -70,8 +71,8 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
 
 
 def _gain(device: Device, op: str, fmt: str, other: Precision) -> float:
-    """How many times as fast operations of the most tokens are with activations in bf16 as in `other`; 1 where not both
-    were measured."""
+    """Return the factor by which operations of the most tokens are faster with activations in bf16 than in `other`; 1
+    where not both were measured."""
     last = {
         curve.rounding: curve.share[-1].value
         for curve in device.efficiency
@@ -81,7 +82,7 @@ def _gain(device: Device, op: str, fmt: str, other: Precision) -> float:
 
 
 def _formats_of_codes(device: Device) -> set[StoredFormat]:
-    """The quantised formats whose products were measured with activations in bf16."""
+    """Return the quantised formats whose products were measured with activations in bf16."""
     return {
         curve.format
         for curve in device.efficiency

@@ -22,7 +22,7 @@ from helmsman.planner.words.plan_picture import INDENT, WIDTH, Paint, picture, p
 from helmsman.planner.words.plan_words import binding, in_words
 from helmsman.planner.words.routing_words import routing_words, slot_words
 from helmsman.scheduler.iteration import prefill
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import Precision, StoredFormat, is_plain, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
@@ -96,9 +96,15 @@ def _precision(plan: Plan) -> Iterator[str]:
             continue
         for fmt in dict.fromkeys(rule.used for rule, _ in _matrix_rows(plan)):
             rounding = device.rounding.of(fmt)
-            yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
+            weights = f"{fmt} weights, rounded to bf16," if _rounds_values(fmt, rounding) else f"{fmt} weights"
+            yield f"precision    {device.name}: {weights} meet activations in {rounding}, {loss_of(fmt, rounding)}"
         if device.rounding.attention != "f32" and _attends(plan, device.name):
             yield f"precision    {device.name}: attention of prompts multiplies bf16, {attention_loss()} by itself"
+
+
+def _rounds_values(fmt: StoredFormat, rounding: Precision) -> bool:
+    """Return whether what the codes of weights stand for is rounded before it is multiplied."""
+    return rounding == "bf16" and not is_plain(fmt)
 
 
 def _attends(plan: Plan, device: str) -> bool:

@@ -87,8 +87,8 @@ def nearest_bf16(values: Floats) -> Floats:
 def test_values_of_codes_are_rounded_to_bf16_where_that_is_asked_for(
     isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]
 ) -> None:
-    """By units that multiply bf16, and by imitations, in pieces of columns, rows and tokens of any number. A value
-    whose last bit of f32 may be another is a little above or below what it is here."""
+    """By units that multiply bf16, and by imitations, in pieces of columns, rows and tokens of any number. Values that
+    a kernel computes may differ in f32's last bit, so each may round to either neighbour: `below` or `above`."""
     rng = np.random.default_rng(5)
     block = BLOCKS.get(fmt, (32, 0))[0]
     for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18)):

@@ -49,7 +49,8 @@ from helmsman.schemas.workload import Workload
 PROMPT, OUTPUT = 8, 12
 TOLERANCE = 1e-4
 EIGHT_BITS = {"cpu": 2e-3, "cuda:0": 4e-3}
-"""Where a difference in the last place may round a value to another code, a 127th of the largest of its row."""
+"""Where a difference in the last place, of sums in another order, may round a value to another code, a 127th of the
+largest of its row."""
 
 
 def workload(batch: int = 1, batches: int = 1, prompt: int = PROMPT) -> Workload:

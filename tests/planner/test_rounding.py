@@ -72,7 +72,7 @@ def test_auto_takes_units_that_pay(f32: float, bf16: float, chosen: Precision) -
 def test_auto_rounds_codes_to_bf16_where_units_are_worth_the_loss(
     isa: str, shares: dict[StoredFormat, tuple[float, float]], chosen: Precision
 ) -> None:
-    """In every format that was measured; imitations never are."""
+    """All formats that were measured must gain; without units bf16 is never chosen."""
     curves = [
         measured(fmt, rounding, share)
         for fmt, both in shares.items()

@@ -321,8 +321,7 @@ inline const uint8_t* codes_block(const uint8_t* panel, size_t index) {
   return panel + index * kPanel * facts_of(F).bytes;
 }
 
-// What the codes of a run of 32 columns of a panel stand for: use(p, i, even, odd) takes columns 2p and 2p + 1 of the
-// run in register i of rows.
+// Calls use(p, i, even, odd) with the values of columns 2p and 2p + 1 of a run of 32, of the rows in register i.
 template <Format F, class Use>
 HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use& use) {
   using C = Codes<F>;

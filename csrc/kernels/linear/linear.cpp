@@ -93,7 +93,8 @@ const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t s
   return pack_parts(k, kind, {0, parts_of(kind, columns)}, x, stride, tokens, columns, packed);
 }
 
-void multiply(const Kernels& k, InputKind kind, const LinearArgs& args) {
+void multiply(const Kernels& k, InputKind kind, LinearArgs args) {
+  args.rounded = kind == InputKind::rounded;
   switch (kind) {
     case InputKind::words:
     case InputKind::small_words:
@@ -112,10 +113,9 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
   const Range panels = share_of(m.panels(), thread, threads);
   if (panels.begin == panels.end) return;
   y += m.first;
-  const InputKind kind = input_kind(k, m.format, m.activations, tokens);
-  multiply(k, kind,
-           {m.weights, m.format, m.rows, m.columns, x, y, stride, tokens, accumulate, panels.begin, panels.end, scratch,
-            kind == InputKind::rounded});
+  const LinearArgs args{m.weights, m.format, m.rows,     m.columns,    x,          y,
+                        stride,    tokens,   accumulate, panels.begin, panels.end, scratch};
+  multiply(k, input_kind(k, m.format, m.activations, tokens), args);
   if (m.bias == nullptr) return;
   const Range rows = rows_of(m, thread, threads);
   for (size_t t = 0; t < tokens; ++t) k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);

@@ -7,10 +7,10 @@
 
 namespace helm {
 
-// How precise activations are at least where many tokens meet a matrix: bf16 of weights in bf16, and of quantised ones,
-// whose values are rounded to bf16 as well; whole numbers under a scale per 32 columns of quantised ones; other weights
-// take f32. Up to Kernels::stream_tokens (code_stream_tokens), where weights are widened as they are read, bf16 weights
-// take f32 and quantised ones 16 bits, if not f32.
+// How precise activations are at least where many tokens meet a matrix. bf16: of weights in bf16 and of quantised ones,
+// whose values are rounded to bf16 too; int16, int8: of quantised weights, whole numbers under a scale per 32 columns;
+// other weights take f32. Up to Kernels::stream_tokens (code_stream_tokens), where weights are widened as they are
+// read, bf16 weights take f32 and quantised ones 16 bits, if not f32.
 enum class Activations { f32, bf16, int16, int8 };
 
 struct Matrix {
@@ -28,8 +28,8 @@ struct Matrix {
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
 // What matrices multiply: f32 in blocks of tokens (one token's is x itself), in blocks as tiles take them however few
-// the tokens, the latter rounded to bf16, numbers of 16 bits, those with no more than 8 bits in them, numbers of 8
-// bits, or bf16 for BF16 units.
+// the tokens, the latter rounded to bf16 (values of quantised weights are rounded as well), numbers of 16 bits, those
+// with no more than 8 bits in them, numbers of 8 bits, or bf16 for BF16 units.
 enum class InputKind { floats, tiled, rounded, words, small_words, bytes, pairs };
 
 InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens);
@@ -64,7 +64,7 @@ const void* pack_rows(const Kernels& k, InputKind kind, const float* x, size_t s
                       float* packed);
 
 // The kernel that multiplies inputs of a kind.
-void multiply(const Kernels& k, InputKind kind, const LinearArgs& args);
+void multiply(const Kernels& k, InputKind kind, LinearArgs args);
 
 // This thread's rows of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are `stride` floats
 // apart. scratch: kLinearScratch floats.

@@ -4,7 +4,7 @@
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
 // cost. Where loads and conversions fit beside it (streams_many), plain weights go on like that, a panel for one block
 // of tokens after the other; else a panel (pair) is widened once per product_depth columns and reused by a chunk of
-// tokens from L1, as quantised ones are where activations are f32.
+// tokens from L1, as quantised ones are where activations are f32, or bf16 is imitated.
 #pragma once
 #include "kernels/linear/product_impl.h"
 
@@ -182,7 +182,7 @@ inline void round_values(float* values, size_t n) {
   }
 }
 
-// Of f32 activations: panels are widened to f32, unless they are that already.
+// Of f32 activations, perhaps rounded to bf16: panels are widened to f32, unless they are that already.
 template <Format F>
 struct FloatProduct {
   static_assert(Simd::product_panels * Simd::product_depth * kPanel <= kTileFloats, "a tile is in the scratch");

@@ -4,7 +4,7 @@
 // An instruction multiplies up to 16 tokens with a panel over 32 columns (kRun), and takes as many cycles as there are
 // tokens. A block of tokens is halved: two tiles of tokens meet two panels, so that a tile that is loaded is used
 // twice. The panels' columns are put in pairs as for other BF16 units; a token's 32 columns are a line, and what is
-// missing of them is zero. Weights are put in pairs, and asked for from memory, between multiplications, which leave
+// missing of them is zero. Weights are put in pairs, and prefetched, between multiplications, which leave
 // the processor's other units idle: while a piece of them is multiplied, the next is made.
 #pragma once
 #include "kernels/linear/pair_columns_impl.h"
@@ -72,11 +72,11 @@ inline TiledPiece piece_after(const LinearArgs& a, const TiledPiece& piece) {
   return piece_at(a, a.first_panel, reach_end < a.columns ? reach_end : 0);
 }
 
-// Makes pairs of the next piece, run by run, and asks for what comes after it.
+// Puts the columns of the next piece in pairs, run by run, and prefetches the piece after it.
 template <Format F>
 class NextPiece {
  public:
-  // Nothing is left to be made once `piece` was the last.
+  // `last`: no piece follows, so that none is made.
   NextPiece(const LinearArgs& a, const TiledPiece& piece, int32_t* to, bool last)
       : a_(a), piece_(piece), after_(piece_after(a, piece)), to_(to), parts_(last ? 0 : piece.panels * piece.runs()) {}
 
@@ -159,7 +159,7 @@ void tiles_as(const LinearArgs& a) {
     const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats};
     const TiledPiece after = piece_after(a, piece);
     const bool ends = after.panel != piece.panel || after.begin != piece.begin + piece.depth ||
-                      after.begin % kTiledReach == 0;  // a reach of these panels
+                      after.begin % kTiledReach == 0;  // then sums go to y
     const bool chunk_ends = ends && after.panel == a.first_panel && after.begin == 0;
     NextPiece<F> next(a, after, pairs + (made + 1) % 2 * kPieceWords, chunk_ends && c + 1 == chunks.count);
     const auto run = piece.panels == 1 ? multiply_piece<1, F> : multiply_piece<kTiledPanels, F>;

@@ -1,5 +1,5 @@
-// Products of prompts with bf16 weights, and attention of prompts, by AMX's tiles; all else is that of AVX-512 with
-// BF16 units. Compiled for them, so nothing but the table may leave this file.
+// Products of prompts with both factors in bf16, and attention of prompts, by AMX's tiles; all else is that of AVX-512
+// with BF16 units. Compiled for them, so nothing but the table may leave this file.
 #if defined(__x86_64__)
 #include "kernels/simd/avx512.h"
 #include "kernels/simd/tiles_amx.h"

@@ -1,5 +1,5 @@
-// Products of prompts with bf16 weights by AVX-512's BF16 units; all else is AVX-512 VNNI's. Compiled for them, so
-// nothing but the table may leave this file.
+// Products of prompts with both factors in bf16 by AVX-512's BF16 units; all else is AVX-512 VNNI's. Compiled for them,
+// so nothing but the table may leave this file.
 #if defined(__x86_64__)
 #include "kernels/simd/avx512.h"
 //

@@ -1,5 +1,6 @@
-// Products of prompts with bf16 weights, and attention of prompts, by NEON's BF16 units; all else is that of NEON with
-// I8MM, which processors with such units have as well. Compiled for them, so nothing but the table may leave this file.
+// Products of prompts with both factors in bf16, and attention of prompts, by NEON's BF16 units; all else is that of
+// NEON with I8MM, which processors with such units have as well. Compiled for them, so nothing but the table may leave
+// this file.
 #if defined(__aarch64__)
 #include "kernels/simd/neon.h"
 //
