@@ -63,9 +63,8 @@ WeightsFormat = Literal[MultipliedFormat, NamedMix]
 WEIGHTS_FORMATS: tuple[WeightsFormat, ...] = get_args(WeightsFormat)
 
 Precision = Literal["f32", "bf16", "int16", "int8"]
-"""The numbers that activations are rounded to where they meet a matrix: `bf16` to that format, as are
-the values of quantised weights that they meet; `int16`, `int8` to whole numbers of so many bits under a scale per 32 of
-a row."""
+"""The numbers that activations are rounded to where they meet a matrix: `bf16` to that format, as are the values of
+quantised weights that they meet; `int16`, `int8` to whole numbers of so many bits under a scale per 32 of a row."""
 PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "int16", "int8")
 
 Micro = Literal["mxfp4"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from bf16_rounding import nearest_bf16
 from daily import one_in
 from kv_rows import q8_rows
 from numpy.typing import NDArray
@@ -171,18 +172,14 @@ def test_any_schedule_of_pages_equals_plain_attention(
             close(paged.attend(q, calls(pages.cut(rng, 20), rng), past), plain, tolerance)
 
 
-def rounded(values: Floats) -> Floats:
-    """Return the values rounded to the nearest bf16, ties to even, as f32."""
-    bits = values.view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
-
-
 def bf16_attention(q: Floats, k: Floats, v: Floats) -> tuple[Floats, Floats]:
     """Return the attention output that numpy computes from scaled queries, keys and values rounded to bf16, and that of
     the values' magnitudes: rounding the attention weights moves an output by at most a 256th of the latter."""
     root = np.float32(np.sqrt(q.shape[-1]))
-    scaled = rounded(q / root) * root
-    return expected(scaled, rounded(k), rounded(v)), expected(scaled, rounded(k), np.abs(rounded(v)))
+    scaled = nearest_bf16(q / root) * root
+    return expected(scaled, nearest_bf16(k), nearest_bf16(v)), expected(
+        scaled, nearest_bf16(k), np.abs(nearest_bf16(v))
+    )
 
 
 @pytest.mark.parametrize(

@@ -148,19 +148,21 @@ def test_experts_equal_exact_arithmetic(base_isa: str, fmt: StoredFormat, pools:
 
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_k", "q4"])
-def test_imitations_of_bf16_round_what_units_do(fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
-    """Experts of many tokens, on every instruction set: the same values are rounded, whatever multiplies them."""
+def test_bf16_experts_agree_on_every_instruction_set(fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Every instruction set, with BF16 units or imitating them, rounds the same weights and activations to bf16, so
+    that experts of many tokens give the same outputs."""
     layer = Layer(fmt, 3, 256, 256, precision="bf16")
     rng = np.random.default_rng(4)
     ids, weights = choices(rng, 90, layer.experts, 2)
     x = rng.standard_normal((90, layer.hidden), np.float32)
-    before, found = kernels.isa(), []
-    for name in (*kernels.supported_isas(), *kernels.emulated_isas()):
-        kernels.select_isa(name)
-        found.append(layer.run(pools[1], ids, weights, x))
-    kernels.select_isa(before)
-    for each in found:
-        assert np.abs(each - found[0]).max() < 1e-4 * np.abs(found[0]).max()
+    previous_isa = kernels.isa()
+    outputs: list[Floats] = []
+    for isa_name in (*kernels.supported_isas(), *kernels.emulated_isas()):
+        kernels.select_isa(isa_name)
+        outputs.append(layer.run(pools[1], ids, weights, x))
+    kernels.select_isa(previous_isa)
+    for output in outputs:
+        assert np.abs(output - outputs[0]).max() < 1e-4 * np.abs(outputs[0]).max()
 
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"])

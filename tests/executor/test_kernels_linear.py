@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from bf16_rounding import nearest_bf16
 from numpy.typing import NDArray
 from together import together
 
@@ -29,14 +30,12 @@ def pools() -> tuple[Pool, ...]:
 
 
 def rounded(values: Floats, fmt: Format) -> Floats:
-    """What storing in `fmt` and reading back gives."""
+    """Return the values after storing them in `fmt` and reading them back."""
     if fmt == "f32":
         return values
     if fmt == "f16":
         return values.astype(np.float16).astype(np.float32)
-    bits = values.view(np.uint32).astype(np.uint64)
-    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
-    return bits.astype(np.uint32).view(np.float32)
+    return nearest_bf16(values)
 
 
 def packed(values: Floats, fmt: Format) -> Buffer:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from bf16_rounding import nearest_bf16
 from block_oracle import BLOCKS, QUANTISED, Floats, packed, quantised, random_blocks, restored
 from together import together
 
@@ -77,18 +78,10 @@ def test_products_equal_exact_arithmetic(
         check(pools[tokens % len(pools)], weights, fmt, rows, x, precision)
 
 
-def nearest_bf16(values: Floats) -> Floats:
-    """Round to bf16, to nearest even."""
-    bits = values.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16).view(np.float32)
-
-
 @together("fmt", QUANTISED)
-def test_values_of_codes_are_rounded_to_bf16_where_that_is_asked_for(
-    isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]
-) -> None:
-    """By units that multiply bf16, and by imitations, in pieces of columns, rows and tokens of any number. Values that
-    a kernel computes may differ in f32's last bit, so each may round to either neighbour: `below` or `above`."""
+def test_bf16_products_round_dequantised_weights_to_bf16(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Every instruction set multiplies x and dequantised weights rounded to bf16, in any shape. A kernel may compute a
+    weight that differs in f32's last bit, so that it rounds to either neighbour: `below` or `above`."""
     rng = np.random.default_rng(5)
     block = BLOCKS.get(fmt, (32, 0))[0]
     for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18)):
@@ -97,11 +90,12 @@ def test_values_of_codes_are_rounded_to_bf16_where_that_is_asked_for(
         below, above = (nearest_bf16(values * factor).astype(np.float64) for factor in (1 - 2**-22, 1 + 2**-22))
         x = rng.standard_normal((tokens, columns)).astype(np.float32)
         assert kernels.product_kind(fmt, tokens, "bf16") in ("rounded", "pairs")
-        found = product(pools[tokens % len(pools)], weights, fmt, rows, x, "bf16")
-        rounded = nearest_bf16(x).astype(np.float64)
-        sums, unsure = (np.abs(rounded) @ np.abs(each).T for each in (above, above - below))
-        bound = (columns + 2) * 2.0**-23 * sums + unsure
-        error = np.abs(found - rounded @ above.T)
+        y = product(pools[tokens % len(pools)], weights, fmt, rows, x, "bf16")
+        rounded_x = nearest_bf16(x).astype(np.float64)
+        magnitude_sums = np.abs(rounded_x) @ np.abs(above).T
+        tie_error = np.abs(rounded_x) @ np.abs(above - below).T
+        bound = (columns + 2) * 2.0**-23 * magnitude_sums + tie_error
+        error = np.abs(y - rounded_x @ above.T)
         assert (error <= bound).all(), (error / bound).max()
 
 

@@ -74,8 +74,7 @@ struct PairProduct {
 static_assert(kPairDepth / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");
 
 void linear_pairs(const LinearArgs& a) {
-  if (a.format == Format::bf16) return multiply_all<PairProduct<Format::bf16>>(a);
-  with_code_format(a.format, [&](auto format) { multiply_all<PairProduct<format.value>>(a); });
+  with_paired_format(a.format, [&](auto format) { multiply_all<PairProduct<format.value>>(a); });
 }
 
 constexpr size_t kStripPairs = 32;  // pairs of a token that are rounded together

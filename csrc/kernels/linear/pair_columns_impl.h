@@ -45,6 +45,13 @@ HELM_INLINE void pair_run(const LinearArgs& a, size_t panel, size_t run, size_t 
   }
 }
 
+// Calls use(format) with the format of weights, bf16 or a quantised one, as a type.
+template <class Use>
+void with_paired_format(Format format, const Use& use) {
+  if (format == Format::bf16) return use(CodeFormat<Format::bf16>());
+  with_code_format(format, use);
+}
+
 // To bf16, to nearest even.
 inline void round_strip(const float* x, size_t n, uint16_t* strip) {
   size_t i = 0;

@@ -160,7 +160,7 @@ void tiles_as(const LinearArgs& a) {
     const TiledPiece after = piece_after(a, piece);
     const bool ends = after.panel != piece.panel || after.begin != piece.begin + piece.depth ||
                       after.begin % kTiledReach == 0;  // then sums go to y
-    const bool chunk_ends = ends && after.panel == a.first_panel && after.begin == 0;
+    const bool chunk_ends = after.panel == a.first_panel && after.begin == 0;
     NextPiece<F> next(a, after, pairs + (made + 1) % 2 * kPieceWords, chunk_ends && c + 1 == chunks.count);
     const auto run = piece.panels == 1 ? multiply_piece<1, F> : multiply_piece<kTiledPanels, F>;
     run(a, chunk, piece, pairs + made % 2 * kPieceWords, next);
@@ -174,10 +174,7 @@ void tiles_as(const LinearArgs& a) {
 
 void linear_tiles(const LinearArgs& a) {
   if (a.first_panel == a.last_panel) return;
-  if (a.format == Format::bf16)
-    tiles_as<Format::bf16>(a);
-  else
-    with_code_format(a.format, [&](auto format) { tiles_as<format.value>(a); });
+  with_paired_format(a.format, [&](auto format) { tiles_as<format.value>(a); });
   release_tiles();
 }
 
