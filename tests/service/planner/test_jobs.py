@@ -23,6 +23,7 @@ from helmsman.schemas.study_report import StudyReport
 from helmsman.service.http.access import Access
 from helmsman.service.http.refusals import RefusedError
 from helmsman.service.planner.jobs.database import UnwritableStoreError
+from helmsman.service.planner.jobs.live_job import ENDED
 from helmsman.service.planner.options import OPEN_PATHS, ClientLimits
 
 STUDY: dict[str, Any] = {"models": ["Qwen3-0.6B"], "machines": ["rtx4060-laptop"], "strategies": ["layer-split"],
@@ -47,6 +48,18 @@ def following(site: WebSite, job: dict[str, Any]) -> Iterator[HTTPResponse]:
         connection.request("GET", job["links"]["events"])
         with connection.getresponse() as response:
             yield response
+
+
+def next_event(stream: HTTPResponse) -> dict[str, Any]:
+    """The next event of a stream: its id, its name, and the job."""
+    event: dict[str, Any] = {}
+    while "data" not in event:
+        line = stream.readline()
+        assert line, "the stream ended"
+        if not line.startswith(b":") and line.strip():
+            name, _, value = line.decode().strip().partition(": ")
+            event[name] = value
+    return {**event, "data": parse_document(PlannerJob, event["data"].encode(), "job")}
 
 
 def test_a_replay_is_the_librarys_and_has_a_timeline(site: WebSite) -> None:
@@ -128,16 +141,26 @@ def test_a_job_that_fails_says_why(site: WebSite) -> None:
 
 
 def test_a_job_is_followed_by_events(site: WebSite) -> None:
-    taken = site.post("/v1/studies", {**STUDY, "prompt_tokens": ["16..24/1"]})
-    text = site.get(taken.document["links"]["events"]).body.decode()
-    events = [dict(line.split(": ", 1) for line in part.splitlines()) for part in text.strip().split("\n\n")]
-    jobs = [parse_document(PlannerJob, event["data"].encode(), "job") for event in events]
-    assert jobs[-1].state == "done" and events[-1]["event"] == "state"
-    assert any(event["event"] == "progress" and job.total == 18 for event, job in zip(events, jobs, strict=True))
+    taken = site.post("/v1/studies", LARGE).document
+    with following(site, taken) as stream:
+        events = [next_event(stream)]
+        while events[-1]["event"] != "progress" or events[-1]["data"].total != 2 * 8985:
+            events.append(next_event(stream))
+        site.ask("DELETE", taken["links"]["self"])
+        while events[-1]["data"].state not in ENDED:
+            events.append(next_event(stream))
+        assert not stream.read().strip(), "the end of a job is the last that is told"
+    assert (events[-1]["event"], events[-1]["data"].state) == ("state", "cancelled")
     assert len({event["id"] for event in events}) == len(events)
-    place = taken.document["links"]["events"]
-    assert site.get(place, Last_Event_ID=events[-1]["id"]).body == b"", "it has the end"
-    for other in (events[0]["id"], "0-0", "1-done-0"):
+
+
+def test_events_go_on_where_a_client_left_them(site: WebSite) -> None:
+    taken = site.job("/v1/studies", {**STUDY, "prompt_tokens": ["16..24/1"]})
+    place = taken["links"]["events"]
+    with following(site, taken) as stream:
+        last = next_event(stream)
+    assert last["data"].state == "done" and site.get(place, Last_Event_ID=last["id"]).body == b"", "it has the end"
+    for other in ("0-0", "1-done-0"):
         assert site.get(place, Last_Event_ID=other).body.count(b"event: state") == 1
 
 
