@@ -63,7 +63,7 @@ class Way {
 
  private:
   // Where spans are is not in a cache either when they are short.
-  void ask_for_spans() const {
+  HELM_INLINE void ask_for_spans() const {
     const KvSpan* soon = place_.span + 2;
     if (soon < a_.spans.end()) __builtin_prefetch(&head_in(a_, values_, *soon));
     __builtin_prefetch(place_.span + 6);

@@ -305,7 +305,7 @@ const char* panel_at(const LinearArgs& a, size_t panel, size_t k) {
 
 // Part `part` of `parts` of columns [k, k + depth) of the next panels, into L2 while these are being used.
 template <Format F, size_t panels>
-void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
+HELM_INLINE void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
   const size_t last = smaller(panel + panels, a.last_panel);
   const size_t lines = kPanel * row_size(F, depth) / kLine;
   for (; panel < last; ++panel) {

@@ -25,7 +25,7 @@ inline const void* offset(Format format, const void* data, size_t elements) {
 // Asks for the line kAhead bytes beyond element `index`. Hardware prefetchers stop at each page and ramp up again;
 // this took the product of one token from 0.85 to 1.0 of the read limit, of eight from 0.6 to 0.85 (Cascade Lake).
 template <Format F>
-void prefetch(const void* data, size_t index) {
+HELM_INLINE void prefetch(const void* data, size_t index) {
   __builtin_prefetch(static_cast<const char*>(data) + index * size_of(F) + kAhead);
 }
 

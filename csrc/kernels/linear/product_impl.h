@@ -40,7 +40,7 @@ void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const fl
 
 // Asks for part `part` of `parts` of the columns that come after [k, k + depth): of these panels, then of the next.
 template <class Product>
-void ask_ahead(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
+HELM_INLINE void ask_ahead(const LinearArgs& a, const Piece& p, size_t k, size_t depth, size_t part, size_t parts) {
   const bool more = k + depth < p.end;
   const size_t next = more ? k + depth : p.begin;
   prefetch_panels<Product::format, Product::panels>(a, more ? p.panel : p.panel + Product::panels, next,

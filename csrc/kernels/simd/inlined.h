@@ -1,4 +1,5 @@
-// Functions that have to be compiled into their callers: registers do not pass through calls.
+// Functions that have to be compiled into their callers: registers do not pass through calls, and GCC 12 leaves out
+// calls of functions that do nothing but prefetch.
 #pragma once
 
 #define HELM_INLINE inline __attribute__((always_inline))
