@@ -51,8 +51,8 @@ static constexpr size_t runs_of(size_t columns) { return (columns + kRun - 1) / 
 constexpr size_t kRunWords = 20;
 static constexpr size_t words_size(size_t columns) { return runs_of(columns) * kRunWords; }
 // The same in 8 bits: eight times four numbers, scale, scale times sum, and the sums of what meets the first and the
-// last two of four, as 16-bit numbers: of the first half, of the second and of both.
-constexpr size_t kRunBytes = 13;
+// last two of four, as 16-bit numbers: of the first half, of the second and of both; these not where codes are signed.
+constexpr size_t kRunBytes = 13, kSignedRunBytes = 10;
 
 // Parts [begin, end) of x[tokens][columns], whose rows are `stride` apart, into blocks of tokens.
 struct PackArgs {
@@ -221,8 +221,8 @@ struct Kernels {
   void (*pack_words)(const PackArgs&, bool bytes);
   // Of 8-bit ones, more than code_stream_tokens: quantised formats of codes up to byte_most.
   void (*linear_bytes)(const LinearArgs&);
-  // Runs of 32 columns, each block [runs][kRunBytes][width]; eight columns of a token side by side where two tokens are
-  // multiplied at once.
+  // Runs of 32 columns, each block [runs][kRunBytes or kSignedRunBytes][width]; eight columns of a token side by side
+  // where two tokens are multiplied at once.
   void (*pack_bytes)(const PackArgs&);
   // Of activations in bf16, more than stream_tokens (of quantised weights code_stream_tokens); weights in bf16, or
   // quantised ones, whose values are rounded to it on the way. Null without BF16 units.

@@ -217,7 +217,8 @@ ALIKE = [
 @pytest.mark.parametrize("names", ALIKE, ids=" ".join)
 @pytest.mark.parametrize("fmt", QUANTISED)
 def test_tables_of_one_width_sum_bytes_alike(fmt: StoredFormat, names: list[str], pools: tuple[Pool, ...]) -> None:
-    """Whichever instructions make them, two rows by two tokens or one by one: sums are equal to the bit."""
+    """Whichever instructions make them, two rows by two tokens or one by one: sums are equal to the bit, but of q8,
+    whose minima make up for what is taken off codes that have to be signed."""
     rng = np.random.default_rng(10)
     rows, columns = SHAPES[fmt]
     weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
@@ -228,8 +229,9 @@ def test_tables_of_one_width_sum_bytes_alike(fmt: StoredFormat, names: list[str]
         for name in names:
             kernels.select_isa(name)
             results.append(product(pools[1], weights, fmt, rows, x, "int8"))
+        most = 1e-6 * np.abs(results[-1]).max() if fmt == "q8" else 0.0
         for y in results:
-            np.testing.assert_array_equal(y, results[-1])
+            np.testing.assert_allclose(y, results[-1], rtol=0, atol=most)
     kernels.select_isa(before)
 
 

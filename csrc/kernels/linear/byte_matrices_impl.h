@@ -15,8 +15,10 @@ namespace {
 // as pack_matrices leaves them; where a block's last token is alone, what follows it is multiplied as well, and
 // dropped: input_size leaves room for it.
 struct MatrixLanes {
-  static constexpr int tokens = 2, registers = 2 * kVectors;
-  static constexpr size_t columns = 8, run_size = kRunBytes, scale_at = 8;
+  static constexpr int tokens = 2, registers = 2 * kVectors, bias = 0;
+  static constexpr size_t columns = 8, run_size = ByteLanes::run_size, scale_at = 8;
+  template <Format F>
+  static constexpr int lowered = ByteLanes::lowered<F>;
 
   template <Format F, class Use>
   HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
@@ -37,9 +39,8 @@ struct MatrixLanes {
     }
   }
   template <Format F>
-  HELM_INLINE static I start(const int32_t* x, size_t width, size_t s, int g) {
-    if constexpr (kByteOffset<F> == 0) return Simd::every(0);
-    return Simd::start_bytes(-kByteOffset<F>, two_twice(x + (kCountsAt<F> + s) * width, g));
+  HELM_INLINE static I start(const int32_t*, size_t, size_t, int) {
+    return Simd::every(0);
   }
   HELM_INLINE static I factor(const int32_t* x, int width, int step, int g) {
     return Simd::words(x + step * 2 * width + 4 * g);
@@ -77,7 +78,7 @@ inline void put_matrices(const Run& run, size_t width, size_t token, int32_t* to
   put_byte_sums(run, width, to + token);
 }
 
-void pack_matrices(const PackArgs& a) { pack_runs(a, kTogether, kRunBytes, kByteMost, put_matrices); }
+void pack_matrices(const PackArgs& a) { pack_runs(a, kTogether, MatrixLanes::run_size, kByteMost, put_matrices); }
 
 void peak_matrices(size_t rounds) {
   step_chains(rounds, Simd::every(0), Simd::every(0x01010101), Simd::every(0x01010101),

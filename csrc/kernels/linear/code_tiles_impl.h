@@ -9,7 +9,9 @@
 // `registers` hold those of a panel. each(code, s, use) calls use(p, i, w) with step p of span s in register i, a step
 // being `columns` of all rows. put_rows_of(rows, to): a number per row to the lanes of its sums. Of the tokens from
 // g * `tokens` on are start: sums before the first product; factor: the activations of a step; value: what is kept with
-// a run in f32. put(total, sums, accumulate): to sums[T][rows of a tile].
+// a run in f32. `bias` is what activations have above what they stand for: it is taken off the sums of every row before
+// the first product; what codes were `lowered` by is added to the minima of groups. put(total, sums, accumulate): to
+// sums[T][rows of a tile].
 #pragma once
 #include "kernels/linear/product_impl.h"
 #include "kernels/linear/words_impl.h"
@@ -22,7 +24,9 @@ constexpr size_t kTileRuns = 8;  // runs of 32 columns: with the activations of 
 
 // A register has one token's sums with neighbouring rows.
 struct TokenLanes {
-  static constexpr int tokens = 1, registers = kVectors;
+  static constexpr int tokens = 1, registers = kVectors, bias = 0;
+  template <Format>
+  static constexpr int lowered = 0;
 
   HELM_INLINE static void put_rows_of(const V* rows, float* to) {
 #pragma GCC unroll 16
@@ -54,11 +58,12 @@ struct WordLanes : TokenLanes {
   HELM_INLINE static I whole(I sum) { return sum; }
 };
 
-// What is taken off a code so that it is a byte as products take it, and what that is above what the code stands for.
+// What is taken off a code so that it is a byte as products take it: where these are signed, what it has above what it
+// stands for; of q8, half of its range, which the minima of groups make up for.
 template <Format F>
-constexpr int kByteShift = Simd::codes_signed ? (F == Format::q8 ? 128 : 0) : (F == Format::q8_0 ? -128 : 0);
-template <Format F>
-constexpr int kByteOffset = static_cast<int>(Codes<F>::offset) - kByteShift<F>;
+constexpr int kByteShift = !Simd::codes_signed ? 0
+                           : F == Format::q8   ? 128
+                                               : static_cast<int>(Codes<F>::offset);
 
 // Where the sums of a span's activations are, as put_byte_sums leaves them.
 template <Format F>
@@ -66,7 +71,11 @@ constexpr size_t kCountsAt = Codes<F>::span == kRun ? 12 : 10;
 
 // Four columns in a lane, in the order 0, 2, 1, 3. Activations: as pack_bytes leaves them.
 struct ByteLanes : TokenLanes {
-  static constexpr size_t columns = 4, run_size = kRunBytes, scale_at = 8;
+  static constexpr int bias = Simd::byte_bias;
+  template <Format F>
+  static constexpr int lowered = kByteShift<F> - static_cast<int>(Codes<F>::offset);
+  static constexpr size_t columns = 4, scale_at = 8;
+  static constexpr size_t run_size = Simd::codes_signed ? kSignedRunBytes : kRunBytes;
 
   template <Format F, class Use>
   HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
@@ -79,10 +88,12 @@ struct ByteLanes : TokenLanes {
         use(p / 2, i, Simd::either(even[i], Simd::template up<8>(byte)));
     });
   }
-  template <Format F>
+  template <Format F, class S = Simd>
   HELM_INLINE static I start(const int32_t* x, size_t width, size_t s, int g) {
-    if constexpr (kByteOffset<F> == 0) return Simd::every(0);
-    return Simd::start_bytes(-kByteOffset<F>, Simd::every(x[(kCountsAt<F> + s) * width + g]));
+    if constexpr (S::codes_signed || Codes<F>::offset == 0)
+      return S::every(0);
+    else
+      return S::start_bytes(-static_cast<int>(Codes<F>::offset), S::every(x[(kCountsAt<F> + s) * width + g]));
   }
   HELM_INLINE static I dot(I sum, I codes, I x) { return Simd::dot_bytes(sum, codes, x); }
   HELM_INLINE static I whole(I sum) { return Simd::whole_bytes(sum); }
@@ -91,7 +102,7 @@ struct ByteLanes : TokenLanes {
 template <class L>
 struct CodeTile {
   static constexpr size_t width = L::registers * Simd::lanes;
-  int32_t lanes[kTileRuns * kRun / L::columns][kTilePanels][width];
+  int32_t lanes[kTileRuns * kRun / L::columns][kTilePanels][width], starts[2 * kTileRuns][kTilePanels][width];
   float scales[2 * kTileRuns][kTilePanels][width], minima[kTileRuns][kTilePanels][width];
 };
 
@@ -106,14 +117,23 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
       V scale[kVectors];
       code.scale(from, scale);
       L::put_rows_of(scale, tile.scales[to][which]);
+      I counts[L::registers];
+      for (I& each : counts) each = Simd::every(0);
       L::template each<F>(code, from, [&](int p, int i, I w) HELM_LAMBDA {
         Simd::store_words(tile.lanes[to * C::span / L::columns + p][which] + i * Simd::lanes, w);
+        if constexpr (L::bias != 0)
+          counts[i] = L::dot(counts[i], w, Simd::every(static_cast<int32_t>(0x01010101u * L::bias)));
       });
-    }
-    if constexpr (C::minima) {
-      V low[kVectors];
-      code.minimum(run % runs, low);
-      L::put_rows_of(low, tile.minima[run - first][which]);
+      if constexpr (L::bias != 0)
+        for (int i = 0; i < L::registers; ++i)
+          Simd::store_words(tile.starts[to][which] + i * Simd::lanes, Simd::sub_counts(Simd::every(0), counts[i]));
+      if constexpr (C::minima) {
+        V low[kVectors];
+        code.minimum(run % runs, low);
+        if constexpr (L::template lowered<F> != 0)
+          for (int i = 0; i < kVectors; ++i) low[i] = Simd::fma(scale[i], Simd::set(L::template lowered<F>), low[i]);
+        L::put_rows_of(low, tile.minima[run - first][which]);
+      }
     }
   }
 }
@@ -161,7 +181,8 @@ void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* 
       for (int g = 0; g < G; ++g) {
         const I start = L::template start<F>(x, T, s, g);
 #pragma GCC unroll 16
-        for (int i = 0; i < N; ++i) sum[g][i] = start;
+        for (int i = 0; i < N; ++i)
+          sum[g][i] = L::bias == 0 ? start : Simd::words(tile.starts[run * spans + s][0] + i * Simd::lanes);
       }
       const auto* lanes = tile.lanes + (run * spans + s) * steps;
 #pragma GCC unroll 1
@@ -236,19 +257,20 @@ void linear_words(const LinearArgs& a) {
   with_code_format(a.format, [&](auto format) { words_as<format.value>(a); });
 }
 
-// Columns 4q to 4q + 3 in the order 0, 2, 1, 3.
+// Columns 4q to 4q + 3 in the order 0, 2, 1, 3, `bias` above what they are.
 inline int32_t quad_of(const Run& run, size_t q) {
-  constexpr uint32_t low = 0x00ff00ff;
+  constexpr uint32_t low = 0x00ff00ff, bias = 0x01010101u * Simd::byte_bias;
   uint32_t pairs[2];
   memcpy(pairs, run.whole + 4 * q, sizeof(pairs));
-  return static_cast<int32_t>((pairs[0] & low) | (pairs[1] & low) << 8);
+  return static_cast<int32_t>(((pairs[0] & low) | (pairs[1] & low) << 8) ^ bias);
 }
 
-// What follows 32 numbers of 8 bits: scale, scale times sum, then of the first half, of the second and of both the sums
-// of even columns and of odd ones, which meet either pair of a quad, as 16-bit numbers.
+// What follows 32 numbers of 8 bits: scale, scale times sum, and where codes are not signed, of the first half, of the
+// second and of both the sums of even columns and of odd ones, which meet either pair of a quad, as 16-bit numbers.
 inline void put_byte_sums(const Run& run, size_t width, int32_t* to) {
-  int16_t counts[3][2];
   put_scale(run, width, to + 8 * width);
+  if (Simd::codes_signed) return;
+  int16_t counts[3][2];
   for (int odd = 0; odd < 2; ++odd) {
     int sums[2] = {};
     for (size_t c = 0; c < kRun / 4; ++c) {
@@ -268,7 +290,7 @@ inline void put_bytes(const Run& run, size_t width, size_t token, int32_t* to) {
   put_byte_sums(run, width, to + token);
 }
 
-void pack_bytes(const PackArgs& a) { pack_runs(a, kTogether, kRunBytes, kByteMost, put_bytes); }
+void pack_bytes(const PackArgs& a) { pack_runs(a, kTogether, ByteLanes::run_size, kByteMost, put_bytes); }
 
 template <Format F>
 void bytes_as(const LinearArgs& a) {

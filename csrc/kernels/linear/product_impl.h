@@ -2,8 +2,9 @@
 // before.
 //
 // Of a few panels, some columns at a time are brought into a tile that stays in L1 while a chunk of tokens passes. Sums
-// over a reach of columns lie beside the tile and are added to y once: rows of y are often powers of two apart and
-// share few sets of a cache, so that reading them for every tile took a third of the speed at 1024 tokens.
+// over a reach of columns lie beside the tile and are added to y once, by each block of tokens when it is done, so that
+// the next one is multiplied while memory takes them. Rows of y are often powers of two apart and share few sets of a
+// cache: reading them for every tile took a third of the speed at 1024 tokens.
 #pragma once
 #include "kernels/linear/codes_impl.h"
 
@@ -30,7 +31,7 @@ HELM_INLINE void put_row(const float* sums, size_t rows, float* y, bool accumula
   for (; r < rows; ++r) y[r] = accumulate ? y[r] + sums[r] : sums[r];
 }
 
-// Rows [16 panel, ...) of a chunk's tokens to y.
+// Rows [16 panel, ...) of some tokens to y.
 template <size_t width>
 void put_sums(const LinearArgs& a, const Piece& p, const Block& tokens, const float* sums) {
   const size_t first = p.panel * kPanel, rows = smaller(p.panels * kPanel, a.rows - first);
@@ -56,18 +57,20 @@ void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   constexpr size_t width = Product::panels * kPanel;
   static_assert(width * kChunk <= kLinearScratch - kTileFloats, "sums are beside a tile");
   float* sums = a.scratch + kTileFloats;
-  const size_t first = block_at(blocks, p.chunk.begin).begin, last = block_at(blocks, p.chunk.end - 1).end;
+  const size_t first = block_at(blocks, p.chunk.begin).begin;
   for (size_t k = p.begin; k < p.end; k += Product::depth) {
+    const bool last = k + Product::depth >= p.end;
     const size_t depth = smaller(Product::depth, p.end - k);
     const auto& tile = Product::make(a, p.panel, p.panels, k, depth);
     for (size_t b = p.chunk.begin; b < p.chunk.end; ++b) {
       const Block block = block_at(blocks, b);
       ask_ahead<Product>(a, p, k, depth, b - p.chunk.begin, p.chunk.end - p.chunk.begin);
-      Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin,
-                        sums + (block.begin - first) * width, k > p.begin);
+      float* const sum = sums + (block.begin - first) * width;
+      Product::multiply(a, tile, p.panels, depth, Product::input(a, block, k), block.end - block.begin, sum,
+                        k > p.begin);
+      if (last) put_sums<width>(a, p, block, sum);
     }
   }
-  put_sums<width>(a, p, {first, last}, sums);
 }
 
 template <class Product, size_t reach = kReach>

@@ -93,7 +93,6 @@ struct Simd {
   using I = __m256i;
   static constexpr int words_block = 4;  // tokens: 8 sums of products
   static constexpr bool word_product = true;
-  static constexpr bool codes_signed = false;
 #if defined(HELM_AVXVNNI) && defined(__AVXVNNI__)
   // Written out, because GCC 12 copies sums around the intrinsics.
   static I dot(I sum, I a, I b) {
@@ -110,26 +109,28 @@ struct Simd {
     return sum;
   }
 #endif
-  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
+  // Lanes of 32 bits as four numbers of 8 bits: codes, and activations from -127 to 127. With VNNI codes are signed,
+  // and activations byte_bias above what they are; else codes are from 0 to byte_most.
 #ifdef HELM_AVXVNNI
-  static constexpr int byte_most = 255;
-  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static constexpr int byte_most = 255, byte_bias = 128;
+  static constexpr bool codes_signed = true;
   static I whole_bytes(I sum) { return sum; }
 #ifdef __AVXVNNI__
   static I dot_bytes(I sum, I codes, I x) {
-    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+    __asm__("%{vex%} vpdpbusd %1, %2, %0" : "+x"(sum) : "x"(codes), "x"(x));
     return sum;
   }
 #else
   static I dot_bytes(I sum, I codes, I x) {
-    const I even = dot(sum, both(codes, every_word(255)), down_signed<8>(up<8>(x)));
-    return dot(even, down<8>(codes), down_signed<8>(x));
+    const I even = dot(sum, down_signed<8>(up<8>(codes)), both(x, every_word(255)));
+    return dot(even, down_signed<8>(codes), down<8>(x));
   }
 #endif
 #else
   // Sums are two numbers of 16 bits, which hold those of 32 columns once codes are what they stand for: up to 15 times
   // 127 in 16 columns, and levels of mxfp4, up to 12. On the way they may wrap around.
-  static constexpr int byte_most = 24;
+  static constexpr int byte_most = 24, byte_bias = 0;
+  static constexpr bool codes_signed = false;
   static I start_bytes(int factor, I counts) {
     return _mm256_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
   }
@@ -142,6 +143,7 @@ struct Simd {
 #endif
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
   static I add_counts(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I sub_counts(I a, I b) { return _mm256_sub_epi32(a, b); }
   static I words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store_words(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
   // Bytes as 16-bit numbers.

@@ -106,18 +106,19 @@ struct Simd {
     __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(*b));
     return sum;
   }
-  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
-  static constexpr int byte_most = 255;
-  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  // Lanes of 32 bits as four numbers of 8 bits: signed codes, and activations from -127 to 127, byte_bias above that.
+  static constexpr int byte_most = 255, byte_bias = 128;
+  static constexpr bool codes_signed = true;
   static I dot_bytes(I sum, I codes, I x) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x));
+    __asm__("vpdpbusd %1, %2, %0" : "+v"(sum) : "v"(codes), "v"(x));
     return sum;
   }
   static I whole_bytes(I sum) { return sum; }
 #else
   // The same where sums are two numbers of 16 bits, which hold those of 32 columns once codes are what they stand for:
   // up to 15 times 127 in 16 columns, and levels of mxfp4, up to 12. On the way they may wrap around.
-  static constexpr int byte_most = 24;
+  static constexpr int byte_most = 24, byte_bias = 0;
+  static constexpr bool codes_signed = false;
   static I start_bytes(int factor, I counts) {
     return _mm512_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
   }
@@ -131,7 +132,6 @@ struct Simd {
   static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
 #endif
-  static constexpr bool codes_signed = false;
   static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
   // Two columns of 16 bf16 to 16 pairs.
   static I columns_to_pairs(I columns) {
@@ -159,6 +159,7 @@ struct Simd {
   }
 #endif
   static I add_counts(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I sub_counts(I a, I b) { return _mm512_sub_epi32(a, b); }
   static I words(const void* p) { return _mm512_loadu_si512(p); }
   static void store_words(void* p, I v) { _mm512_storeu_si512(p, v); }
   // Bytes as 16-bit numbers.

@@ -85,9 +85,8 @@ struct Simd : FourLanes<Simd> {
   }
   static constexpr int words_block = 3;  // tokens: 12 sums of products, 12 results
 #endif
-  static constexpr int byte_most = 255;
-  static constexpr bool codes_signed = true;  // in dot_bytes, where those of eight bits have 128 taken off
-  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static constexpr int byte_most = 255, byte_bias = 0;
+  static constexpr bool codes_signed = true;  // in dot_bytes
   static I whole_bytes(I sum) { return sum; }
   static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
   static constexpr bool word_product = false;
@@ -112,6 +111,7 @@ struct Simd : FourLanes<Simd> {
   }
 #endif
   static I add_counts(I a, I b) { return vaddq_s32(a, b); }
+  static I sub_counts(I a, I b) { return vsubq_s32(a, b); }
   // Bytes as 16-bit numbers.
   static I signed_words(const uint8_t* p) {
     return vreinterpretq_s32_s16(vmovl_s8(vld1_s8(reinterpret_cast<const int8_t*>(p))));

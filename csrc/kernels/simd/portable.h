@@ -81,17 +81,17 @@ struct Simd : FourLanes<Simd> {
   static constexpr bool word_product = false;
   static I dot(I sum, I a, I b) { return sum + low(a) * low(b) + (a >> 16) * (b >> 16); }
   static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
-  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
-  static constexpr int byte_most = 255;
-  static constexpr bool codes_signed = false;
-  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  // Lanes of 32 bits as four numbers of 8 bits: signed codes, and activations from -127 to 127.
+  static constexpr int byte_most = 255, byte_bias = 0;
+  static constexpr bool codes_signed = true;
   static I dot_bytes(I sum, I codes, I x) {
     for (int shift = 0; shift < 32; shift += 8)
-      sum += (codes >> shift & 255) * (static_cast<I>(x << (24 - shift)) >> 24);
+      sum += (static_cast<I>(codes << (24 - shift)) >> 24) * (static_cast<I>(x << (24 - shift)) >> 24);
     return sum;
   }
   static I whole_bytes(I sum) { return sum; }
   static I add_counts(I a, I b) { return a + b; }
+  static I sub_counts(I a, I b) { return a - b; }
   static I low(I v) { return static_cast<I>(v << 16) >> 16; }
   // Bytes as 16-bit numbers.
   static I signed_words(const uint8_t* p) {
