@@ -182,6 +182,12 @@ def is_plain(fmt: StoredFormat) -> TypeIs[Format]:
     return fmt in FORMATS
 
 
+def is_small(fmt: StoredFormat) -> bool:
+    """Whether quantised values have fewer than five bits, with their scales."""
+    facts = FORMAT_FACTS[fmt]
+    return facts.size * 8 < 5 * facts.values
+
+
 def block_of(fmt: StoredFormat) -> int:
     """How many columns of a matrix make a block: their number is a multiple of it; 1 where any number will do."""
     return FORMAT_FACTS[fmt].values if fmt in (*BLOCKS, *OTHER_BLOCKS) else 1

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from helmsman.schemas.base import Frozen
-from helmsman.schemas.formats import Precision, StoredFormat, is_plain
+from helmsman.schemas.formats import Precision, StoredFormat, is_plain, is_small
 
 FloatPrecision = Literal["f32", "bf16"]
 """The floating-point formats to which a kernel can round activations before it multiplies them."""
@@ -11,18 +11,24 @@ FloatPrecision = Literal["f32", "bf16"]
 
 class Rounding(Frozen):
     """A device rounds activations to `bf16` where they meet weights in bf16, and to `codes` where they meet quantised
-    ones; if that is bf16, the values of quantised weights are rounded to it too. Weights in f32 and f16 meet f32.
-    `attention`: of prompts, of all that it multiplies, cached keys and values too.
+    ones, or to `small_codes`, if there are any, where these have fewer than five bits a value and are not of experts. If
+    that is bf16, the values of quantised weights are rounded to it too. Weights in f32 and f16 meet f32. `attention`: of
+    prompts, of all that it multiplies, cached keys and values too.
 
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""
 
     bf16: FloatPrecision = "f32"
     codes: Precision = "int16"
+    small_codes: Precision | None = None
     attention: FloatPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:
-        """Return the precision of products with weights in `fmt`."""
+        """Return the precision of products with weights in `fmt`, of all tokens."""
+        return self.small_codes if self.small_codes is not None and is_small(fmt) else self.of_experts(fmt)
+
+    def of_experts(self, fmt: StoredFormat) -> Precision:
+        """Return the precision of products with experts in `fmt`, which some of the tokens meet."""
         if not is_plain(fmt):
             return self.codes
         return self.bf16 if fmt == "bf16" else "f32"

@@ -258,7 +258,7 @@ class _Part:
             "weights": matrices,
             "format": fmt,
             "bias": None if bias is None else weights.biases(use, bias),
-            "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
+            "activations": self.builder.plan.hardware.device(self.device.name).rounds.of_experts(fmt),
             "panels": (arriving.start, arriving.stop),
         }
 

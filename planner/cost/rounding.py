@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Literal
 
-from helmsman.schemas.formats import Precision, StoredFormat, is_plain
+from helmsman.schemas.formats import Precision, StoredFormat, is_plain, is_small
 from helmsman.schemas.hardware import NATIVE_KINDS, Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
@@ -15,9 +15,16 @@ Wanted = Literal["auto"] | Precision
 _BF16_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "neonbf16", "bf16")
 """Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
 
+_BYTE_UNITS = ("amx", "amx_bf16", "avx512bf16", "avx512_bf16", "avx512vnni", "avx512_vnni", "avxvnni", "avx_vnni",
+               "neondot", "neoni8mm", "neonbf16")  # fmt: skip
+"""Names of units that multiply numbers of 8 bits into sums of 32."""
+
 _WORTH_A_LOSS = 1.5
 """The least factor by which products of quantised weights must be faster in bf16 than in int16 for `auto` to take it:
 it loses an eighth of what a format of eight bits itself costs, and int16 nothing that shows."""
+
+_WORTH_LITTLE = 1.2
+"""The same of int8 where weights have fewer than five bits: it loses a hundredth of what their format costs."""
 
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
@@ -27,7 +34,8 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, and f32 was
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
-    times as fast with it; attention of prompts is as that of weights in bf16. A precision that does not apply to
+    times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
+    measured to be `_WORTH_LITTLE` times as fast with it; attention of prompts is as that of weights in bf16. A precision that does not apply to
     weights of a kind, or to attention, leaves those as `auto` has them. Networks of experts are priced as they were
     measured, in the default precision. One machine gives one."""
     return _rounded(Same(hardware), wanted)
@@ -59,34 +67,42 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     units = any(name in _BF16_UNITS for name in device.isa)
     floats: FloatPrecision = "bf16" if units and _gain(device, "linear", "bf16", "f32") >= 1 else "f32"
     attention: FloatPrecision = "bf16" if units and _gain(device, "attention", "*", "f32") >= 1 else "f32"
-    gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device)]
+    gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device, "bf16")]
     codes: Precision = "bf16" if units and gains and min(gains) >= _WORTH_A_LOSS else "int16"
+    small: Precision | None = "int8" if codes == "int16" and _bytes_pay(device) else None
     if wanted == "f32":
         floats, attention, codes = "f32", "f32", "f32"
     elif wanted == "bf16":
         floats, attention, codes = "bf16", "bf16", "bf16"
     elif wanted in ("int16", "int8"):
         codes = wanted
-    return Rounding(bf16=floats, codes=codes, attention=attention)
+    return Rounding(bf16=floats, codes=codes, small_codes=small if wanted == "auto" else None, attention=attention)
 
 
-def _gain(device: Device, op: str, fmt: str, other: Precision) -> float:
-    """Return the factor by which operations of the most tokens are faster with activations in bf16 than in `other`; 1
-    where not both were measured."""
+def _bytes_pay(device: Device) -> bool:
+    """Whether products with weights of fewer than five bits were measured to be faster enough in int8."""
+    formats = [fmt for fmt in _formats_of_codes(device, "int8") if is_small(fmt)]
+    gains = [_gain(device, "linear", fmt, "int16", "int8") for fmt in formats]
+    return any(name in _BYTE_UNITS for name in device.isa) and bool(gains) and min(gains) >= _WORTH_LITTLE
+
+
+def _gain(device: Device, op: str, fmt: str, other: Precision, rounding: Precision = "bf16") -> float:
+    """Return the factor by which operations of the most tokens are faster with activations in `rounding` than in
+    `other`; 1 where not both were measured."""
     last = {
         curve.rounding: curve.share[-1].value
         for curve in device.efficiency
         if (curve.bound, curve.op, curve.format) == ("compute", op, fmt)
     }
-    return last["bf16"] / last[other] if {"bf16", other} <= last.keys() else 1.0
+    return last[rounding] / last[other] if {rounding, other} <= last.keys() else 1.0
 
 
-def _formats_of_codes(device: Device) -> set[StoredFormat]:
-    """Return the quantised formats whose products were measured with activations in bf16."""
+def _formats_of_codes(device: Device, rounding: Precision) -> set[StoredFormat]:
+    """Return the quantised formats whose products were measured with activations in `rounding`."""
     return {
         curve.format
         for curve in device.efficiency
-        if (curve.bound, curve.op, curve.rounding) == ("compute", "linear", "bf16")
+        if (curve.bound, curve.op, curve.rounding) == ("compute", "linear", rounding)
         and curve.format != "*"
         and not is_plain(curve.format)
     }

@@ -94,9 +94,10 @@ def _precision(plan: Plan) -> Iterator[str]:
     for device in plan.hardware.devices:
         if device.rounding is None or not any(rule.device == device.name for rule in plan.compute):
             continue
-        for fmt in dict.fromkeys(rule.used for rule, _ in _matrix_rows(plan)):
-            rounding = device.rounding.of(fmt)
-            weights = f"{fmt} weights, rounded to bf16," if _rounds_values(fmt, rounding) else f"{fmt} weights"
+        for fmt, experts in dict.fromkeys((rule.used, experts) for rule, _, experts in _matrix_rows(plan)):
+            rounding = device.rounding.of_experts(fmt) if experts else device.rounding.of(fmt)
+            weights = f"{fmt} {'experts' if experts else 'weights'}"
+            weights += ", rounded to bf16," if _rounds_values(fmt, rounding) else ""
             yield f"precision    {device.name}: {weights} meet activations in {rounding}, {loss_of(fmt, rounding)}"
         if device.rounding.attention != "f32" and _attends(plan, device.name):
             yield f"precision    {device.name}: attention of prompts multiplies bf16, {attention_loss()} by itself"
@@ -136,17 +137,18 @@ def _title(plan: Plan) -> str:
 
 def _matrices(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
     """Formats of rows of matrices, and bytes; norms and biases are never compressed."""
-    return ((rule.format, size) for rule, size in _matrix_rows(plan))
+    return ((rule.format, size) for rule, size, _ in _matrix_rows(plan))
 
 
-def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
-    """Yield the rule that rows of a matrix are kept by, and the bytes of these rows."""
+def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int, bool]]:
+    """Yield the rule that rows of a matrix are kept by, the bytes of these rows, and whether they are of experts."""
     placed = shaped(plan)
     for tensor, count in counted_tensors(placed):
         if len(tensor.shape) > 1 and tensor.tied_to is None:
             for piece in homes(placed, tensor):
                 rows = piece.stop - piece.start
-                yield piece.rule, count * size_of(rows * (tensor.elements // tensor.shape[0]), piece.rule.format)
+                size = count * size_of(rows * (tensor.elements // tensor.shape[0]), piece.rule.format)
+                yield piece.rule, size, tensor.stacked
 
 
 def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:

@@ -82,6 +82,36 @@ def test_auto_rounds_codes_to_bf16_where_units_are_worth_the_loss(
     assert rounding_of(processor(isa, tuple(curves)), "int8").codes == "int8"
 
 
+@pytest.mark.parametrize(
+    ("isa", "shares", "chosen"),
+    [
+        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.6), "q4_0": (0.5, 0.55, 0.8), "mxfp4": (0.5, 0.5, 0.7)}, "int8"),
+        ("avxvnni", {"q4_0": (0.5, 0.3, 0.8)}, "int8"),
+        ("avx512bf16", {"q4_0": (0.5, 0.5, 0.8), "mxfp4": (0.5, 0.5, 0.55)}, "int16"),
+        ("avx512bf16", {"q8_0": (0.5, 0.5, 0.9)}, "int16"),
+        ("avx2", {"q4_0": (0.5, 0.3, 0.8)}, "int16"),
+        ("amx", {"q4_0": (0.3, 0.6, 0.7)}, "bf16"),
+    ],
+)
+def test_auto_rounds_to_bytes_what_meets_few_bits(
+    isa: str, shares: dict[StoredFormat, tuple[float, float, float]], chosen: Precision
+) -> None:
+    """Where units of bytes were measured to pay in all formats of so few bits, unless bf16 pays more; others, and
+    experts, are as they were."""
+    curves = [
+        measured(fmt, rounding, share)
+        for fmt, all_three in shares.items()
+        for rounding, share in zip(("int16", "bf16", "int8"), all_three, strict=True)
+    ]
+    found = rounding_of(processor(isa, tuple(curves)), "auto")
+    few: tuple[StoredFormat, ...] = ("q4_0", "q4_k", "q4", "mxfp4")
+    assert {found.of(fmt) for fmt in few} == {chosen}
+    assert {found.of_experts(fmt) for fmt in few} == {found.of("q8_0")} == {found.of("q6_k")} == {found.codes}
+    assert found.codes == ("bf16" if chosen == "bf16" else "int16")
+    for wanted in PRECISIONS:
+        assert rounding_of(processor(isa, tuple(curves)), wanted).of("q4_0") == wanted
+
+
 def test_weights_of_every_format_meet_one_precision() -> None:
     rounding = Rounding(bf16="bf16", codes="int8")
     assert [rounding.of(fmt) for fmt in ("f32", "f16", "bf16", "q8_0", "q4_k", "q4")] == [
@@ -120,6 +150,21 @@ def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
     assert efficiency_curve(device, "compute", "attention", "bf16") == curves[wanted == "bf16"]
     assert efficiency_curve(device, "compute", "scores", "bf16") == curves[0]
     assert efficiency_curve(on(tuple(reversed(curves)), wanted), "compute", "wv", "bf16") == curves[0]
+
+
+def test_few_bits_are_priced_in_bytes() -> None:
+    """A plan keeps the curves of each format's own precision."""
+    curves = [
+        measured(fmt, rounding, share)
+        for fmt in ("q8_0", "q4_0")
+        for rounding, share in (("int16", 0.5), ("bf16", 0.5), ("int8", 0.9))
+    ]
+    machine = load_hardware("a4000-7950x", None)
+    device = processor("avx512bf16", tuple(curves))
+    others = tuple(each for each in machine.devices if each.kind != "cpu")
+    chosen = with_rounding(machine.model_copy(update={"devices": (*others, device)}), "auto").device("cpu")
+    assert efficiency_curve(chosen, "compute", "linear", "q4_0") == curves[5]
+    assert efficiency_curve(chosen, "compute", "linear", "q8_0") == curves[0]
 
 
 def test_what_was_not_measured_is_priced_by_what_was() -> None:
