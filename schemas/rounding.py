@@ -11,9 +11,9 @@ FloatPrecision = Literal["f32", "bf16"]
 
 class Rounding(Frozen):
     """A device rounds activations to `bf16` where they meet weights in bf16, and to `codes` where they meet quantised
-    ones, or to `small_codes`, if there are any, where these have fewer than five bits a value and are not of experts. If
-    that is bf16, the values of quantised weights are rounded to it too. Weights in f32 and f16 meet f32. `attention`: of
-    prompts, of all that it multiplies, cached keys and values too.
+    ones, or to `small_codes`, if that is set, where these have fewer than five bits a value and are not of experts. In
+    bf16, the values of quantised weights are rounded as well. Weights in f32 and f16 meet f32. `attention`: of prompts,
+    of all that it multiplies, cached keys and values too.
 
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""

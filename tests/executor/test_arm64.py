@@ -24,9 +24,7 @@ MODULES = (
     "stage_quantised",
     "stage_segments",
 )
-OTHER_PROCESSES = (
-    "tests/executor/test_kernels_memory.py::test_copies_take_precedence_where_that_is_permitted_and_work_where_it_is_not"
-)
+OTHER_PROCESSES = "test_copies_take_precedence_where_that_is_permitted_and_work_where_it_is_not"
 """A test that starts the interpreter again, which only the emulator can run."""
 PATHS = f"pythonpath={HELMSMAN} tests/support tests/executor ."
 
@@ -50,7 +48,7 @@ def test_tables_are_those_of_the_processor(cpu: str, names: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_what_is_true_of_kernels_is_true_on_arm64(module: str) -> None:
-    options = ("-q", "-p", "no:cacheprovider", "-o", PATHS, "--deselect", OTHER_PROCESSES)
+    options = ("-q", "-p", "no:cacheprovider", "-o", PATHS, "-k", f"not {OTHER_PROCESSES}")
     ran = python("-m", "pytest", *options, f"tests/executor/test_{module}.py")
     assert ran.returncode == 0, ran.stdout
 
