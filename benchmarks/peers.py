@@ -125,7 +125,11 @@ def streamed(plan: Plan, test: Test) -> int:
 
 
 def plan_at(plan: Plan, threads: int, context: int) -> Plan:
-    """Return the plan with so many threads and room for `context` tokens."""
+    """Return the plan with so many threads and room for `context` tokens. Ends the program where the plan computes on
+    another device than the machine's first, whose threads it cannot choose."""
+    first = plan.hardware.devices[0].name
+    if any(rule.device != first for rule in plan.compute):
+        sys.exit(f"--plan: computes beside {first}; plan on a record without an accelerator")
     workload = plan.workload.model_copy(update={"context": context, "prompt_tokens": 1, "output_tokens": 1})
     schedule = plan.schedule.model_copy(update={"threads": threads})
     return plan.model_copy(update={"workload": workload, "schedule": schedule})

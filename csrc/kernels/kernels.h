@@ -185,7 +185,7 @@ struct TurnArgs {
 constexpr size_t kDecodeTile = 256;       // positions whose scores are kept between reading K and reading V
 constexpr size_t kDecodeRows = 16;        // positions widened to f32 at once
 constexpr size_t kPrefillTile = 64;       // positions of K and V kept as f32 (64 KiB with head_dim 128)
-constexpr size_t kPrefillRows = 192;      // wanted rows (tokens x query heads) per piece of prefill attention
+constexpr size_t kPrefillRows = 384;      // wanted rows (tokens x query heads) per piece of prefill attention
 constexpr size_t kMostRowsTogether = 32;  // of those, in one panel of queries: of any instruction set
 
 static inline size_t decode_scratch(size_t head_dim, size_t group) {

@@ -118,13 +118,17 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
   finish(k, s, c, pair, mine);
 }
 
-// Later tokens see more positions: pieces are dealt from the last to the first.
+// Pieces of a head are next to each other, so that its keys and values are in a cache for all but the first. Later
+// tokens see more positions: pieces are dealt from the last to the first, to the threads there and back.
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
-  const size_t pairs = c.batch * s.kv_heads, piece = prompt_piece(s, c.tokens, pairs, pool.threads());
+  const size_t pairs = c.batch * s.kv_heads, threads = pool.threads(),
+               piece = prompt_piece(s, c.tokens, pairs, threads);
   const size_t pieces = (c.tokens + piece - 1) / piece;
   const auto run = s.bf16 && k.prefill_pairs != nullptr ? k.prefill_pairs : k.prefill;
-  for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
-    const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
+  for (size_t round = 0; round * threads < pairs * pieces; ++round) {
+    const size_t item = round * threads + (round % 2 == 0 ? thread : threads - 1 - thread);
+    if (item >= pairs * pieces) break;
+    const size_t pair = item / pieces, first = (pieces - 1 - item % pieces) * piece;
     const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
     const size_t row = head * s.head_dim;
     const auto left = [head](float* running) { return running == nullptr ? nullptr : running + head; };

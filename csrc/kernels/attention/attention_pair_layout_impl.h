@@ -45,19 +45,18 @@ struct PairLayout {
     });
   }
 
-  // Calls use(position, f32 rows of it and of the next) for every other position. Rows wait in the half of `tile` that
-  // its pairs leave free, whose columns beyond head_dim are zero; so is a row beyond `count`.
+  // Calls use(position, f32 rows of it and of the next) for every other position. The rows are in the half of `tile`
+  // that its pairs leave free, in one place that stays in L1. Columns beyond head_dim are zero, as is a row beyond
+  // `count`.
   template <class Use>
   static void widened(const PrefillArgs& a, const PrefillScratch& s, const char* rows, size_t count, float* tile,
                       const Use& use) {
-    constexpr size_t together = kPrefillTile / 2;
-    static_assert(together % 2 == 0, "neighbours are widened together");
-    float* wide = tile + together * s.width;
-    for (size_t first = 0; first < count; first += together) {
-      const size_t n = smaller(together, count - first);
+    float* wide = tile + kPrefillTile / 2 * s.width;
+    for (size_t first = 0; first < count; first += 2) {
+      const size_t n = smaller(2, count - first);
       load_rows(a, rows + first * row_size(a.format, a.head_dim), n, s.width, wide);
-      if (n % 2 != 0) memset(wide + n * s.width, 0, s.width * sizeof(float));
-      for (size_t j = 0; j < n; j += 2) use(first + j, wide + j * s.width);
+      if (n == 1) memset(wide + s.width, 0, s.width * sizeof(float));
+      use(first, wide);
     }
   }
 

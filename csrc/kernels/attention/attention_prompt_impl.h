@@ -140,7 +140,7 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], keep[N], sum[N];
+  V max[N], keep[N], before[N], sum[N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
   for (size_t p = 0; p < count; ++p)
@@ -152,18 +152,25 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
   for (int i = 0; i < N; ++i) {
     Simd::store(s.max + first + i * Simd::lanes, max[i]);
     Simd::store(kept + i * Simd::lanes, exp_of(Simd::sub(keep[i], max[i])));
-    sum[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
+    sum[i] = before[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
   }
   for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i) {
       float* at = s.scores + p * kRowsTogether + i * Simd::lanes;
-      Simd::store(at, exp_of(Simd::sub(Simd::load(at), max[i])));
+      const V weight = exp_of(Simd::sub(Simd::load(at), max[i]));
+      sum[i] = Simd::add(sum[i], weight);
+      Simd::store(at, weight);
     }
-  if (cut) cover(0);
-  for (size_t p = 0; p < count; ++p)
+  if (cut) {
+    cover(0);
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) sum[i] = Simd::add(sum[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+    for (int i = 0; i < N; ++i) sum[i] = before[i];
+    for (size_t p = 0; p < count; ++p)
+#pragma GCC unroll 4
+      for (int i = 0; i < N; ++i)
+        sum[i] = Simd::add(sum[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+  }
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) Simd::store(s.sum + first + i * Simd::lanes, sum[i]);
   for (float each : kept) moved |= each != 1.0f;
@@ -190,7 +197,20 @@ struct RegisterProducts {
   }
 };
 
-// Positions [position, position + count), `at` of a span on, for all rows that see some of them.
+// Asks for part `part` of `parts` of the cached rows of a tile's positions, `at` of a span on, while others are
+// multiplied: they come from memory once for every piece.
+HELM_INLINE void ask_for_rows(const PrefillArgs& a, const KvSpan& span, size_t at, size_t count, size_t part,
+                              size_t parts) {
+  const size_t stride = row_size(a.format, a.head_dim), bytes = count * stride;
+  for (const HeadCache* head : {&span.keys[a.kv_head], &span.values[a.kv_head]}) {
+    const char* rows = rows_in(span, *head, a.sequence, at, stride);
+    for (size_t byte = bytes * part / parts / kLine * kLine; byte < bytes * (part + 1) / parts; byte += kLine)
+      __builtin_prefetch(rows + byte, 0, 2);
+  }
+}
+
+// Positions [position, position + count), `at` of a span on, for all rows that see some of them. `next`: how many of
+// the span's positions follow.
 //
 // Factors say what is multiplied, and how. pack(a, s, first, count): queries times their factor to a panel, zero
 // beyond head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first,
@@ -198,11 +218,13 @@ struct RegisterProducts {
 // first, rows, some) takes it for the sums of a panel.
 template <class Factors>
 void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, const KvSpan& span, size_t at,
-                  size_t count) {
+                  size_t count, size_t next) {
   const size_t position = span.position + at, stride = row_size(a.format, a.head_dim);
   Factors::load_keys(a, s, rows_in(span, span.keys[a.kv_head], a.sequence, at, stride), count);
   Factors::load_values(a, s, rows_in(span, span.values[a.kv_head], a.sequence, at, stride), count);
+  const size_t panels = round_up(rows, kRowsTogether) / kRowsTogether;
   for (size_t first = 0; first < rows; first += kRowsTogether) {
+    ask_for_rows(a, span, at + count, smaller(kPrefillTile, next), first / kRowsTogether, panels);
     const size_t n = smaller(kRowsTogether, rows - first), end = a.past + token_of(a, first + n - 1) + 1;
     if (end <= position || sees_from(a, first) >= position + count) continue;
     const size_t some = smaller(count, end - position);
@@ -249,8 +271,10 @@ void prefill_of(const PrefillArgs& a) {
   for (const KvSpan& span : a.spans) {
     const size_t end = seen(span, a.past + a.last), begin = sees_from(a, 0);
     const size_t gone = begin > span.position ? (begin - span.position) / kPrefillTile * kPrefillTile : 0;
-    for (size_t at = gone; at < end; at += kPrefillTile)
-      prefill_tile<Factors>(a, s, rows, span, at, smaller(kPrefillTile, end - at));
+    for (size_t at = gone; at < end; at += kPrefillTile) {
+      const size_t count = smaller(kPrefillTile, end - at);
+      prefill_tile<Factors>(a, s, rows, span, at, count, end - at - count);
+    }
   }
   end_rows(a, s, rows);
 }
