@@ -36,8 +36,8 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
     measured to be `_WORTH_LITTLE` times as fast with it; attention of prompts is as that of weights in bf16. A
-    precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. Networks of experts are priced as they were
-    measured, in the default precision. One machine gives one."""
+    precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. Networks of
+    experts are priced as they were measured, in the default precision. One machine gives one."""
     return _rounded(Same(hardware), wanted)
 
 
