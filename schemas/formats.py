@@ -183,7 +183,7 @@ def is_plain(fmt: StoredFormat) -> TypeIs[Format]:
 
 
 def is_small(fmt: StoredFormat) -> bool:
-    """Whether quantised values have fewer than five bits, with their scales."""
+    """Return whether a weight takes fewer than five bits in the format, with its share of scales."""
     facts = FORMAT_FACTS[fmt]
     return facts.size * 8 < 5 * facts.values
 

@@ -23,8 +23,9 @@ _WORTH_A_LOSS = 1.5
 """The least factor by which products of quantised weights must be faster in bf16 than in int16 for `auto` to take it:
 it loses an eighth of what a format of eight bits itself costs, and int16 nothing that shows."""
 
-_WORTH_LITTLE = 1.2
-"""The same of int8 where weights have fewer than five bits: it loses a hundredth of what their format costs."""
+_WORTH_LITTLE_LOSS = 1.2
+"""The least factor by which products of weights of fewer than five bits must be faster with activations in int8 than in
+int16 for `auto` to take int8: rounding them so loses a hundredth of what the weights' format itself costs."""
 
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
@@ -35,7 +36,7 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     not measured to be faster (Intel's AVX-512 units multiply half as many bf16 as f32); quantised weights meet int16,
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
-    measured to be `_WORTH_LITTLE` times as fast with it; attention of prompts is as that of weights in bf16. A
+    measured to be `_WORTH_LITTLE_LOSS` times as fast with it; attention of prompts is as that of weights in bf16. A
     precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. Networks of
     experts are priced as they were measured, in the default precision. One machine gives one."""
     return _rounded(Same(hardware), wanted)
@@ -69,7 +70,7 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     attention: FloatPrecision = "bf16" if units and _gain(device, "attention", "*", "f32") >= 1 else "f32"
     gains = [_gain(device, "linear", fmt, "int16") for fmt in _formats_of_codes(device, "bf16")]
     codes: Precision = "bf16" if units and gains and min(gains) >= _WORTH_A_LOSS else "int16"
-    small: Precision | None = "int8" if codes == "int16" and _bytes_pay(device) else None
+    small: Precision | None = "int8" if codes == "int16" and _int8_pays(device) else None
     if wanted == "f32":
         floats, attention, codes = "f32", "f32", "f32"
     elif wanted == "bf16":
@@ -79,11 +80,12 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     return Rounding(bf16=floats, codes=codes, small_codes=small if wanted == "auto" else None, attention=attention)
 
 
-def _bytes_pay(device: Device) -> bool:
-    """Whether products with weights of fewer than five bits were measured to be faster enough in int8."""
+def _int8_pays(device: Device) -> bool:
+    """Return whether the device has units for int8, and products of weights of fewer than five bits were measured to be
+    `_WORTH_LITTLE_LOSS` times as fast with activations in int8 as in int16."""
     formats = [fmt for fmt in _formats_of_codes(device, "int8") if is_small(fmt)]
     gains = [_gain(device, "linear", fmt, "int16", "int8") for fmt in formats]
-    return any(name in _BYTE_UNITS for name in device.isa) and bool(gains) and min(gains) >= _WORTH_LITTLE
+    return any(name in _BYTE_UNITS for name in device.isa) and bool(gains) and min(gains) >= _WORTH_LITTLE_LOSS
 
 
 def _gain(device: Device, op: str, fmt: str, other: Precision, rounding: Precision = "bf16") -> float:

@@ -93,21 +93,21 @@ def test_auto_rounds_codes_to_bf16_where_units_are_worth_the_loss(
         ("amx", {"q4_0": (0.3, 0.6, 0.7)}, "bf16"),
     ],
 )
-def test_auto_rounds_to_bytes_what_meets_few_bits(
+def test_auto_rounds_activations_to_int8_where_weights_have_fewer_than_five_bits(
     isa: str, shares: dict[StoredFormat, tuple[float, float, float]], chosen: Precision
 ) -> None:
-    """Where units of bytes were measured to pay in all formats of so few bits, unless bf16 pays more; others, and
-    experts, are as they were."""
+    """The default rounds activations to int8 where units for int8 were measured to pay in all formats of fewer than
+    five bits, unless bf16 pays more; other formats and experts keep their precision."""
     curves = [
         measured(fmt, rounding, share)
         for fmt, all_three in shares.items()
         for rounding, share in zip(("int16", "bf16", "int8"), all_three, strict=True)
     ]
-    found = rounding_of(processor(isa, tuple(curves)), "auto")
+    default = rounding_of(processor(isa, tuple(curves)), "auto")
     few: tuple[StoredFormat, ...] = ("q4_0", "q4_k", "q4", "mxfp4")
-    assert {found.of(fmt) for fmt in few} == {chosen}
-    assert {found.of_experts(fmt) for fmt in few} == {found.of("q8_0")} == {found.of("q6_k")} == {found.codes}
-    assert found.codes == ("bf16" if chosen == "bf16" else "int16")
+    assert {default.of(fmt) for fmt in few} == {chosen}
+    assert {default.of_experts(fmt) for fmt in few} == {default.of("q8_0")} == {default.of("q6_k")} == {default.codes}
+    assert default.codes == ("bf16" if chosen == "bf16" else "int16")
     for wanted in PRECISIONS:
         assert rounding_of(processor(isa, tuple(curves)), wanted).of("q4_0") == wanted
 
@@ -152,7 +152,7 @@ def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
     assert efficiency_curve(on(tuple(reversed(curves)), wanted), "compute", "wv", "bf16") == curves[0]
 
 
-def test_few_bits_are_priced_in_bytes() -> None:
+def test_products_of_few_bits_are_priced_by_int8_curves() -> None:
     """A plan keeps the curves of each format's own precision."""
     curves = [
         measured(fmt, rounding, share)

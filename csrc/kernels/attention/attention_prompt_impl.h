@@ -140,7 +140,7 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], keep[N], before[N], sum[N];
+  V max[N], keep[N], carried[N], sum[N];
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
   for (size_t p = 0; p < count; ++p)
@@ -152,7 +152,7 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
   for (int i = 0; i < N; ++i) {
     Simd::store(s.max + first + i * Simd::lanes, max[i]);
     Simd::store(kept + i * Simd::lanes, exp_of(Simd::sub(keep[i], max[i])));
-    sum[i] = before[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
+    sum[i] = carried[i] = Simd::mul(Simd::load(s.sum + first + i * Simd::lanes), Simd::load(kept + i * Simd::lanes));
   }
   for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
@@ -165,7 +165,7 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
   if (cut) {
     cover(0);
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) sum[i] = before[i];
+    for (int i = 0; i < N; ++i) sum[i] = carried[i];
     for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
       for (int i = 0; i < N; ++i)
@@ -197,8 +197,8 @@ struct RegisterProducts {
   }
 };
 
-// Asks for part `part` of `parts` of the cached rows of a tile's positions, `at` of a span on, while others are
-// multiplied: they come from memory once for every piece.
+// Prefetches part `part` of `parts` of the keys and values of `count` positions, `at` of a span on, while others are
+// multiplied: every piece of a prompt reads them from memory again.
 HELM_INLINE void ask_for_rows(const PrefillArgs& a, const KvSpan& span, size_t at, size_t count, size_t part,
                               size_t parts) {
   const size_t stride = row_size(a.format, a.head_dim), bytes = count * stride;

@@ -51,7 +51,7 @@ def following(site: WebSite, job: dict[str, Any]) -> Iterator[HTTPResponse]:
 
 
 def next_event(stream: HTTPResponse) -> dict[str, Any]:
-    """The next event of a stream: its id, its name, and the job."""
+    """Return the next event of a stream: its id, its name, and the job as `data`."""
     event: dict[str, Any] = {}
     while "data" not in event:
         line = stream.readline()
