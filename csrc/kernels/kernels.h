@@ -42,7 +42,8 @@ struct LinearArgs {
 };
 constexpr size_t kTileFloats = 8192;  // room for tiles of weights, of which L1 holds what tokens pass
 constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
-constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
+constexpr size_t kSumFloats = 16384;  // room for sums that wait beside tiles
+constexpr size_t kLinearScratch = kTileFloats + kSumFloats;
 
 static constexpr size_t runs_of(size_t columns) { return (columns + kRun - 1) / kRun; }
 

@@ -213,6 +213,17 @@ def test_bf16_units_take_any_shape_of_weights(bf16_units: str, rows: int, pools:
         check(pools[rows % len(pools)], weights, "bf16", x, "bf16")
 
 
+@pytest.mark.parametrize("rows", [16, 41, 64])
+def test_bf16_units_take_more_tokens_and_columns_than_caches_hold(
+    bf16_units: str, rows: int, pools: tuple[Pool, ...]
+) -> None:
+    """Sums of one chunk of tokens, or reach of columns, are still to be written while those of the next are made."""
+    rng = np.random.default_rng(rows)
+    for tokens, columns in ((300, 2049), (530, 600), (257, 4200)):
+        weights, x = (rng.standard_normal((count, columns), np.float32) for count in (rows, tokens))
+        check(pools[0], weights, "bf16", x, "bf16")
+
+
 def test_bf16_units_keep_the_bound_of_long_sums(bf16_units: str, pools: tuple[Pool, ...]) -> None:
     """Also where all terms have one sign and one size, so that every rounding counts."""
     rng = np.random.default_rng(8)

@@ -23,7 +23,7 @@ void expand_as(const uint8_t* source, size_t columns, size_t panels, void* targe
       V scale[kVectors], low[kVectors];
       code.scale(0, scale);
       code.minimum(0, low);
-      code.pairs(first / kRun % 2, [&](int p, int i, I w) HELM_LAMBDA {
+      code.pairs(first / kRun % 2, [&](size_t p, int i, I w) HELM_LAMBDA {
         const size_t to = at + 2 * p * kPanel + i * Simd::lanes, column = 2 * p;
         if (column < count) store_as<F>(target, to, Simd::fma(Simd::low_words(w), scale[i], low[i]));
         if (column + 1 < count) store_as<F>(target, to + kPanel, Simd::fma(Simd::high_words(w), scale[i], low[i]));

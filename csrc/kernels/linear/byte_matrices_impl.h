@@ -23,7 +23,7 @@ struct MatrixLanes {
   template <Format F, class Use>
   HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
     I even[kVectors];
-    ByteLanes::each<F>(code, s, [&](int q, int i, I w) HELM_LAMBDA {
+    ByteLanes::each<F>(code, s, [&](size_t q, int i, I w) HELM_LAMBDA {
       if (q % 2 == 0) {
         even[i] = w;
       } else {

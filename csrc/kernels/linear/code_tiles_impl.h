@@ -46,7 +46,7 @@ struct WordLanes : TokenLanes {
 
   template <Format F, class Use>
   HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
-    code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+    code.pairs(s, [&](size_t p, int i, I w) HELM_LAMBDA {
       use(p, i, Codes<F>::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(Codes<F>::offset)));
     });
   }
@@ -80,7 +80,7 @@ struct ByteLanes : TokenLanes {
   template <Format F, class Use>
   HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
     I even[kVectors];
-    code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+    code.pairs(s, [&](size_t p, int i, I w) HELM_LAMBDA {
       const I byte = kByteShift<F> == 0 ? w : Simd::sub_words(w, Simd::every_word(kByteShift<F>));
       if (p % 2 == 0)
         even[i] = Simd::both(byte, Simd::every_word(255));
@@ -119,7 +119,7 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
       L::put_rows_of(scale, tile.scales[to][which]);
       I counts[L::registers];
       for (I& each : counts) each = Simd::every(0);
-      L::template each<F>(code, from, [&](int p, int i, I w) HELM_LAMBDA {
+      L::template each<F>(code, from, [&](size_t p, int i, I w) HELM_LAMBDA {
         Simd::store_words(tile.lanes[to * C::span / L::columns + p][which] + i * Simd::lanes, w);
         if constexpr (L::bias != 0)
           counts[i] = L::dot(counts[i], w, Simd::every(static_cast<int32_t>(0x01010101u * L::bias)));

@@ -2,7 +2,8 @@
 // was included before.
 //
 // span: columns under one scale. scale(s), minimum(s): of 16 rows. pairs(s, use) calls use(p, i, w) with the codes of
-// columns 2p and 2p + 1 of span s in the 32-bit lanes of register i, `offset` above what they stand for.
+// columns 2p and 2p + 1 of span s in the 32-bit lanes of register i, `offset` above what they stand for;
+// four_pairs(s, q, use) with those of columns 8q to 8q + 7 alone.
 #pragma once
 #include "kernels/simd/ahead.h"
 #include "kernels/simd/inlined.h"
@@ -38,7 +39,7 @@ HELM_INLINE I line_at(const uint8_t* line, int i) {
 
 // Eight columns of four bits: pairs 4l to 4l + 3.
 template <class Use>
-HELM_INLINE void four_bit_line(const uint8_t* line, int l, const Use& use) {
+HELM_INLINE void four_bit_line(const uint8_t* line, size_t l, const Use& use) {
   const I mask = Simd::every_word(15);
 #pragma GCC unroll 16
   for (int i = 0; i < kVectors; ++i) {
@@ -50,20 +51,24 @@ HELM_INLINE void four_bit_line(const uint8_t* line, int l, const Use& use) {
   }
 }
 
-template <class Use>
-HELM_INLINE void four_bit_lines(const uint8_t* lines, const Use& use) {
-#pragma GCC unroll 4
-  for (int l = 0; l < 4; ++l) four_bit_line(lines + l * kLine, l, use);
-}
-
 // kDoubledLevels, without sign.
 alignas(16) constexpr uint8_t kUnsignedLevels[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+
+// A format's pairs, four by four.
+template <class C>
+struct FourByFour {
+  template <class Use>
+  HELM_INLINE void pairs(size_t s, const Use& use) const {
+#pragma GCC unroll 4
+    for (size_t q = 0; q < C::span / 8; ++q) static_cast<const C*>(this)->four_pairs(s, q, use);
+  }
+};
 
 template <Format F>
 struct Codes;
 
 template <>
-struct Codes<Format::q8_0> {
+struct Codes<Format::q8_0> : FourByFour<Codes<Format::q8_0>> {
   static constexpr size_t span = 32, offset = 0;
   static constexpr bool minima = false;
   HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
@@ -76,9 +81,9 @@ struct Codes<Format::q8_0> {
   }
   HELM_INLINE void minimum(size_t, V*) const {}
   template <class Use>
-  HELM_INLINE void pairs(size_t, const Use& use) const {
-#pragma GCC unroll 8
-    for (int l = 0; l < 8; ++l)
+  HELM_INLINE void four_pairs(size_t, size_t q, const Use& use) const {
+#pragma GCC unroll 2
+    for (size_t l = 2 * q; l < 2 * q + 2; ++l)
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) {
         const I w = line_at(codes + l * kLine, i);
@@ -91,7 +96,7 @@ struct Codes<Format::q8_0> {
 };
 
 template <>
-struct Codes<Format::q4_0> {
+struct Codes<Format::q4_0> : FourByFour<Codes<Format::q4_0>> {
   static constexpr size_t span = 32, offset = 8;
   static constexpr bool minima = false;
   HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
@@ -104,8 +109,8 @@ struct Codes<Format::q4_0> {
   }
   HELM_INLINE void minimum(size_t, V*) const {}
   template <class Use>
-  HELM_INLINE void pairs(size_t, const Use& use) const {
-    four_bit_lines(codes, use);
+  HELM_INLINE void four_pairs(size_t, size_t q, const Use& use) const {
+    four_bit_line(codes + q * kLine, q, use);
   }
   V d[kVectors];
   const uint8_t* codes;
@@ -133,13 +138,13 @@ struct Groups {
 };
 
 template <>
-struct Codes<Format::q8> : Groups {
+struct Codes<Format::q8> : Groups, FourByFour<Codes<Format::q8>> {
   using Groups::Groups;
   template <class Use>
-  HELM_INLINE void pairs(size_t s, const Use& use) const {
+  HELM_INLINE void four_pairs(size_t s, size_t q, const Use& use) const {
     const I mask = Simd::every_word(255);
-#pragma GCC unroll 8
-    for (int l = 0; l < 8; ++l)
+#pragma GCC unroll 2
+    for (size_t l = 2 * q; l < 2 * q + 2; ++l)
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) {
         const I w = line_at(codes + (s * 8 + l) * kLine, i);
@@ -150,16 +155,16 @@ struct Codes<Format::q8> : Groups {
 };
 
 template <>
-struct Codes<Format::q4> : Groups {
+struct Codes<Format::q4> : Groups, FourByFour<Codes<Format::q4>> {
   using Groups::Groups;
   template <class Use>
-  HELM_INLINE void pairs(size_t s, const Use& use) const {
-    four_bit_lines(codes + s * 4 * kLine, use);
+  HELM_INLINE void four_pairs(size_t s, size_t q, const Use& use) const {
+    four_bit_line(codes + (s * 4 + q) * kLine, q, use);
   }
 };
 
 template <>
-struct Codes<Format::q4_k> {
+struct Codes<Format::q4_k> : FourByFour<Codes<Format::q4_k>> {
   static constexpr size_t span = 32, offset = 0;
   static constexpr bool minima = true;
   HELM_INLINE explicit Codes(const uint8_t* block) : six(block + 64), codes(block + 256) {
@@ -185,15 +190,15 @@ struct Codes<Format::q4_k> {
     }
   }
   template <class Use>
-  HELM_INLINE void pairs(size_t s, const Use& use) const {
-    four_bit_lines(codes + s * 4 * kLine, use);
+  HELM_INLINE void four_pairs(size_t s, size_t q, const Use& use) const {
+    four_bit_line(codes + (s * 4 + q) * kLine, q, use);
   }
   V d[kVectors], low[kVectors];
   const uint8_t *six, *codes;
 };
 
 template <>
-struct Codes<Format::q6_k> {
+struct Codes<Format::q6_k> : FourByFour<Codes<Format::q6_k>> {
   static constexpr size_t span = 16, offset = 32;
   static constexpr bool minima = false;
   HELM_INLINE explicit Codes(const uint8_t* block) : scales(block + 32), codes(block + 288) {
@@ -206,25 +211,21 @@ struct Codes<Format::q6_k> {
       to[i] = Simd::mul(d[i], Simd::signed_bytes(scales + s * kPanel + i * Simd::lanes));
   }
   HELM_INLINE void minimum(size_t, V*) const {}
-  // Pair 4l + n: low bits from nibble n of line l, high bits from bits 8l + 2n of the third line.
+  // Pair 4q + n: low bits from nibble n of line q, high bits from bits 8q + 2n of the third line.
   template <class Use>
-  HELM_INLINE void pairs(size_t s, const Use& use) const {
+  HELM_INLINE void four_pairs(size_t s, size_t q, const Use& use) const {
     const uint8_t* lines = codes + s * 3 * kLine;
     const I low = Simd::every_word(15), high = Simd::every_word(48);
+    const auto join = [&](I nibble, I crumb)
+                          HELM_LAMBDA { return Simd::either(Simd::both(nibble, low), Simd::both(crumb, high)); };
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-      const I a = line_at(lines, i), b = line_at(lines + kLine, i), h = line_at(lines + 2 * kLine, i);
-      const auto join = [&](I nibble, I crumb) {
-        return Simd::either(Simd::both(nibble, low), Simd::both(crumb, high));
-      };
-      use(0, i, join(a, Simd::template up<4>(h)));
-      use(1, i, join(Simd::template down<4>(a), Simd::template up<2>(h)));
-      use(2, i, join(Simd::template down<8>(a), h));
-      use(3, i, join(Simd::template down<12>(a), Simd::template down<2>(h)));
-      use(4, i, join(b, Simd::template down<4>(h)));
-      use(5, i, join(Simd::template down<4>(b), Simd::template down<6>(h)));
-      use(6, i, join(Simd::template down<8>(b), Simd::template down<8>(h)));
-      use(7, i, join(Simd::template down<12>(b), Simd::template down<10>(h)));
+      const I w = line_at(lines + q * kLine, i), both = line_at(lines + 2 * kLine, i);
+      const I h = q == 0 ? Simd::template up<4>(both) : Simd::template down<4>(both);
+      use(4 * q, i, join(w, h));
+      use(4 * q + 1, i, join(Simd::template down<4>(w), Simd::template down<2>(h)));
+      use(4 * q + 2, i, join(Simd::template down<8>(w), Simd::template down<4>(h)));
+      use(4 * q + 3, i, join(Simd::template down<12>(w), Simd::template down<6>(h)));
     }
   }
   V d[kVectors];
@@ -233,7 +234,7 @@ struct Codes<Format::q6_k> {
 
 // Codes are looked up in a table of levels.
 template <>
-struct Codes<Format::mxfp4> {
+struct Codes<Format::mxfp4> : FourByFour<Codes<Format::mxfp4>> {
   static constexpr size_t span = 32, offset = kLevelsOffset;
   static constexpr bool minima = false;
   HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + kPanel) {
@@ -249,20 +250,18 @@ struct Codes<Format::mxfp4> {
   }
   HELM_INLINE void minimum(size_t, V*) const {}
   template <class Use>
-  HELM_INLINE void pairs(size_t, const Use& use) const {
+  HELM_INLINE void four_pairs(size_t, size_t q, const Use& use) const {
     const I low = Simd::every_word(0x0f0f), byte = Simd::every_word(255);
-#pragma GCC unroll 4
-    for (int l = 0; l < 4; ++l)
 #pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i) {
-        const I w = line_at(codes + l * kLine, i);
-        const I even = Simd::looked_up(kUnsignedLevels, Simd::both(w, low));
-        const I odd = Simd::looked_up(kUnsignedLevels, Simd::both(Simd::template down<4>(w), low));
-        use(4 * l, i, Simd::both(even, byte));
-        use(4 * l + 1, i, Simd::both(odd, byte));
-        use(4 * l + 2, i, Simd::template down<8>(even));
-        use(4 * l + 3, i, Simd::template down<8>(odd));
-      }
+    for (int i = 0; i < kVectors; ++i) {
+      const I w = line_at(codes + q * kLine, i);
+      const I even = Simd::looked_up(kUnsignedLevels, Simd::both(w, low));
+      const I odd = Simd::looked_up(kUnsignedLevels, Simd::both(Simd::template down<4>(w), low));
+      use(4 * q, i, Simd::both(even, byte));
+      use(4 * q + 1, i, Simd::both(odd, byte));
+      use(4 * q + 2, i, Simd::template down<8>(even));
+      use(4 * q + 3, i, Simd::template down<8>(odd));
+    }
   }
   V d[kVectors];
   const uint8_t* codes;
@@ -321,6 +320,16 @@ inline const uint8_t* codes_block(const uint8_t* panel, size_t index) {
   return panel + index * kPanel * facts_of(F).bytes;
 }
 
+// What a pair of codes stands for under a scale and, where the format has one, a minimum.
+template <Format F>
+HELM_INLINE void values_of(I pair, V scale, V low, V& even, V& odd) {
+  using C = Codes<F>;
+  const I level = C::offset == 0 ? pair : Simd::sub_words(pair, Simd::every_word(C::offset));
+  even = Simd::low_words(level), odd = Simd::high_words(level);
+  even = C::minima ? Simd::fma(even, scale, low) : Simd::mul(even, scale);
+  odd = C::minima ? Simd::fma(odd, scale, low) : Simd::mul(odd, scale);
+}
+
 // Calls use(p, i, even, odd) with the values of columns 2p and 2p + 1 of a run of 32, of the rows in register i.
 template <Format F, class Use>
 HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use& use) {
@@ -331,11 +340,10 @@ HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use
     V scale[kVectors], low[kVectors];
     code.scale(run % runs * spans + s, scale);
     code.minimum(run % runs * spans + s, low);
-    code.pairs(run % runs * spans + s, [&](int p, int i, I w) HELM_LAMBDA {
-      const I level = C::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(C::offset));
-      const V even = Simd::low_words(level), odd = Simd::high_words(level);
-      use(s * C::span / 2 + p, i, C::minima ? Simd::fma(even, scale[i], low[i]) : Simd::mul(even, scale[i]),
-          C::minima ? Simd::fma(odd, scale[i], low[i]) : Simd::mul(odd, scale[i]));
+    code.pairs(run % runs * spans + s, [&](size_t p, int i, I w) HELM_LAMBDA {
+      V even, odd;
+      values_of<F>(w, scale[i], low[i], even, odd);
+      use(s * C::span / 2 + p, i, even, odd);
     });
   }
 }

@@ -23,26 +23,59 @@ inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int
   pair_two(last, to);
 }
 
-// A run of 32 columns of a panel as sixteen lines of pairs, `step` apart; beyond the last column they are zero.
-// Quantised weights are rounded to bf16, to nearest even.
+// A run of 32 columns of a panel as sixteen lines of pairs, a quarter of them at a time; beyond the last column they
+// are zero. Quantised weights are rounded to bf16, to nearest even.
+template <Format F>
+class RunInPairs {
+ public:
+  static constexpr size_t quarters = 4;
+
+  RunInPairs() = default;
+  HELM_INLINE RunInPairs(const LinearArgs& a, size_t panel, size_t run)
+      : from_(panel_at<F>(a, panel, run * kRun)), run_(run % runs), columns_(smaller(kRun, a.columns - run * kRun)) {}
+
+  // Quarters in ascending order; lines are `step` apart, and the first is the quarter's.
+  HELM_INLINE void put(size_t quarter, size_t step, int32_t* to) {
+    if constexpr (quantised(F)) {
+      using C = Codes<F>;
+      constexpr size_t in_span = C::span / 8;
+      const C code(reinterpret_cast<const uint8_t*>(from_));
+      const size_t s = run_ * (kRun / C::span) + quarter / in_span;
+      if (quarter % in_span == 0) {
+        code.scale(s, scale_);
+        code.minimum(s, low_);
+      }
+      code.four_pairs(s, quarter % in_span, [&](size_t p, int i, I w) HELM_LAMBDA {
+        V even, odd;
+        values_of<F>(w, scale_[i], low_[i], even, odd);
+        Simd::store_words(to + p % 4 * step + i * Simd::lanes, Simd::pair(even, odd));
+      });
+    } else {
+      const auto* columns = reinterpret_cast<const uint16_t*>(from_) + quarter * 8 * kPanel;
+      if (columns_ == kRun) {
+#pragma GCC unroll 4
+        for (size_t p = 0; p < 4; ++p) pair_two(columns + 2 * p * kPanel, to + p * step);
+        return;
+      }
+      const size_t count = columns_ > quarter * 8 ? smaller(8, columns_ - quarter * 8) : 0;
+      pair_columns(columns, count, step, to);
+      for (size_t p = pairs_of(count); p < 4; ++p) memset(to + p * step, 0, kPanel * sizeof(int32_t));
+    }
+  }
+
+ private:
+  static constexpr size_t runs = quantised(F) ? facts_of(F).columns / kRun : 1;
+  const char* from_ = nullptr;
+  size_t run_ = 0, columns_ = 0;
+  V scale_[kVectors], low_[kVectors];
+};
+
 template <Format F>
 HELM_INLINE void pair_run(const LinearArgs& a, size_t panel, size_t run, size_t step, int32_t* to) {
-  if constexpr (quantised(F)) {
-    each_pair_of_values<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel, 0)), run,
-                           [&](size_t p, int i, V even, V odd) HELM_LAMBDA {
-                             Simd::store_words(to + p * step + i * Simd::lanes, Simd::pair(even, odd));
-                           });
-  } else {
-    const size_t count = smaller(kRun, a.columns - run * kRun);
-    const auto* columns = reinterpret_cast<const uint16_t*>(panel_at<F>(a, panel, run * kRun));
-    if (count == kRun) {
-#pragma GCC unroll 16
-      for (size_t p = 0; p < kRun / 2; ++p) pair_two(columns + 2 * p * kPanel, to + p * step);
-      return;
-    }
-    pair_columns(columns, count, step, to);
-    for (size_t p = pairs_of(count); p < kRun / 2; ++p) memset(to + p * step, 0, kPanel * sizeof(int32_t));
-  }
+  RunInPairs<F> columns(a, panel, run);
+#pragma GCC unroll 4
+  for (size_t quarter = 0; quarter < RunInPairs<F>::quarters; ++quarter)
+    columns.put(quarter, step, to + quarter * 4 * step);
 }
 
 // Calls use(format) with the format of weights, bf16 or a quantised one, as a type.

@@ -12,7 +12,7 @@ inline void arrange_words(int16_t*) {}
 template <class C, int T, int kChains>
 HELM_INLINE void add_products(const C& code, size_t s, const int32_t* x, I (*sum)[T][kVectors]) {
   const int32_t* words = x + (C::span == kRun ? 0 : s % 2 * 8) * T;
-  code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+  code.pairs(s, [&](size_t p, int i, I w) HELM_LAMBDA {
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) sum[p % kChains][t][i] = Simd::dot_every(sum[p % kChains][t][i], w, words + p * T + t);
   });

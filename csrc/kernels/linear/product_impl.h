@@ -55,7 +55,7 @@ HELM_INLINE void ask_ahead(const LinearArgs& a, const Piece& p, size_t k, size_t
 template <class Product>
 void multiply_piece(const LinearArgs& a, const Blocks& blocks, const Piece& p) {
   constexpr size_t width = Product::panels * kPanel;
-  static_assert(width * kChunk <= kLinearScratch - kTileFloats, "sums are beside a tile");
+  static_assert(width * kChunk <= kSumFloats, "sums are beside a tile");
   float* sums = a.scratch + kTileFloats;
   const size_t first = block_at(blocks, p.chunk.begin).begin;
   for (size_t k = p.begin; k < p.end; k += Product::depth) {

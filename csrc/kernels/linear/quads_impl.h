@@ -32,7 +32,7 @@ constexpr int32_t kAbove<Codes<Format::q8>> = 128;
 template <class C, class Use>
 HELM_INLINE void quads(const C& code, size_t s, const Use& use) {
   I even;
-  code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+  code.pairs(s, [&](size_t p, int i, I w) HELM_LAMBDA {
     if (p % 2 == 0)
       even = w;
     else
@@ -97,7 +97,7 @@ HELM_INLINE void add_products(const C& code, size_t s, const int32_t* x, I (*sum
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) high[t][i] = low[t][i] = Simd::every(0);
   }
-  quads(code, s, [&](int q, int i, I w) HELM_LAMBDA {
+  quads(code, s, [&](size_t q, int i, I w) HELM_LAMBDA {
     codes[i] = Simd::dot_bytes(codes[i], w, Simd::every(0x01010101));
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {

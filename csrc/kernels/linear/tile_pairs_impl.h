@@ -4,8 +4,10 @@
 // An instruction multiplies up to 16 tokens with a panel over 32 columns (kRun), and takes as many cycles as there are
 // tokens. A block of tokens is halved: two tiles of tokens meet two panels, so that a tile that is loaded is used
 // twice. The panels' columns are put in pairs as for other BF16 units; a token's 32 columns are a line, and what is
-// missing of them is zero. Weights are put in pairs, and prefetched, between multiplications, which leave
-// the processor's other units idle: while a piece of them is multiplied, the next is made.
+// missing of them, or of a block's tokens, is zero. A piece of two panels stays in L1 while a chunk of tokens passes
+// from L2. What else there is to do is done between multiplications, a little at a time, because the processor looks
+// only a few of them ahead: the next piece is put in pairs, the one after it prefetched, and sums that are complete are
+// written to y.
 #pragma once
 #include "kernels/linear/pair_columns_impl.h"
 #include "kernels/linear/product_impl.h"
@@ -21,35 +23,46 @@ constexpr size_t kTiledReach = 2048;  // columns whose activations of a chunk st
 constexpr size_t kTiledChunk = 256;   // tokens
 constexpr size_t kTileWords = kTileLines * kPanel;  // of a tile of sums, and of a run of a panel in pairs
 constexpr size_t kPanelWords = kTiledDepth / kRun * kTileWords, kPieceWords = kTiledPanels * kPanelWords;
+constexpr size_t kBlockWords = 2 * kTiledPanels * kTileWords;  // of a block's sums with a piece's panels
+constexpr size_t kChunkWords = kTiledChunk / kTileBlock * kBlockWords;
 static_assert(2 * kPieceWords <= kTileFloats, "two pieces are in the scratch");
-static_assert(kTiledChunk * kTiledPanels * kPanel <= kLinearScratch - kTileFloats, "and sums are beside them");
+static_assert(2 * kChunkWords <= kSumFloats, "and the sums of two chunks are beside them");
 
-// Of both halves of a block's tokens, of which there are two or more, and of two panels.
-inline TileConfig config_of(size_t tokens) {
+// Blocks of tokens, all of one even width: the last tokens of some are none.
+struct TiledBlocks {
+  size_t count, width;
+
+  explicit TiledBlocks(size_t tokens)
+      : count((tokens + kTileBlock - 1) / kTileBlock), width(round_up((tokens + count - 1) / count, 2)) {}
+  size_t half() const { return width / 2; }
+};
+
+// Of either half of a block's tokens, and of two panels.
+inline TileConfig config_of(const TiledBlocks& blocks) {
   TileConfig config;
-  for (int half = 0; half < 2; ++half) {
-    const size_t lines = (tokens + 1 - half) / 2;
-    config.set(2 * half, lines, kLine);
-    config.set(2 * half + 1, lines, kLine);
-    config.set(4 + half, lines, kLine);
-    config.set(6 + half, kRun / 2, kLine);
-  }
+  for (int tile = 0; tile < 6; ++tile) config.set(tile, blocks.half(), kLine);
+  for (int tile = 6; tile < 8; ++tile) config.set(tile, kRun / 2, kLine);
   return config;
 }
 
-// How many tokens this thread's tiles are configured for; 0: they are released.
-thread_local size_t tiled_tokens = 0;
+// Does `parts` parts of something in as many steps as there are, evenly.
+class Paced {
+ public:
+  explicit Paced(size_t parts) : parts_(parts) {}
 
-// Blocks of a product have two sizes at most: configuring takes as long as a few multiplications.
-inline void configure_for(size_t tokens) {
-  if (tokens != tiled_tokens) Tiles::configure(config_of(tokens));
-  tiled_tokens = tokens;
-}
+  // What is due with one of `steps` steps: part(index) for each.
+  template <class Part>
+  HELM_INLINE void advance(size_t steps, const Part& part) {
+    for (due_ += parts_; due_ >= steps; due_ -= steps) part(made_++);
+  }
+  template <class Part>
+  void finish(const Part& part) {
+    while (made_ < parts_) part(made_++);
+  }
 
-inline void release_tiles() {
-  Tiles::release();
-  tiled_tokens = 0;
-}
+ private:
+  size_t parts_, made_ = 0, due_ = 0;
+};
 
 // Columns [begin, begin + depth) of one or two panels.
 struct TiledPiece {
@@ -72,133 +85,175 @@ inline TiledPiece piece_after(const LinearArgs& a, const TiledPiece& piece) {
   return piece_at(a, a.first_panel, reach_end < a.columns ? reach_end : 0);
 }
 
-// Puts the columns of the next piece in pairs, run by run, and prefetches the piece after it.
+// Puts the columns of the next piece in pairs, a quarter of a run at a time, and prefetches the piece after it.
 template <Format F>
 class NextPiece {
  public:
   // `last`: no piece follows, so that none is made.
   NextPiece(const LinearArgs& a, const TiledPiece& piece, int32_t* to, bool last)
-      : a_(a), piece_(piece), after_(piece_after(a, piece)), to_(to), parts_(last ? 0 : piece.panels * piece.runs()) {}
+      : a_(a),
+        piece_(piece),
+        after_(piece_after(a, piece)),
+        to_(to),
+        quarters_(last ? 0 : piece.panels * piece.runs() * kQuarters) {}
 
-  // As many runs as are due with one of `steps` steps.
+  // What is due with one of `steps` steps.
   HELM_INLINE void advance(size_t steps) {
-    for (due_ += parts_; due_ >= steps; due_ -= steps) make();
+    quarters_.advance(steps, [&](size_t index) HELM_LAMBDA { make(index); });
   }
   void finish() {
-    while (made_ < parts_) make();
+    quarters_.finish([&](size_t index) HELM_LAMBDA { make(index); });
   }
 
  private:
-  HELM_INLINE void make() {
-    const size_t which = made_ % piece_.panels, run = made_ / piece_.panels;
-    if (which < after_.panels && run < after_.runs())
-      prefetch_panels<F, 1>(a_, after_.panel + which, after_.begin, after_.depth, run, after_.runs());
-    pair_run<F>(a_, piece_.panel + which, piece_.begin / kRun + run, kPanel,
-                to_ + which * kPanelWords + run * kTileWords);
-    ++made_;
+  static constexpr size_t kQuarters = RunInPairs<F>::quarters;
+
+  HELM_INLINE void make(size_t index) {
+    const size_t quarter = index % kQuarters, panel = index / kQuarters % piece_.panels;
+    const size_t run = index / kQuarters / piece_.panels;
+    if (quarter == 0) columns_ = RunInPairs<F>(a_, piece_.panel + panel, piece_.begin / kRun + run);
+    if (panel < after_.panels && run < after_.runs())
+      prefetch_panels<F, 1>(a_, after_.panel + panel, after_.begin, after_.depth, run * kQuarters + quarter,
+                            after_.runs() * kQuarters);
+    columns_.put(quarter, kPanel, to_ + panel * kPanelWords + run * kTileWords + quarter * kTileWords / kQuarters);
   }
 
   const LinearArgs& a_;
   const TiledPiece piece_, after_;
   int32_t* to_;
-  size_t parts_, made_ = 0, due_ = 0;
+  Paced quarters_;
+  RunInPairs<F> columns_;
 };
 
-// A chunk of tokens: of blocks [begin, end), and their sums with two panels, by block, half of it, and panel.
+// Blocks [begin, end) of tokens, and the sums of all of them with two panels.
 struct TiledChunk {
-  const Blocks& blocks;
+  const TiledBlocks& blocks;
   Block range;
   float* sums;
 
   size_t size() const { return range.end - range.begin; }
-  float* sums_of(size_t block) const { return sums + (block - range.begin) * 2 * kTiledPanels * kTileWords; }
+  size_t first_token() const { return range.begin * blocks.width; }
+  float* sums_of(size_t block) const { return sums + (block - range.begin) * kBlockWords; }
 };
 
+// Sums of a chunk with a piece's panels, which are complete, to y, token by token.
+class SumsToY {
+ public:
+  SumsToY() = default;
+  SumsToY(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece)
+      : y_(a.y + chunk.first_token() * a.stride + piece.panel * kPanel),
+        sums_(chunk.sums),
+        stride_(a.stride),
+        rows_(smaller(piece.panels * kPanel, a.rows - piece.panel * kPanel)),
+        half_(chunk.blocks.half()),
+        accumulate_(a.accumulate || piece.begin >= kTiledReach),
+        tokens_(smaller(chunk.size() * chunk.blocks.width, a.tokens - chunk.first_token())) {}
+
+  // As many tokens as are due with one of `steps` steps.
+  HELM_INLINE void advance(size_t steps) {
+    tokens_.advance(steps, [&](size_t) HELM_LAMBDA { put_token(); });
+  }
+  void finish() {
+    tokens_.finish([&](size_t) HELM_LAMBDA { put_token(); });
+  }
+
+ private:
+  HELM_INLINE void put_token() {
+    put_row(sums_, smaller(kPanel, rows_), y_, accumulate_);
+    if (rows_ > kPanel) put_row(sums_ + kTileWords, rows_ - kPanel, y_ + kPanel, accumulate_);
+    y_ += stride_;
+    sums_ += kPanel;
+    if (++in_half_ < half_) return;
+    in_half_ = 0;
+    sums_ += kTiledPanels * kTileWords - half_ * kPanel;
+  }
+
+  float* y_ = nullptr;
+  const float* sums_ = nullptr;
+  size_t stride_ = 0, rows_ = 0, half_ = 0, in_half_ = 0;
+  bool accumulate_ = false;
+  Paced tokens_{0};
+};
+
+// A chunk times a piece. Meanwhile, in `steps` steps, sums that were complete before go to y.
 template <int N, Format F>
 void multiply_piece(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece, const int32_t* pairs,
-                    NextPiece<F>& next) {
+                    NextPiece<F>& next, SumsToY& before, size_t before_steps) {
   constexpr size_t tile = kTileWords * sizeof(float);
-  const size_t runs = piece.runs(), steps = chunk.size() * runs;
+  const TiledBlocks& blocks = chunk.blocks;
+  const size_t runs = piece.runs(), steps = chunk.size() * runs, half = blocks.half() * kLine;
+  HeldSums<2, N> held;
   for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
-    const Block block = block_at(chunk.blocks, b);
-    const size_t width = block.end - block.begin, half = (width + 1) / 2;
     const auto* x =
-        static_cast<const uint16_t*>(a.x) + (block.begin * runs_of(a.columns) + piece.begin / kRun * width) * kRun;
-    configure_for(width);
-    multiply_tiles_beside<2, N>({x, kLine, half * kLine, width * kLine},
-                                {pairs, kLine, kPanelWords * sizeof(int32_t), tile}, runs,
-                                {chunk.sums_of(b), kLine, kTiledPanels * tile, tile}, piece.begin % kTiledReach > 0,
-                                [&]() HELM_LAMBDA { next.advance(steps); });
+        static_cast<const uint16_t*>(a.x) + (b * runs_of(a.columns) + piece.begin / kRun) * blocks.width * kRun;
+    held.multiply({x, kLine, half, 2 * half}, {pairs, kLine, kPanelWords * sizeof(int32_t), tile}, runs,
+                  {chunk.sums_of(b), kLine, kTiledPanels * tile, tile}, piece.begin % kTiledReach > 0,
+                  [&](size_t) HELM_LAMBDA {
+                    next.advance(steps);
+                    before.advance(before_steps);
+                  });
   }
-}
-
-// A chunk's sums with a piece's panels to y.
-inline void put_chunk(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece) {
-  const bool accumulate = a.accumulate || piece.begin >= kTiledReach;
-  for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
-    const Block block = block_at(chunk.blocks, b);
-    const size_t half = (block.end - block.begin + 1) / 2;
-    for (size_t t = block.begin; t < block.end; ++t) {
-      const size_t in_block = t - block.begin, second = in_block >= half;
-      const float* sums = chunk.sums_of(b) + second * kTiledPanels * kTileWords + (in_block - second * half) * kPanel;
-      for (size_t p = 0; p < piece.panels; ++p) {
-        const size_t row = (piece.panel + p) * kPanel;
-        put_row(sums + p * kTileWords, smaller(kPanel, a.rows - row), a.y + t * a.stride + row, accumulate);
-      }
-    }
-  }
+  held.store();
 }
 
 template <Format F>
 void tiles_as(const LinearArgs& a) {
   auto* pairs = reinterpret_cast<int32_t*>(a.scratch);
-  const Blocks blocks = blocks_of(a.tokens, kTileBlock), chunks = blocks_of(blocks.count, kTiledChunk / kTileBlock);
+  const TiledBlocks blocks(a.tokens);
+  const Blocks chunks = blocks_of(blocks.count, kTiledChunk / kTileBlock);
   TiledPiece piece = piece_at(a, a.first_panel, 0);
   NextPiece<F>(a, piece, pairs, false).finish();
-  for (size_t c = 0, made = 0; c < chunks.count;) {
-    const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats};
+  Tiles::configure(config_of(blocks));
+  SumsToY complete;
+  for (size_t c = 0, made = 0, ended = 0; c < chunks.count;) {
+    const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats + ended % 2 * kChunkWords};
     const TiledPiece after = piece_after(a, piece);
-    const bool ends = after.panel != piece.panel || after.begin != piece.begin + piece.depth ||
-                      after.begin % kTiledReach == 0;  // then sums go to y
+    const bool ends =
+        after.panel != piece.panel || after.begin != piece.begin + piece.depth || after.begin % kTiledReach == 0;
     const bool chunk_ends = after.panel == a.first_panel && after.begin == 0;
+    const size_t reach = piece.begin / kTiledReach * kTiledReach;
     NextPiece<F> next(a, after, pairs + (made + 1) % 2 * kPieceWords, chunk_ends && c + 1 == chunks.count);
     const auto run = piece.panels == 1 ? multiply_piece<1, F> : multiply_piece<kTiledPanels, F>;
-    run(a, chunk, piece, pairs + made % 2 * kPieceWords, next);
+    run(a, chunk, piece, pairs + made % 2 * kPieceWords, next, complete,
+        chunk.size() * runs_of(smaller(kTiledReach, a.columns - reach)));
     next.finish();
-    if (ends) put_chunk(a, chunk, piece);
+    if (ends) {
+      complete.finish();
+      complete = SumsToY(a, chunk, piece);
+      ++ended;
+    }
     piece = after;
     ++made;
     c += chunk_ends;
   }
+  Tiles::release();
+  complete.finish();
 }
 
 void linear_tiles(const LinearArgs& a) {
   if (a.first_panel == a.last_panel) return;
   with_paired_format(a.format, [&](auto format) { tiles_as<format.value>(a); });
-  release_tiles();
 }
 
 // Each block [runs][width][kRun].
 void pack_tiles(const PackArgs& a) {
-  const Blocks blocks = blocks_of(a.tokens, kTileBlock);
-  for (size_t b = 0; b < blocks.count; ++b) {
-    const Block block = block_at(blocks, b);
-    const size_t width = block.end - block.begin;
-    uint16_t* target = static_cast<uint16_t*>(a.packed) + block.begin * runs_of(a.columns) * kRun;
-    for (size_t t = 0; t < width; ++t)
-      for (size_t run = a.begin; run < a.end; ++run) {
-        const size_t count = smaller(kRun, a.columns - run * kRun);
-        uint16_t* line = target + (run * width + t) * kRun;
-        round_strip(a.x + (block.begin + t) * a.stride + run * kRun, count, line);
-        memset(line + count, 0, (kRun - count) * sizeof(uint16_t));
-      }
+  const TiledBlocks blocks(a.tokens);
+  for (size_t token = 0; token < blocks.count * blocks.width; ++token) {
+    const size_t block = token / blocks.width, t = token % blocks.width;
+    uint16_t* target = static_cast<uint16_t*>(a.packed) + block * blocks.width * runs_of(a.columns) * kRun;
+    for (size_t run = a.begin; run < a.end; ++run) {
+      const size_t count = token < a.tokens ? smaller(kRun, a.columns - run * kRun) : 0;
+      uint16_t* line = target + (run * blocks.width + t) * kRun;
+      round_strip(a.x + token * a.stride + run * kRun, count, line);
+      memset(line + count, 0, (kRun - count) * sizeof(uint16_t));
+    }
   }
 }
 
 void peak_tiles(size_t rounds) {
   alignas(64) uint16_t ones[kTileLines * kRun];
   for (uint16_t& each : ones) each = 0x3f80;
-  configure_for(kTileBlock);
+  Tiles::configure(config_of(TiledBlocks(kTileBlock)));
   Tiles::load<4>(ones, kLine);
   Tiles::load<5>(ones, kLine);
   Tiles::load<6>(ones, kLine);
@@ -209,7 +264,7 @@ void peak_tiles(size_t rounds) {
     Tiles::add_pairs<2, 5, 6>();
     Tiles::add_pairs<3, 5, 7>();
   }
-  release_tiles();
+  Tiles::release();
 }
 
 constexpr Peak kPeakTiles = {kTileBlock * kTiledPanels * kPanel * kRun, peak_tiles};

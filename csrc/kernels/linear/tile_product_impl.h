@@ -37,40 +37,103 @@ HELM_INLINE void each_sum(const TileSums& sums, const Each& each) {
   if constexpr (M > 1 && N > 1) each(TileNumber<3>(), at + sums.below + sums.beside);
 }
 
-// Of M left tiles with N right ones. Left lines are rows of pairs; a right line has one such pair of every column.
-// between() is called in every step: what it does goes on while tiles are multiplied.
-template <int M, int N, class Between>
-HELM_INLINE void multiply_tiles_beside(TileFactor left, TileFactor right, size_t steps, const TileSums& sums,
-                                       bool accumulate, const Between& between) {
-  each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA {
-    if (accumulate)
-      Tiles::load<tile>(at, sums.line);
-    else
-      Tiles::zero<tile>();
-  });
+// What is multiplied next: before(tile) is called ahead of a tile's product. Left tiles are loaded by LoadLeft.
+template <int M, int N, class LoadLeft, class Before>
+HELM_INLINE void multiply_step(const TileFactor& left, const TileFactor& right, const Before& before) {
+  LoadLeft::template load<4>(left.at, left.line);
+  Tiles::load<6>(right.at, right.line);
+  before(TileNumber<0>());
+  Tiles::add_pairs<0, 4, 6>();
+  if constexpr (N > 1) {
+    Tiles::load<7>(beyond(right.at, right.second), right.line);
+    before(TileNumber<1>());
+    Tiles::add_pairs<1, 4, 7>();
+  }
+  if constexpr (M > 1) {
+    LoadLeft::template load<5>(beyond(left.at, left.second), left.line);
+    before(TileNumber<2>());
+    Tiles::add_pairs<2, 5, 6>();
+  }
+  if constexpr (M > 1 && N > 1) {
+    before(TileNumber<3>());
+    Tiles::add_pairs<3, 5, 7>();
+  }
+}
+
+// Loads that keep what is loaded in L1, and those that leave L1 to what is multiplied again and again.
+struct KeptTiles {
+  template <int tile>
+  static void load(const void* from, size_t line) {
+    Tiles::load<tile>(from, line);
+  }
+};
+struct PassingTiles {
+  template <int tile>
+  static void load(const void* from, size_t line) {
+    Tiles::load_passing<tile>(from, line);
+  }
+};
+
+template <int tile>
+HELM_INLINE char* sum_at(const TileSums& sums) {
+  return static_cast<char*>(sums.at) + (tile & 2 ? sums.below : 0) + (tile & 1 ? sums.beside : 0);
+}
+
+// Loads sums, or makes them zero.
+template <int tile>
+HELM_INLINE void begin_sum(const TileSums& sums, bool accumulate) {
+  if (accumulate)
+    Tiles::load<tile>(sum_at<tile>(sums), sums.line);
+  else
+    Tiles::zero<tile>();
+}
+
+// Sums that tiles still hold. A tile can be stored only when its last product is there, which takes as long as three
+// others: it is stored, and what comes next is loaded, between the first products of what comes next.
+template <int M, int N>
+class HeldSums {
+ public:
+  void store() {
+    if (held_) each_sum<M, N>(at_, [&](auto tile, char* at) HELM_LAMBDA { Tiles::store<tile>(at, at_.line); });
+    held_ = false;
+  }
+
+  // Of M left tiles with N right ones, which are left in the tiles. Left lines are rows of pairs, and pass; a right
+  // line has one such pair of every column. between(step) is called in every step: what it does goes on while tiles are
+  // multiplied.
+  template <class Between>
+  HELM_INLINE void multiply(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate,
+                            const Between& between) {
+    const auto begin = [&](auto tile) HELM_LAMBDA {
+      if (held_) Tiles::store<tile>(sum_at<tile>(at_), at_.line);
+      begin_sum<tile>(sums, accumulate);
+    };
+    multiply_step<M, N, PassingTiles>(left, right, begin);
+    between(0);
+    for (size_t step = 1; step < steps; ++step) {
+      left.at = beyond(left.at, left.step);
+      right.at = beyond(right.at, right.step);
+      multiply_step<M, N, PassingTiles>(left, right, [](auto) HELM_LAMBDA {});
+      between(step);
+    }
+    at_ = sums;
+    held_ = true;
+  }
+
+ private:
+  TileSums at_ = {};
+  bool held_ = false;
+};
+
+template <int M, int N>
+void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
+  each_sum<M, N>(sums, [&](auto tile, char*) HELM_LAMBDA { begin_sum<tile>(sums, accumulate); });
   for (size_t step = 0; step < steps; ++step) {
-    Tiles::load<4>(left.at, left.line);
-    Tiles::load<6>(right.at, right.line);
-    Tiles::add_pairs<0, 4, 6>();
-    if constexpr (N > 1) {
-      Tiles::load<7>(beyond(right.at, right.second), right.line);
-      Tiles::add_pairs<1, 4, 7>();
-    }
-    if constexpr (M > 1) {
-      Tiles::load<5>(beyond(left.at, left.second), left.line);
-      Tiles::add_pairs<2, 5, 6>();
-    }
-    if constexpr (M > 1 && N > 1) Tiles::add_pairs<3, 5, 7>();
-    between();
+    multiply_step<M, N, KeptTiles>(left, right, [](auto) HELM_LAMBDA {});
     left.at = beyond(left.at, left.step);
     right.at = beyond(right.at, right.step);
   }
   each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA { Tiles::store<tile>(at, sums.line); });
-}
-
-template <int M, int N>
-void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
-  multiply_tiles_beside<M, N>(left, right, steps, sums, accumulate, []() HELM_LAMBDA {});
 }
 
 }  // namespace

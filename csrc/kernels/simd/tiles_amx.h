@@ -23,6 +23,11 @@ struct Tiles {
   static void load(const void* from, size_t stride) {
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
   }
+  // The same of what is not soon read again: L1 keeps what it has.
+  template <int tile>
+  static void load_passing(const void* from, size_t stride) {
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+  }
   template <int tile>
   static void store(void* to, size_t stride) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");

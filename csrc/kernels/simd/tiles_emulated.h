@@ -40,6 +40,10 @@ struct Tiles {
       memcpy(state().words[tile][m], static_cast<const char*>(from) + m * stride, bytes(tile));
   }
   template <int tile>
+  static void load_passing(const void* from, size_t stride) {
+    load<tile>(from, stride);
+  }
+  template <int tile>
   static void store(void* to, size_t stride) {
     check(lines(tile) > 0);
     for (size_t m = 0; m < lines(tile); ++m)
