@@ -196,8 +196,7 @@ static inline size_t decode_scratch(size_t head_dim, size_t group) {
 
 static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
   const size_t width = round_up(head_dim, kPanel);
-  return 2 * width * kPrefillTile + kMostRowsTogether * kPrefillTile +
-         round_up(rows, kMostRowsTogether) * (2 * width + 2);
+  return (2 * width + kMostRowsTogether) * kPrefillTile + round_up(rows, kMostRowsTogether) * (2 * width + 2);
 }
 
 // A loop that multiplies and adds in registers alone: `products` of numbers a round. Null where there is no such unit.

@@ -24,6 +24,8 @@ struct FloatNumbers {
 };
 
 struct FloatFactors : RegisterProducts<FloatNumbers, 1> {
+  HELM_INLINE static V exponential(V x) { return exp_of(x); }
+
   // A panel is [width][kRowsTogether]; columns beyond head_dim are zero, and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
     const float factor = a.scoring.factor;

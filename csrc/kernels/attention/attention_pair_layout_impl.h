@@ -9,21 +9,24 @@ namespace helm {
 namespace {
 
 struct PairLayout {
+  HELM_INLINE static V exponential(V x) { return exp_roughly(x); }
+
   // A panel is [width / 2][kRowsTogether]; columns beyond head_dim and rows beyond `count` are zero.
   static void pack(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t count) {
     const size_t depth = s.width / 2;
     const V factor = Simd::set(a.scoring.factor);
-    int32_t* panel = reinterpret_cast<int32_t*>(s.q) + first * depth;
-    memset(panel, 0, kRowsTogether * depth * sizeof(int32_t));
+    auto* rows = reinterpret_cast<uint16_t*>(s.keys);  // [kRowsTogether][width]: no keys are there yet
+    memset(rows, 0, kRowsTogether * s.width * sizeof(uint16_t));
     for (size_t r = 0; r < count; ++r) {
       const float* q = a.q + query_at(a, first + r);
       for (size_t d = 0; d < a.head_dim; d += Simd::lanes) {
         const size_t n = smaller(Simd::lanes, a.head_dim - d);
-        uint16_t strip[Simd::lanes];
-        Simd::store_bf16(strip, Simd::mul(n < Simd::lanes ? load_some(q + d, n, 0) : Simd::load(q + d), factor));
-        for (size_t i = 0; i < n; i += 2) memcpy(panel + (d + i) / 2 * kRowsTogether + r, strip + i, 4);
+        Simd::store_bf16(rows + r * s.width + d,
+                         Simd::mul(n < Simd::lanes ? load_some(q + d, n, 0) : Simd::load(q + d), factor));
       }
     }
+    transpose_words(reinterpret_cast<const int32_t*>(rows), kRowsTogether, depth,
+                    reinterpret_cast<int32_t*>(s.q) + first * depth, kRowsTogether);
   }
 
   // [kPrefillTile][width / 2]

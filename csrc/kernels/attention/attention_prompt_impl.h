@@ -6,6 +6,7 @@
 // weights are where the product with V takes them. Scores, softmax and sums are f32.
 #pragma once
 #include "kernels/attention/attention_impl.h"
+#include "kernels/elementwise/transpose_impl.h"
 
 namespace helm {
 namespace {
@@ -82,7 +83,7 @@ struct PrefillScratch {
   float *keys, *values;  // of kPrefillTile positions
   float* scores;         // [kPrefillTile][kRowsTogether], then weights
   float* q;              // panels of kRowsTogether rows
-  float* out;            // [rows][width]
+  float* out;            // [rows][width], or as SumsByPanel have them
   float *max, *sum;      // [rows]
 };
 
@@ -98,6 +99,43 @@ inline PrefillScratch prefill_layout(const PrefillArgs& a, size_t rows) {
   s.sum = s.max + rows;
   return s;
 }
+
+// Sums of a row side by side: [rows][width].
+struct SumsByRow {
+  static float* sum_at(const PrefillScratch& s, size_t row, size_t d) { return s.out + row * s.width + d; }
+  // The rows of a panel, [kRowsTogether][width].
+  static const float* rows_of(const PrefillScratch& s, size_t first) { return sum_at(s, first, 0); }
+  // Those of `rows` rows of a panel times kept[row].
+  static void scale_panel(const PrefillScratch& s, size_t first, size_t rows, const float* kept) {
+    for (size_t r = 0; r < rows; ++r)
+      if (kept[r] != 1.0f) scale(sum_at(s, first + r, 0), kept[r], s.width);
+  }
+};
+
+// Sums of a panel's rows side by side: [panels][width][kRowsTogether].
+struct SumsByPanel {
+  static float* sum_at(const PrefillScratch& s, size_t row, size_t d) {
+    return s.out + row / kRowsTogether * kRowsTogether * s.width + d * kRowsTogether + row % kRowsTogether;
+  }
+  // Where keys were.
+  static const float* rows_of(const PrefillScratch& s, size_t first) {
+    transpose_words(reinterpret_cast<const int32_t*>(sum_at(s, first, 0)), s.width, kRowsTogether,
+                    reinterpret_cast<int32_t*>(s.keys), s.width);
+    return s.keys;
+  }
+  static void scale_panel(const PrefillScratch& s, size_t first, size_t, const float* kept) {
+    constexpr size_t N = kRowsTogether / Simd::lanes;
+    const size_t numbers = s.width * kRowsTogether;
+    V factor[N];
+#pragma GCC unroll 4
+    for (size_t i = 0; i < N; ++i) factor[i] = Simd::load(kept + i * Simd::lanes);
+    float* sums = sum_at(s, first, 0);
+    for (size_t at = 0; at < numbers; at += kRowsTogether)
+#pragma GCC unroll 4
+      for (size_t i = 0; i < N; ++i)
+        Simd::store(sums + at + i * Simd::lanes, Simd::mul(Simd::load(sums + at + i * Simd::lanes), factor[i]));
+  }
+};
 
 // Row `row` of the piece is token first + row / group, head row % group.
 inline size_t token_of(const PrefillArgs& a, size_t row) { return a.first + row / a.group; }
@@ -120,8 +158,9 @@ inline void load_rows(const PrefillArgs& a, const char* rows, size_t count, size
 
 // The running softmax of a panel of rows from `first` on, over `count` positions from `position` on: scores become
 // weights, zero where a row may not look, and what came before is scaled.
-inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t rows, size_t position,
-                          size_t count) {
+template <class Factors>
+void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, size_t rows, size_t position,
+                   size_t count) {
   constexpr int N = Simd::product_panels * kVectors;
   const auto limit = [&](size_t row) {  // of positions of the tile, how many the row sees
     const size_t end = a.past + token_of(a, row) + 1;
@@ -140,12 +179,22 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], keep[N], carried[N], sum[N];
+  V max[N], keep[N], carried[N], sum[N], odd[N];
 #pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
-  for (size_t p = 0; p < count; ++p)
+  for (int i = 0; i < N; ++i) max[i] = odd[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
+  const auto score_at = [&](size_t p, int i) HELM_LAMBDA { return s.scores + p * kRowsTogether + i * Simd::lanes; };
+  size_t next = 0;
+  for (; next + 2 <= count; next += 2)  // two chains: one would wait for itself
 #pragma GCC unroll 4
-    for (int i = 0; i < N; ++i) max[i] = Simd::max(max[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+    for (int i = 0; i < N; ++i) {
+      max[i] = Simd::max(max[i], Simd::load(score_at(next, i)));
+      odd[i] = Simd::max(odd[i], Simd::load(score_at(next + 1, i)));
+    }
+#pragma GCC unroll 4
+  for (int i = 0; i < N; ++i) {
+    max[i] = Simd::max(max[i], odd[i]);
+    if (next < count) max[i] = Simd::max(max[i], Simd::load(score_at(next, i)));
+  }
   bool moved = false;
   float kept[kRowsTogether];
 #pragma GCC unroll 4
@@ -157,10 +206,9 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
   for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i) {
-      float* at = s.scores + p * kRowsTogether + i * Simd::lanes;
-      const V weight = exp_of(Simd::sub(Simd::load(at), max[i]));
+      const V weight = Factors::exponential(Simd::sub(Simd::load(score_at(p, i)), max[i]));
       sum[i] = Simd::add(sum[i], weight);
-      Simd::store(at, weight);
+      Simd::store(score_at(p, i), weight);
     }
   if (cut) {
     cover(0);
@@ -168,20 +216,18 @@ inline void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t 
     for (int i = 0; i < N; ++i) sum[i] = carried[i];
     for (size_t p = 0; p < count; ++p)
 #pragma GCC unroll 4
-      for (int i = 0; i < N; ++i)
-        sum[i] = Simd::add(sum[i], Simd::load(s.scores + p * kRowsTogether + i * Simd::lanes));
+      for (int i = 0; i < N; ++i) sum[i] = Simd::add(sum[i], Simd::load(score_at(p, i)));
   }
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) Simd::store(s.sum + first + i * Simd::lanes, sum[i]);
   for (float each : kept) moved |= each != 1.0f;
-  for (size_t r = 0; moved && r < smaller(kRowsTogether, rows - first); ++r)
-    if (kept[r] != 1.0f) scale(s.out + (first + r) * s.width, kept[r], s.width);
+  if (moved) Factors::scale_panel(s, first, smaller(kRowsTogether, rows - first), kept);
 }
 
 // A tile of positions times a panel of rows, in registers. Of Numbers each holds `together` neighbouring columns of q
 // and of K, or weights and values of as many positions.
 template <class Numbers, size_t together>
-struct RegisterProducts {
+struct RegisterProducts : SumsByRow {
   using Number = typename Numbers::Number;
 
   static void scores(const PrefillScratch& s, size_t first, size_t some) {
@@ -192,7 +238,7 @@ struct RegisterProducts {
   }
   static void add_values(const PrefillScratch& s, const Number* weights, size_t first, size_t rows, size_t some) {
     strided_products<Numbers>(reinterpret_cast<const Number*>(s.values), weights, rows,
-                              (some + together - 1) / together, s.out + first * s.width, s.width,
+                              (some + together - 1) / together, sum_at(s, first, 0), s.width,
                               {1, kRowsTogether, s.width, s.width}, true);
   }
 };
@@ -212,10 +258,11 @@ HELM_INLINE void ask_for_rows(const PrefillArgs& a, const KvSpan& span, size_t a
 // Positions [position, position + count), `at` of a span on, for all rows that see some of them. `next`: how many of
 // the span's positions follow.
 //
-// Factors say what is multiplied, and how. pack(a, s, first, count): queries times their factor to a panel, zero
-// beyond head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first,
-// some): of a panel with so many positions; weights(a, s, count): what softmax_panel left, as add_values(s, weights,
-// first, rows, some) takes it for the sums of a panel.
+// Factors say what is multiplied, and how. pack(a, s, first, count): queries times their factor to a panel, zero beyond
+// head_dim; load_keys and load_values(a, s, rows, count): positions of the cache to a tile; scores(s, first, some): of
+// a panel with so many positions; exponential(x) of x <= 0; weights(a, s, count): what softmax_panel left, as
+// add_values(s, weights, first, rows, some) takes it for the sums of a panel; sum_at, rows_of, scale_panel: SumsByRow
+// or SumsByPanel.
 template <class Factors>
 void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, const KvSpan& span, size_t at,
                   size_t count, size_t next) {
@@ -230,7 +277,7 @@ void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, co
     const size_t some = smaller(count, end - position);
     Factors::scores(s, first, some);
     if (a.scoring.softcap > 0) cap_scores(s.scores, some * kRowsTogether, a.scoring.softcap);
-    softmax_panel(a, s, first, rows, position, some);
+    softmax_panel<Factors>(a, s, first, rows, position, some);
     Factors::add_values(s, Factors::weights(a, s, some), first, n, some);
   }
 }
@@ -238,23 +285,28 @@ void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, co
 // Where the running state of a row is.
 inline size_t running_at(const PrefillArgs& a, size_t row) { return token_of(a, row) * a.heads + row % a.group; }
 
-inline void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
+template <class Factors>
+void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
   if (a.head_dim < s.width) memset(s.keys, 0, 2 * s.width * kPrefillTile * sizeof(float));  // beyond it all stays zero
-  memset(s.out, 0, rows * s.width * sizeof(float));
+  memset(s.out, 0, round_up(rows, kRowsTogether) * s.width * sizeof(float));
   for (size_t r = 0; r < round_up(rows, kRowsTogether); ++r) {
     const bool resume = a.resume && r < rows;
     const bool sinks = !a.resume && a.sinks != nullptr && r < rows;
     s.max[r] = resume ? a.max[running_at(a, r)] : sinks ? a.sinks[r % a.group] : kLowest;
     s.sum[r] = resume ? a.sum[running_at(a, r)] : sinks ? 1.0f : 0.0f;
-    if (resume) memcpy(s.out + r * s.width, a.out + query_at(a, r), a.head_dim * sizeof(float));
+    if (!resume) continue;
+    for (size_t d = 0; d < a.head_dim; ++d) *Factors::sum_at(s, r, d) = a.out[query_at(a, r) + d];
   }
 }
 
-inline void end_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
-  for (size_t r = 0; r < rows; ++r) {
+template <class Factors>
+void end_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
+  const float* sums = nullptr;
+  for (size_t r = 0; r < rows; ++r, sums += s.width) {
+    if (r % kRowsTogether == 0) sums = Factors::rows_of(s, r);
     float* out = a.out + query_at(a, r);
     const float sum = a.finish && s.sum[r] > 0 ? s.sum[r] : 1.0f;
-    for (size_t d = 0; d < a.head_dim; ++d) out[d] = s.out[r * s.width + d] / sum;
+    for (size_t d = 0; d < a.head_dim; ++d) out[d] = sums[d] / sum;
     if (a.finish) continue;
     a.max[running_at(a, r)] = s.max[r];
     a.sum[running_at(a, r)] = s.sum[r];
@@ -265,7 +317,7 @@ template <class Factors>
 void prefill_of(const PrefillArgs& a) {
   const size_t rows = (a.last - a.first) * a.group;
   const PrefillScratch s = prefill_layout(a, round_up(rows, kRowsTogether));
-  begin_rows(a, s, rows);
+  begin_rows<Factors>(a, s, rows);
   for (size_t first = 0; first < rows; first += kRowsTogether)
     Factors::pack(a, s, first, smaller(kRowsTogether, rows - first));
   for (const KvSpan& span : a.spans) {
@@ -276,7 +328,7 @@ void prefill_of(const PrefillArgs& a) {
       prefill_tile<Factors>(a, s, rows, span, at, count, end - at - count);
     }
   }
-  end_rows(a, s, rows);
+  end_rows<Factors>(a, s, rows);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Small matrices in registers of 16 bytes, transposed.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace helm {
 namespace {
@@ -32,6 +34,18 @@ void transpose(T* rows) {
 #pragma GCC unroll 16
     for (int i = 0; i < N; ++i) rows[i] = next[i];
   }
+}
+
+// Lines of 32-bit words, as many as `columns`, to [columns][lines]; both are multiples of 4, and `step` words are from
+// line to line of the target.
+inline void transpose_words(const int32_t* from, size_t lines, size_t columns, int32_t* to, size_t step) {
+  for (size_t c = 0; c < columns; c += 4)
+    for (size_t l = 0; l < lines; l += 4) {
+      Words4 block[4];
+      for (size_t i = 0; i < 4; ++i) memcpy(&block[i], from + (l + i) * columns + c, sizeof(Words4));
+      transpose<4>(block);
+      for (size_t i = 0; i < 4; ++i) memcpy(to + (c + i) * step + l, &block[i], sizeof(Words4));
+    }
 }
 
 }  // namespace

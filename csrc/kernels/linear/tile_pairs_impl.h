@@ -182,7 +182,7 @@ void multiply_piece(const LinearArgs& a, const TiledChunk& chunk, const TiledPie
   constexpr size_t tile = kTileWords * sizeof(float);
   const TiledBlocks& blocks = chunk.blocks;
   const size_t runs = piece.runs(), steps = chunk.size() * runs, half = blocks.half() * kLine;
-  HeldSums<2, N> held;
+  HeldSums<2, N, PassingTiles> held;
   for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
     const auto* x =
         static_cast<const uint16_t*>(a.x) + (b * runs_of(a.columns) + piece.begin / kRun) * blocks.width * kRun;

@@ -90,7 +90,7 @@ HELM_INLINE void begin_sum(const TileSums& sums, bool accumulate) {
 
 // Sums that tiles still hold. A tile can be stored only when its last product is there, which takes as long as three
 // others: it is stored, and what comes next is loaded, between the first products of what comes next.
-template <int M, int N>
+template <int M, int N, class LoadLeft>
 class HeldSums {
  public:
   void store() {
@@ -98,9 +98,8 @@ class HeldSums {
     held_ = false;
   }
 
-  // Of M left tiles with N right ones, which are left in the tiles. Left lines are rows of pairs, and pass; a right
-  // line has one such pair of every column. between(step) is called in every step: what it does goes on while tiles are
-  // multiplied.
+  // Of M left tiles with N right ones, which are left in the tiles. Left lines are rows of pairs; a right line has one
+  // such pair of every column. between(step) is called in every step: what it does goes on while tiles are multiplied.
   template <class Between>
   HELM_INLINE void multiply(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate,
                             const Between& between) {
@@ -108,12 +107,12 @@ class HeldSums {
       if (held_) Tiles::store<tile>(sum_at<tile>(at_), at_.line);
       begin_sum<tile>(sums, accumulate);
     };
-    multiply_step<M, N, PassingTiles>(left, right, begin);
+    multiply_step<M, N, LoadLeft>(left, right, begin);
     between(0);
     for (size_t step = 1; step < steps; ++step) {
       left.at = beyond(left.at, left.step);
       right.at = beyond(right.at, right.step);
-      multiply_step<M, N, PassingTiles>(left, right, [](auto) HELM_LAMBDA {});
+      multiply_step<M, N, LoadLeft>(left, right, [](auto) HELM_LAMBDA {});
       between(step);
     }
     at_ = sums;
@@ -125,15 +124,13 @@ class HeldSums {
   bool held_ = false;
 };
 
+// The same, whose sums are stored at once.
 template <int M, int N>
-void multiply_tiles(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate) {
-  each_sum<M, N>(sums, [&](auto tile, char*) HELM_LAMBDA { begin_sum<tile>(sums, accumulate); });
-  for (size_t step = 0; step < steps; ++step) {
-    multiply_step<M, N, KeptTiles>(left, right, [](auto) HELM_LAMBDA {});
-    left.at = beyond(left.at, left.step);
-    right.at = beyond(right.at, right.step);
-  }
-  each_sum<M, N>(sums, [&](auto tile, char* at) HELM_LAMBDA { Tiles::store<tile>(at, sums.line); });
+HELM_INLINE void multiply_tiles(const TileFactor& left, const TileFactor& right, size_t steps, const TileSums& sums,
+                                bool accumulate) {
+  HeldSums<M, N, KeptTiles> held;
+  held.multiply(left, right, steps, sums, accumulate, [](size_t) HELM_LAMBDA {});
+  held.store();
 }
 
 }  // namespace
