@@ -12,13 +12,13 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads) {
 }
 
 InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens) {
-  const bool few = tokens <= (quantised(format) ? k.code_stream_tokens : k.stream_tokens);
   if (!quantised(format)) {
-    if (format != Format::bf16 || activations != Activations::bf16 || few) return InputKind::floats;
+    if (format != Format::bf16 || activations != Activations::bf16 || tokens <= k.pair_stream_tokens)
+      return InputKind::floats;
     return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   }
   if (activations == Activations::f32) return InputKind::tiled;
-  if (few) return InputKind::words;
+  if (tokens <= k.code_stream_tokens) return InputKind::words;
   if (activations == Activations::bf16) return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   if (activations == Activations::int8)
     return facts_of(format).largest_code <= k.byte_most ? InputKind::bytes : InputKind::small_words;

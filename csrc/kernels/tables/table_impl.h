@@ -14,7 +14,7 @@ namespace {
 constexpr Kernels table_by_name(const MixerKernels& (*mixers)()) {
   Kernels table{};
   table.name = Simd::name;
-  table.stream_tokens = Simd::stream_tokens;
+  table.stream_tokens = table.pair_stream_tokens = Simd::stream_tokens;
   table.code_stream_tokens = Simd::code_stream_tokens;
   table.stream_block = Simd::stream_block;
   table.product_block = Simd::product_block;

@@ -8,6 +8,7 @@ namespace {
 
 inline Kernels with_tiles(Kernels table) {
   table.name = Tiles::name;
+  table.pair_stream_tokens = 9;  // of ten a Granite Rapids takes as long either way
   table.linear_pairs = linear_tiles;
   table.pack_pairs = pack_tiles;
   table.prefill_pairs = prefill_tiles;
