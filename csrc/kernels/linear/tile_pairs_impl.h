@@ -6,7 +6,8 @@
 // twice. The panels' columns are put in pairs as for other BF16 units; a token's 32 columns are a line, and what is
 // missing of them, or of a block's tokens, is zero. A piece of two panels stays in L1 while a chunk of tokens passes
 // from L2. What else there is to do is done between multiplications, a little at a time, because the processor looks
-// only a few of them ahead: the next piece is put in pairs, and sums that are complete are written to y.
+// only a few of them ahead: the next piece is put in pairs, the one after it prefetched, and sums that are complete are
+// written to y.
 #pragma once
 #include "kernels/linear/pair_columns_impl.h"
 #include "kernels/linear/product_impl.h"
@@ -84,13 +85,18 @@ inline TiledPiece piece_after(const LinearArgs& a, const TiledPiece& piece) {
   return piece_at(a, a.first_panel, reach_end < a.columns ? reach_end : 0);
 }
 
-// Puts the columns of the next piece in pairs, a quarter of a run at a time.
+// Puts the columns of the next piece in pairs, a quarter of a run at a time, and prefetches the piece after it where
+// weights are plain: quantised ones ask for their next lines themselves.
 template <Format F>
 class NextPiece {
  public:
   // `last`: no piece follows, so that none is made.
   NextPiece(const LinearArgs& a, const TiledPiece& piece, int32_t* to, bool last)
-      : a_(a), piece_(piece), to_(to), quarters_(last ? 0 : piece.panels * piece.runs() * kQuarters) {}
+      : a_(a),
+        piece_(piece),
+        after_(piece_after(a, piece)),
+        to_(to),
+        quarters_(last ? 0 : piece.panels * piece.runs() * kQuarters) {}
 
   // What is due with one of `steps` steps.
   HELM_INLINE void advance(size_t steps) {
@@ -101,21 +107,20 @@ class NextPiece {
   }
 
  private:
-  static constexpr size_t kQuarters = RunInPairs<F>::quarters, kPlainAhead = 1536;  // bytes
+  static constexpr size_t kQuarters = RunInPairs<F>::quarters;
 
   HELM_INLINE void make(size_t index) {
     const size_t quarter = index % kQuarters, panel = index / kQuarters % piece_.panels;
     const size_t run = index / kQuarters / piece_.panels;
     if (quarter == 0) columns_ = RunInPairs<F>(a_, piece_.panel + panel, piece_.begin / kRun + run);
-    if constexpr (!quantised(F)) {  // these ask for their next lines themselves
-      const char* from = panel_at<F>(a_, piece_.panel + panel, piece_.begin + run * kRun + quarter * kRun / kQuarters);
-      for (size_t line = 0; line < kRun / kQuarters / 2; ++line) __builtin_prefetch(from + kPlainAhead + line * kLine);
-    }
+    if (!quantised(F) && panel < after_.panels && run < after_.runs())
+      prefetch_panels<F, 1>(a_, after_.panel + panel, after_.begin, after_.depth, run * kQuarters + quarter,
+                            after_.runs() * kQuarters);
     columns_.put(quarter, kPanel, to_ + panel * kPanelWords + run * kTileWords + quarter * kTileWords / kQuarters);
   }
 
   const LinearArgs& a_;
-  const TiledPiece piece_;
+  const TiledPiece piece_, after_;
   int32_t* to_;
   Paced quarters_;
   RunInPairs<F> columns_;
