@@ -41,7 +41,6 @@ struct LinearArgs {
   bool rounded = false;
 };
 constexpr size_t kTileFloats = 8192;  // room for tiles of weights, of which L1 holds what tokens pass
-constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
 constexpr size_t kSumFloats = 16384;  // room for sums that wait beside tiles
 constexpr size_t kLinearScratch = kTileFloats + kSumFloats;
 
@@ -129,7 +128,8 @@ struct PrefillArgs {
   bool resume, finish;  // whether out, max and sum hold what came before, and whether out is divided at the end
   float *max, *sum;     // token t, head g: max[t * heads + g]; unused where neither is resumed nor left
   size_t heads;
-  bool bf16;       // whether queries times `factor`, K, V and the weights between them are rounded to bf16
+  // Whether queries times `factor`, K, V and the weights between them are rounded to bf16: these are exp to 3e-6.
+  bool bf16;
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
   Scoring scoring;
   const float* sinks;  // [group]: a logit of each head that has no value, where nothing came before; or null
@@ -229,7 +229,7 @@ struct Kernels {
   // quantised ones, whose values are rounded to it on the way. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run,
-  // each block [runs][width][32].
+  // each block [runs][width][32], all of one even width, the last filled up with zeros.
   void (*pack_pairs)(const PackArgs&);
   // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
   void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin, size_t end,

@@ -198,7 +198,7 @@ def test_tiles_add_as_the_manual_says(tiles: str, columns: int, pools: tuple[Poo
     np.testing.assert_array_equal(prompt_product(pools[1], weights, x), tiled_sums(weights, x))
 
 
-@together("tokens", [17, 18, 31, 32, 33, 63, 64, 65, 100, 200, 385, 800])
+@together("tokens", [9, 10, 11, 13, 15, 16, 17, 18, 31, 32, 33, 63, 64, 65, 100, 200, 385, 800])
 def test_bf16_units_take_any_number_of_tokens(bf16_units: str, tokens: int, pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(tokens)
     weights, x = (rng.standard_normal((rows, 77), np.float32) for rows in (53, tokens))

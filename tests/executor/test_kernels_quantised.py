@@ -84,7 +84,7 @@ def test_bf16_products_round_dequantised_weights_to_bf16(isa: str, fmt: StoredFo
     weight that differs in f32's last bit, so that it rounds to either neighbour: `below` or `above`."""
     rng = np.random.default_rng(5)
     block = BLOCKS.get(fmt, (32, 0))[0]
-    for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18)):
+    for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18), ((41, 2304), 270)):
         weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
         values = restored(weights, fmt, rows, columns).astype(np.float64)
         below, above = (nearest_bf16(values * factor).astype(np.float64) for factor in (1 - 2**-22, 1 + 2**-22))

@@ -49,8 +49,8 @@ struct PairLayout {
   }
 
   // Calls use(position, f32 rows of it and of the next) for every other position. The rows are in the half of `tile`
-  // that its pairs leave free, in one place that stays in L1. Columns beyond head_dim are zero, as is a row beyond
-  // `count`.
+  // that its pairs leave free, in one place that stays in L1. Columns of keys beyond head_dim are zero, as is a row
+  // beyond `count`.
   template <class Use>
   static void widened(const PrefillArgs& a, const PrefillScratch& s, const char* rows, size_t count, float* tile,
                       const Use& use) {

@@ -83,7 +83,7 @@ struct PrefillScratch {
   float *keys, *values;  // of kPrefillTile positions
   float* scores;         // [kPrefillTile][kRowsTogether], then weights
   float* q;              // panels of kRowsTogether rows
-  float* out;            // [rows][width], or as SumsByPanel have them
+  float* out;            // as SumsByRow or SumsByPanel lay them out
   float *max, *sum;      // [rows]
 };
 
@@ -105,7 +105,7 @@ struct SumsByRow {
   static float* sum_at(const PrefillScratch& s, size_t row, size_t d) { return s.out + row * s.width + d; }
   // The rows of a panel, [kRowsTogether][width].
   static const float* rows_of(const PrefillScratch& s, size_t first) { return sum_at(s, first, 0); }
-  // Those of `rows` rows of a panel times kept[row].
+  // Multiplies the sums of a panel's first `rows` rows by kept[row].
   static void scale_panel(const PrefillScratch& s, size_t first, size_t rows, const float* kept) {
     for (size_t r = 0; r < rows; ++r)
       if (kept[r] != 1.0f) scale(sum_at(s, first + r, 0), kept[r], s.width);
@@ -117,12 +117,13 @@ struct SumsByPanel {
   static float* sum_at(const PrefillScratch& s, size_t row, size_t d) {
     return s.out + row / kRowsTogether * kRowsTogether * s.width + d * kRowsTogether + row % kRowsTogether;
   }
-  // Where keys were.
+  // The same, transposed to where keys were: after the last tile of positions.
   static const float* rows_of(const PrefillScratch& s, size_t first) {
     transpose_words(reinterpret_cast<const int32_t*>(sum_at(s, first, 0)), s.width, kRowsTogether,
                     reinterpret_cast<int32_t*>(s.keys), s.width);
     return s.keys;
   }
+  // Of all rows, whether they exist or not.
   static void scale_panel(const PrefillScratch& s, size_t first, size_t, const float* kept) {
     constexpr size_t N = kRowsTogether / Simd::lanes;
     const size_t numbers = s.width * kRowsTogether;
@@ -179,20 +180,20 @@ void softmax_panel(const PrefillArgs& a, const PrefillScratch& s, size_t first, 
     }
   };
   if (cut) cover(kLowest);
-  V max[N], keep[N], carried[N], sum[N], odd[N];
+  V max[N], odd_max[N], keep[N], carried[N], sum[N];
 #pragma GCC unroll 4
-  for (int i = 0; i < N; ++i) max[i] = odd[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
+  for (int i = 0; i < N; ++i) max[i] = odd_max[i] = keep[i] = Simd::load(s.max + first + i * Simd::lanes);
   const auto score_at = [&](size_t p, int i) HELM_LAMBDA { return s.scores + p * kRowsTogether + i * Simd::lanes; };
   size_t next = 0;
   for (; next + 2 <= count; next += 2)  // two chains: one would wait for itself
 #pragma GCC unroll 4
     for (int i = 0; i < N; ++i) {
       max[i] = Simd::max(max[i], Simd::load(score_at(next, i)));
-      odd[i] = Simd::max(odd[i], Simd::load(score_at(next + 1, i)));
+      odd_max[i] = Simd::max(odd_max[i], Simd::load(score_at(next + 1, i)));
     }
 #pragma GCC unroll 4
   for (int i = 0; i < N; ++i) {
-    max[i] = Simd::max(max[i], odd[i]);
+    max[i] = Simd::max(max[i], odd_max[i]);
     if (next < count) max[i] = Simd::max(max[i], Simd::load(score_at(next, i)));
   }
   bool moved = false;
@@ -287,7 +288,10 @@ inline size_t running_at(const PrefillArgs& a, size_t row) { return token_of(a, 
 
 template <class Factors>
 void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
-  if (a.head_dim < s.width) memset(s.keys, 0, 2 * s.width * kPrefillTile * sizeof(float));  // beyond it all stays zero
+  if (a.head_dim < s.width)
+    memset(
+        s.keys, 0,
+        2 * s.width * kPrefillTile * sizeof(float));  // keys beyond it stay zero; sums of values beyond it are not read
   memset(s.out, 0, round_up(rows, kRowsTogether) * s.width * sizeof(float));
   for (size_t r = 0; r < round_up(rows, kRowsTogether); ++r) {
     const bool resume = a.resume && r < rows;

@@ -32,13 +32,13 @@ struct TileFactors : PairLayout, SumsByPanel {
   static void load_values(const PrefillArgs& a, const PrefillScratch& s, const char* rows, size_t count) {
     PairLayout::load_values(a, s, rows, count);
     auto* pairs = reinterpret_cast<int32_t*>(s.values);
-    auto* lines = values_of(s);
+    auto* lines = value_lines(s);
     const size_t known = (count + 1) / 2, whole = whole_steps(s, count);
     memset(pairs + known * s.width, 0, (whole - known) * s.width * sizeof(int32_t));
     transpose_words(pairs, whole, s.width, lines, tile_pairs);
   }
-  // Behind the pairs that they are made of.
-  static int32_t* values_of(const PrefillScratch& s) {
+  // The transposed values lie behind the pairs that they are made of.
+  static int32_t* value_lines(const PrefillScratch& s) {
     return reinterpret_cast<int32_t*>(s.values) + tile_pairs * s.width;
   }
 
@@ -53,10 +53,10 @@ struct TileFactors : PairLayout, SumsByPanel {
     const auto sums_at = [&](size_t at) {
       return TileSums{s.scores + at * kRowsTogether, panel_line, kTileLines * panel_line, kLine};
     };
-    HeldSums<2, panel_tiles, KeptTiles> held;
+    HeldSums<2, panel_tiles, LoadKept> held;
     size_t at = 0;
     for (; at + kTileLines < some; at += 2 * kTileLines)
-      held.multiply(keys_at(at), queries, steps, sums_at(at), false, [](size_t) HELM_LAMBDA {});
+      held.multiply(keys_at(at), queries, steps, sums_at(at), false, []() HELM_LAMBDA {});
     held.store();
     if (at < some) multiply_tiles<1, panel_tiles>(keys_at(at), queries, steps, sums_at(at), false);
   }
@@ -76,15 +76,15 @@ struct TileFactors : PairLayout, SumsByPanel {
     const size_t step = step_of(s.width), steps = whole_steps(s, some) / step;
     const TileFactor right = {weights, panel_line, kLine, step * panel_line};
     const auto values_at = [&](size_t d) {
-      return TileFactor{values_of(s) + d * tile_pairs, line, kTileLines * line, step * sizeof(int32_t)};
+      return TileFactor{value_lines(s) + d * tile_pairs, line, kTileLines * line, step * sizeof(int32_t)};
     };
     const auto sums_at = [&](size_t d) {
       return TileSums{sum_at(s, first, d), panel_line, kTileLines * panel_line, kLine};
     };
-    HeldSums<2, panel_tiles, KeptTiles> held;
+    HeldSums<2, panel_tiles, LoadKept> held;
     size_t d = 0;
     for (; d + kPanel < s.width; d += 2 * kPanel)
-      held.multiply(values_at(d), right, steps, sums_at(d), true, [](size_t) HELM_LAMBDA {});
+      held.multiply(values_at(d), right, steps, sums_at(d), true, []() HELM_LAMBDA {});
     held.store();
     if (d < s.width) multiply_tiles<1, panel_tiles>(values_at(d), right, steps, sums_at(d), true);
   }

@@ -36,8 +36,8 @@ void transpose(T* rows) {
   }
 }
 
-// Lines of 32-bit words, as many as `columns`, to [columns][lines]; both are multiples of 4, and `step` words are from
-// line to line of the target.
+// Transposes from[lines][columns], 32-bit words, to to[columns][step], of which the first `lines` words of each line
+// are written. Both counts are multiples of 4.
 inline void transpose_words(const int32_t* from, size_t lines, size_t columns, int32_t* to, size_t step) {
   for (size_t c = 0; c < columns; c += 4)
     for (size_t l = 0; l < lines; l += 4) {

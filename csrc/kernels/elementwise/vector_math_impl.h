@@ -27,7 +27,7 @@ HELM_INLINE V exp_of(V x) {
   return Simd::scale_exponent(p, shifted);
 }
 
-// exp(x) of x <= 0 to 3e-6 relative, a thousandth of what rounding to bf16 moves; below -87 it is exp(-87).
+// exp(x) of x <= 0 to 3e-6 relative, less than a 600th of what rounding to bf16 moves; below -87 it is exp(-87).
 HELM_INLINE V exp_roughly(V x) {
   x = Simd::max(x, Simd::set(-87.0f));
   const V magic = Simd::set(12582912.0f);  // as above

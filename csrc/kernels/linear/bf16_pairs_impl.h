@@ -50,6 +50,15 @@ PairsTile pairs_for(size_t tokens) {
   return pairs_tile<P, T>;
 }
 
+// All of a run of 32 columns as pairs, `step` apart.
+template <Format F>
+HELM_INLINE void pair_run(const LinearArgs& a, size_t panel, size_t run, size_t step, int32_t* to) {
+  RunInPairs<F> pairs(a, panel, run);
+#pragma GCC unroll 4
+  for (size_t quarter = 0; quarter < RunInPairs<F>::quarters; ++quarter)
+    pairs.put(quarter, step, to + quarter * 4 * step);
+}
+
 template <Format F>
 struct PairProduct {
   static constexpr Format format = F;

@@ -322,7 +322,7 @@ inline const uint8_t* codes_block(const uint8_t* panel, size_t index) {
 
 // What a pair of codes stands for under a scale and, where the format has one, a minimum.
 template <Format F>
-HELM_INLINE void values_of(I pair, V scale, V low, V& even, V& odd) {
+HELM_INLINE void pair_values(I pair, V scale, V low, V& even, V& odd) {
   using C = Codes<F>;
   const I level = C::offset == 0 ? pair : Simd::sub_words(pair, Simd::every_word(C::offset));
   even = Simd::low_words(level), odd = Simd::high_words(level);
@@ -342,7 +342,7 @@ HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use
     code.minimum(run % runs * spans + s, low);
     code.pairs(run % runs * spans + s, [&](size_t p, int i, I w) HELM_LAMBDA {
       V even, odd;
-      values_of<F>(w, scale[i], low[i], even, odd);
+      pair_values<F>(w, scale[i], low[i], even, odd);
       use(s * C::span / 2 + p, i, even, odd);
     });
   }

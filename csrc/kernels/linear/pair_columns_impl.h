@@ -32,7 +32,7 @@ class RunInPairs {
 
   RunInPairs() = default;
   HELM_INLINE RunInPairs(const LinearArgs& a, size_t panel, size_t run)
-      : from_(panel_at<F>(a, panel, run * kRun)), run_(run % runs), columns_(smaller(kRun, a.columns - run * kRun)) {}
+      : from_(panel_at<F>(a, panel, run * kRun)), run_(run % runs), count_(smaller(kRun, a.columns - run * kRun)) {}
 
   // Quarters in ascending order; lines are `step` apart, and the first is the quarter's.
   HELM_INLINE void put(size_t quarter, size_t step, int32_t* to) {
@@ -47,17 +47,17 @@ class RunInPairs {
       }
       code.four_pairs(s, quarter % in_span, [&](size_t p, int i, I w) HELM_LAMBDA {
         V even, odd;
-        values_of<F>(w, scale_[i], low_[i], even, odd);
+        pair_values<F>(w, scale_[i], low_[i], even, odd);
         Simd::store_words(to + p % 4 * step + i * Simd::lanes, Simd::pair(even, odd));
       });
     } else {
       const auto* columns = reinterpret_cast<const uint16_t*>(from_) + quarter * 8 * kPanel;
-      if (columns_ == kRun) {
+      if (count_ == kRun) {
 #pragma GCC unroll 4
         for (size_t p = 0; p < 4; ++p) pair_two(columns + 2 * p * kPanel, to + p * step);
         return;
       }
-      const size_t count = columns_ > quarter * 8 ? smaller(8, columns_ - quarter * 8) : 0;
+      const size_t count = count_ > quarter * 8 ? smaller(8, count_ - quarter * 8) : 0;
       pair_columns(columns, count, step, to);
       for (size_t p = pairs_of(count); p < 4; ++p) memset(to + p * step, 0, kPanel * sizeof(int32_t));
     }
@@ -66,17 +66,9 @@ class RunInPairs {
  private:
   static constexpr size_t runs = quantised(F) ? facts_of(F).columns / kRun : 1;
   const char* from_ = nullptr;
-  size_t run_ = 0, columns_ = 0;
+  size_t run_ = 0, count_ = 0;
   V scale_[kVectors], low_[kVectors];
 };
-
-template <Format F>
-HELM_INLINE void pair_run(const LinearArgs& a, size_t panel, size_t run, size_t step, int32_t* to) {
-  RunInPairs<F> columns(a, panel, run);
-#pragma GCC unroll 4
-  for (size_t quarter = 0; quarter < RunInPairs<F>::quarters; ++quarter)
-    columns.put(quarter, step, to + quarter * 4 * step);
-}
 
 // Calls use(format) with the format of weights, bf16 or a quantised one, as a type.
 template <class Use>

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kReach =
     1024;  // columns of f32 activations whose chunk stays in L2: a multiple of every format's block
 
+constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
+
 // A chunk of tokens times a reach of columns of a few panels.
 struct Piece {
   size_t panel, panels;  // the first, and how many

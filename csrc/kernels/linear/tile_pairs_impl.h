@@ -28,7 +28,7 @@ constexpr size_t kChunkWords = kTiledChunk / kTileBlock * kBlockWords;
 static_assert(2 * kPieceWords <= kTileFloats, "two pieces are in the scratch");
 static_assert(2 * kChunkWords <= kSumFloats, "and the sums of two chunks are beside them");
 
-// Blocks of tokens, all of one even width: the last tokens of some are none.
+// Blocks of tokens, all of one even width. The last one may lack tokens at its end: zeros are in their place.
 struct TiledBlocks {
   size_t count, width;
 
@@ -45,7 +45,7 @@ inline TileConfig config_of(const TiledBlocks& blocks) {
   return config;
 }
 
-// Does `parts` parts of something in as many steps as there are, evenly.
+// Spreads the parts of a job evenly over a number of steps.
 class Paced {
  public:
   explicit Paced(size_t parts) : parts_(parts) {}
@@ -137,7 +137,7 @@ struct TiledChunk {
   float* sums_of(size_t block) const { return sums + (block - range.begin) * kBlockWords; }
 };
 
-// Sums of a chunk with a piece's panels, which are complete, to y, token by token.
+// Writes the complete sums of a chunk with a piece's panels to y, token by token.
 class SumsToY {
  public:
   SumsToY() = default;
@@ -176,20 +176,21 @@ class SumsToY {
   Paced tokens_{0};
 };
 
-// A chunk times a piece. Meanwhile, in `steps` steps, sums that were complete before go to y.
+// Multiplies a chunk by a piece. Meanwhile `next` is put in pairs, and the sums in `before` go to y, evenly over
+// `before_steps` steps.
 template <int N, Format F>
 void multiply_piece(const LinearArgs& a, const TiledChunk& chunk, const TiledPiece& piece, const int32_t* pairs,
                     NextPiece<F>& next, SumsToY& before, size_t before_steps) {
   constexpr size_t tile = kTileWords * sizeof(float);
   const TiledBlocks& blocks = chunk.blocks;
   const size_t runs = piece.runs(), steps = chunk.size() * runs, half = blocks.half() * kLine;
-  HeldSums<2, N, PassingTiles> held;
+  HeldSums<2, N, LoadPassing> held;
   for (size_t b = chunk.range.begin; b < chunk.range.end; ++b) {
     const auto* x =
         static_cast<const uint16_t*>(a.x) + (b * runs_of(a.columns) + piece.begin / kRun) * blocks.width * kRun;
     held.multiply({x, kLine, half, 2 * half}, {pairs, kLine, kPanelWords * sizeof(int32_t), tile}, runs,
                   {chunk.sums_of(b), kLine, kTiledPanels * tile, tile}, piece.begin % kTiledReach > 0,
-                  [&](size_t) HELM_LAMBDA {
+                  [&]() HELM_LAMBDA {
                     next.advance(steps);
                     before.advance(before_steps);
                   });
@@ -206,10 +207,10 @@ void tiles_as(const LinearArgs& a) {
   NextPiece<F>(a, piece, pairs, false).finish();
   Tiles::configure(config_of(blocks));
   SumsToY complete;
-  for (size_t c = 0, made = 0, ended = 0; c < chunks.count;) {
-    const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats + ended % 2 * kChunkWords};
+  for (size_t c = 0, made = 0, completed = 0; c < chunks.count;) {
+    const TiledChunk chunk = {blocks, block_at(chunks, c), a.scratch + kTileFloats + completed % 2 * kChunkWords};
     const TiledPiece after = piece_after(a, piece);
-    const bool ends =
+    const bool complete_now =
         after.panel != piece.panel || after.begin != piece.begin + piece.depth || after.begin % kTiledReach == 0;
     const bool chunk_ends = after.panel == a.first_panel && after.begin == 0;
     const size_t reach = piece.begin / kTiledReach * kTiledReach;
@@ -218,10 +219,10 @@ void tiles_as(const LinearArgs& a) {
     run(a, chunk, piece, pairs + made % 2 * kPieceWords, next, complete,
         chunk.size() * runs_of(smaller(kTiledReach, a.columns - reach)));
     next.finish();
-    if (ends) {
+    if (complete_now) {
       complete.finish();
       complete = SumsToY(a, chunk, piece);
-      ++ended;
+      ++completed;
     }
     piece = after;
     ++made;
@@ -245,7 +246,7 @@ void pack_tiles(const PackArgs& a) {
     for (size_t run = a.begin; run < a.end; ++run) {
       const size_t count = token < a.tokens ? smaller(kRun, a.columns - run * kRun) : 0;
       uint16_t* line = target + (run * blocks.width + t) * kRun;
-      round_strip(a.x + token * a.stride + run * kRun, count, line);
+      if (count > 0) round_strip(a.x + token * a.stride + run * kRun, count, line);
       memset(line + count, 0, (kRun - count) * sizeof(uint16_t));
     }
   }

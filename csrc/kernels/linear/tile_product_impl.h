@@ -28,16 +28,16 @@ using TileNumber = std::integral_constant<int, tile>;
 
 inline const char* beyond(const void* at, size_t bytes) { return static_cast<const char*>(at) + bytes; }
 
+// Calls each(number) for the tiles that hold the sums of M left tiles with N right ones.
 template <int M, int N, class Each>
-HELM_INLINE void each_sum(const TileSums& sums, const Each& each) {
-  char* at = static_cast<char*>(sums.at);
-  each(TileNumber<0>(), at);
-  if constexpr (N > 1) each(TileNumber<1>(), at + sums.beside);
-  if constexpr (M > 1) each(TileNumber<2>(), at + sums.below);
-  if constexpr (M > 1 && N > 1) each(TileNumber<3>(), at + sums.below + sums.beside);
+HELM_INLINE void each_sum(const Each& each) {
+  each(TileNumber<0>());
+  if constexpr (N > 1) each(TileNumber<1>());
+  if constexpr (M > 1) each(TileNumber<2>());
+  if constexpr (M > 1 && N > 1) each(TileNumber<3>());
 }
 
-// What is multiplied next: before(tile) is called ahead of a tile's product. Left tiles are loaded by LoadLeft.
+// Multiplies one step's tiles. before(tile) is called ahead of the product that is added to a tile of sums.
 template <int M, int N, class LoadLeft, class Before>
 HELM_INLINE void multiply_step(const TileFactor& left, const TileFactor& right, const Before& before) {
   LoadLeft::template load<4>(left.at, left.line);
@@ -61,13 +61,13 @@ HELM_INLINE void multiply_step(const TileFactor& left, const TileFactor& right, 
 }
 
 // Loads that keep what is loaded in L1, and those that leave L1 to what is multiplied again and again.
-struct KeptTiles {
+struct LoadKept {
   template <int tile>
   static void load(const void* from, size_t line) {
     Tiles::load<tile>(from, line);
   }
 };
-struct PassingTiles {
+struct LoadPassing {
   template <int tile>
   static void load(const void* from, size_t line) {
     Tiles::load_passing<tile>(from, line);
@@ -94,12 +94,12 @@ template <int M, int N, class LoadLeft>
 class HeldSums {
  public:
   void store() {
-    if (held_) each_sum<M, N>(at_, [&](auto tile, char* at) HELM_LAMBDA { Tiles::store<tile>(at, at_.line); });
+    if (held_) each_sum<M, N>([&](auto tile) HELM_LAMBDA { Tiles::store<tile>(sum_at<tile>(at_), at_.line); });
     held_ = false;
   }
 
-  // Of M left tiles with N right ones, which are left in the tiles. Left lines are rows of pairs; a right line has one
-  // such pair of every column. between(step) is called in every step: what it does goes on while tiles are multiplied.
+  // Multiplies M left tiles by N right ones; the sums stay in the tiles. Left lines are rows of pairs; a right line has
+  // one such pair of every column. between() is called in every step: what it does goes on while tiles are multiplied.
   template <class Between>
   HELM_INLINE void multiply(TileFactor left, TileFactor right, size_t steps, const TileSums& sums, bool accumulate,
                             const Between& between) {
@@ -108,12 +108,12 @@ class HeldSums {
       begin_sum<tile>(sums, accumulate);
     };
     multiply_step<M, N, LoadLeft>(left, right, begin);
-    between(0);
+    between();
     for (size_t step = 1; step < steps; ++step) {
       left.at = beyond(left.at, left.step);
       right.at = beyond(right.at, right.step);
       multiply_step<M, N, LoadLeft>(left, right, [](auto) HELM_LAMBDA {});
-      between(step);
+      between();
     }
     at_ = sums;
     held_ = true;
@@ -128,8 +128,8 @@ class HeldSums {
 template <int M, int N>
 HELM_INLINE void multiply_tiles(const TileFactor& left, const TileFactor& right, size_t steps, const TileSums& sums,
                                 bool accumulate) {
-  HeldSums<M, N, KeptTiles> held;
-  held.multiply(left, right, steps, sums, accumulate, [](size_t) HELM_LAMBDA {});
+  HeldSums<M, N, LoadKept> held;
+  held.multiply(left, right, steps, sums, accumulate, []() HELM_LAMBDA {});
   held.store();
 }
 

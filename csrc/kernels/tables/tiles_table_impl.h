@@ -6,9 +6,11 @@
 namespace helm {
 namespace {
 
+static_assert(Simd::code_stream_tokens >= 3, "blocks of an even width have room in input_size floats a token");
+
 inline Kernels with_tiles(Kernels table) {
   table.name = Tiles::name;
-  table.pair_stream_tokens = 9;  // of ten a Granite Rapids takes as long either way
+  table.pair_stream_tokens = 9;  // 10 tokens take a Granite Rapids equally long both ways
   table.linear_pairs = linear_tiles;
   table.pack_pairs = pack_tiles;
   table.prefill_pairs = prefill_tiles;
