@@ -330,33 +330,26 @@ HELM_INLINE void pair_values(I pair, V scale, V low, V& even, V& odd) {
   odd = C::minima ? Simd::fma(odd, scale, low) : Simd::mul(odd, scale);
 }
 
-// Calls use(p, i, even, odd) with the values of columns 2p and 2p + 1 of a run of 32, of the rows in register i.
-template <Format F, class Use>
-HELM_INLINE void each_pair_of_values(const uint8_t* panel, size_t run, const Use& use) {
-  using C = Codes<F>;
-  constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
-  const C code(codes_block<F>(panel, run / runs));
-  for (size_t s = 0; s < spans; ++s) {
-    V scale[kVectors], low[kVectors];
-    code.scale(run % runs * spans + s, scale);
-    code.minimum(run % runs * spans + s, low);
-    code.pairs(run % runs * spans + s, [&](size_t p, int i, I w) HELM_LAMBDA {
-      V even, odd;
-      pair_values<F>(w, scale[i], low[i], even, odd);
-      use(s * C::span / 2 + p, i, even, odd);
-    });
-  }
-}
-
 // Runs of 32 columns [first, last) of a panel to f32 [32 (last - first)][16].
 template <Format F>
 void widen_runs(const uint8_t* panel, size_t first, size_t last, float* target) {
-  for (size_t run = first; run < last; ++run, target += kRun * kPanel)
-    each_pair_of_values<F>(panel, run, [&](size_t p, int i, V even, V odd) HELM_LAMBDA {
-      float* at = target + 2 * p * kPanel + i * Simd::lanes;
-      Simd::store(at, even);
-      Simd::store(at + kPanel, odd);
-    });
+  using C = Codes<F>;
+  constexpr size_t runs = facts_of(F).columns / kRun, spans = kRun / C::span;
+  for (size_t run = first; run < last; ++run) {
+    const C code(codes_block<F>(panel, run / runs));
+    for (size_t s = run % runs * spans; s < (run % runs + 1) * spans; ++s, target += C::span * kPanel) {
+      V scale[kVectors], low[kVectors];
+      code.scale(s, scale);
+      code.minimum(s, low);
+      code.pairs(s, [&](size_t p, int i, I w) HELM_LAMBDA {
+        float* at = target + 2 * p * kPanel + i * Simd::lanes;
+        V even, odd;
+        pair_values<F>(w, scale[i], low[i], even, odd);
+        Simd::store(at, even);
+        Simd::store(at + kPanel, odd);
+      });
+    }
+  }
 }
 
 }  // namespace

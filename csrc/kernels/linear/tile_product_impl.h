@@ -79,15 +79,6 @@ HELM_INLINE char* sum_at(const TileSums& sums) {
   return static_cast<char*>(sums.at) + (tile & 2 ? sums.below : 0) + (tile & 1 ? sums.beside : 0);
 }
 
-// Loads sums, or makes them zero.
-template <int tile>
-HELM_INLINE void begin_sum(const TileSums& sums, bool accumulate) {
-  if (accumulate)
-    Tiles::load<tile>(sum_at<tile>(sums), sums.line);
-  else
-    Tiles::zero<tile>();
-}
-
 // Sums that tiles still hold. A tile can be stored only when its last product is there, which takes as long as three
 // others: it is stored, and what comes next is loaded, between the first products of what comes next.
 template <int M, int N, class LoadLeft>
@@ -105,7 +96,10 @@ class HeldSums {
                             const Between& between) {
     const auto begin = [&](auto tile) HELM_LAMBDA {
       if (held_) Tiles::store<tile>(sum_at<tile>(at_), at_.line);
-      begin_sum<tile>(sums, accumulate);
+      if (accumulate)
+        Tiles::load<tile>(sum_at<tile>(sums), sums.line);
+      else
+        Tiles::zero<tile>();
     };
     multiply_step<M, N, LoadLeft>(left, right, begin);
     between();
