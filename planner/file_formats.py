@@ -20,10 +20,13 @@ DEFAULT: StoredFormat = "f16"
 """The format of weights where neither the user nor the file says one."""
 
 
-def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) -> tuple[StoredFormat, Formats]:
+def resolve_formats(
+    wanted: StoredFormat | str | None, name: str, model: Model, keeps_bf16: bool = False
+) -> tuple[StoredFormat, Formats]:
     """Return the format of most weights, and what each tensor is kept in where files are to be planned as they are,
-    else nothing; `wanted`: a format, a mixture, `native`, or None, which is native for GGUF files and for checkpoints
-    of quantised weights, and else what the name says; `name`: how the model was named.
+    else nothing; `wanted`: a format, a mixture, `native`, or None, which is native for GGUF files, for checkpoints of
+    quantised weights and, where `keeps_bf16`, for those in bf16, and else what the name says or f16; `name`: how the
+    model was named.
 
     Raises UsageError for native formats of what has no files, for a name's format that nobody plans by name, and for
     mixtures that are of experts alone, BadInputError for types that are not known."""
@@ -35,7 +38,10 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
     chosen = next((fmt for fmt in FORMAT_FACTS if fmt == wanted), None)
     if chosen is not None:
         return chosen, {}
-    formats = _of_files(Path(name), model, wanted == NATIVE)
+    path, native = Path(name), wanted == NATIVE
+    formats = _of_files(path, model, native)
+    if not formats and keeps_bf16 and _is_directory(path):
+        formats = _in_bf16(path, model)
     return _told_apart(model, formats) if formats else (DEFAULT, {})
 
 
@@ -75,6 +81,14 @@ def _of_files(path: Path, model: Model, native: bool) -> Formats:
         message, remedy = "no weights are here", "download them, or name a `format`"
         raise BadInputError(message, file=str(path), remedy=remedy)
     return formats
+
+
+def _in_bf16(path: Path, model: Model) -> Formats:
+    """Return the formats of the checkpoint in a directory whose weights are in bf16 for the most part, else nothing."""
+    from helmsman.lowering.checkpoint_formats import checkpoint_formats
+
+    formats = checkpoint_formats(path, model)
+    return formats if formats and _told_apart(model, formats)[0] == "bf16" else {}
 
 
 def _is_directory(path: Path) -> bool:

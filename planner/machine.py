@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import Format
-from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.hardware import NATIVE_KINDS, Device, Hardware
 from helmsman.schemas.same import Same
 
 
@@ -80,6 +80,13 @@ def _roles(same: Same[Hardware]) -> Roles:
         if (near_host := next(near, None)) is not None:
             return Roles(hardware, near_host, solo, accelerator, tuple(_beside(hardware, near_host, accelerator)))
     return Roles(hardware, host, solo, None)
+
+
+def keeps_bf16(hardware: Hardware, engine: str | None) -> bool:
+    """Return whether weights of a checkpoint in bf16 stay so where no format is asked for: where nothing but Helm's own
+    kernels computes, which read bf16 as fast as f16 and compute prompts in it with units of bf16. GPUs of before 2020
+    have no such units, and all have those of f16."""
+    return engine in (None, "ours") and all(device.kind in NATIVE_KINDS for device in hardware.devices)
 
 
 def without_loopback(hardware: Hardware) -> Hardware:

@@ -10,7 +10,7 @@ from helmsman.hwdb.load_model import check_context, load_model
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
-from helmsman.planner.machine import without_loopback
+from helmsman.planner.machine import keeps_bf16, without_loopback
 from helmsman.planner.options import read_options
 from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
@@ -51,11 +51,12 @@ def request_from(
     strategy = strategy_of(question.engine, question.strategy)
     of = method(strategy)
     workload = workload_of(model, **{name: getattr(question, name) for name in COUNTS})
-    weights, formats = resolve_formats(question.format, question.model, model)
     named = None if question.routing is None else Path(question.routing)
     routing = _held(held, "routing", Routing) or named
     drafter = _held(held, "draft", Model) or question.draft
     hardware = machine_of(question, this, _held(held, "hardware", Hardware))
+    kept = keeps_bf16(hardware, question.engine)
+    weights, formats = resolve_formats(question.format, question.model, model, kept)
     return PlanRequest(
         model,
         hardware if question.engine in (None, "ours") else without_loopback(hardware),

@@ -69,7 +69,7 @@ class Study(Document):
     """A grid of questions: one for every combination of the entries of its lists.
 
     `machines`: names, records' files, or parts; `changes` of each, as `vram=8..24GB/4GB`, `link=pcie4x8,dram_bw=x1.5`,
-    `+1 gpu` or `as it is`; `formats` of weights, none: native for GGUF files, f16 for others; `engines`: whose speed is
+    `+1 gpu` or `as it is`; `formats` of weights, none: as a plan has them by default; `engines`: whose speed is
     predicted, none: our own, whose strategies are `strategies`, where others have their own; `contexts`, none: prompt
     and output; `options` of strategies, by strategy and name, each one value or several; `slo`: `ttft=2s,tpot=100ms`,
     or known names, which plans, or what is served, are to keep; `serving`: asks what machines can serve, too;

@@ -208,7 +208,7 @@ struct Peak {
 struct Kernels {
   const char* name;
   size_t stream_tokens;       // up to here reading plain weights is the cost, and activations are not rounded
-  size_t pair_stream_tokens;  // the same of weights in bf16 where activations are to be bf16
+  size_t pair_stream_tokens;  // where activations are to be bf16: the same of weights in bf16, and of four bits
   size_t code_stream_tokens;  // up to here quantised weights are multiplied as they stream, in 16 bits
   size_t stream_block;        // tokens per block while streaming
   size_t product_block;       // tokens per block of the blocked product
@@ -225,7 +225,7 @@ struct Kernels {
   // Runs of 32 columns, each block [runs][kRunBytes or kSignedRunBytes][width]; eight columns of a token side by side
   // where two tokens are multiplied at once.
   void (*pack_bytes)(const PackArgs&);
-  // Of activations in bf16, more than pair_stream_tokens (of quantised weights code_stream_tokens); weights in bf16, or
+  // Of activations in bf16, more than pair_stream_tokens (of weights of five bits and more code_stream_tokens); weights in bf16, or
   // quantised ones, whose values are rounded to it on the way. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200),
           "mxfp4": (50, 160)}  # fmt: skip
+AMX = [name for name in (*kernels.supported_isas(), *kernels.emulated_isas()) if name.startswith("amx")]
 TOKENS = (*range(1, 18), 23, 40)
 STEPS: dict[Precision, float] = {"f32": np.inf, "int16": 32767, "int8": 127}
 """Whole numbers up to a run's largest magnitude."""
@@ -78,13 +79,29 @@ def test_products_equal_exact_arithmetic(
         check(pools[tokens % len(pools)], weights, fmt, rows, x, precision)
 
 
-@together("fmt", QUANTISED)
+@pytest.mark.parametrize("isa", AMX, indirect=True)
+def test_tiles_meet_codes_of_four_bits_as_early_as_weights_in_bf16(isa: str) -> None:
+    assert [kernels.product_kind("q4_0", tokens, "bf16") for tokens in (9, 10)] == ["words", "pairs"]
+    assert [kernels.product_kind("bf16", tokens, "bf16") for tokens in (9, 10)] == ["floats", "pairs"]
+    assert kernels.product_kind("q4_0", 10, "int16") == "words"
+    assert kernels.product_kind("q8_0", 10, "bf16") == ("pairs" if isa == "amx-emulated" else "words")
+
+
+@together("fmt", (*QUANTISED, "mxfp4"))
 def test_bf16_products_round_dequantised_weights_to_bf16(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
     """Every instruction set multiplies x and dequantised weights rounded to bf16, in any shape. A kernel may compute a
     weight that differs in f32's last bit, so that it rounds to either neighbour: `below` or `above`."""
     rng = np.random.default_rng(5)
     block = BLOCKS.get(fmt, (32, 0))[0]
-    for (rows, columns), tokens in (((50, 2 * block), 40), ((16, 256), 300), ((37, 2304), 18), ((41, 2304), 270)):
+    for (rows, columns), tokens in (
+        ((50, 2 * block), 40),
+        ((16, 256), 300),
+        ((37, 2304), 18),
+        ((41, 2304), 270),
+        ((50, 512), 11),
+    ):
+        if tokens == 11 and kernels.product_kind(fmt, tokens, "bf16") == "words":
+            continue  # few tokens are rounded to 16 bits, but where tiles meet codes of four bits
         weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
         values = restored(weights, fmt, rows, columns).astype(np.float64)
         below, above = (nearest_bf16(values * factor).astype(np.float64) for factor in (1 - 2**-22, 1 + 2**-22))

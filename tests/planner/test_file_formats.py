@@ -149,6 +149,39 @@ def test_native_formats_are_those_of_files(tmp_path: Path) -> None:
     assert resolve_formats(None, str(tmp_path), model) == ("f16", {})
 
 
+def _write_checkpoint(folder: Path, config: Mapping[str, Any], dtype: str, size: int) -> None:
+    """Write a checkpoint without values whose weights all have the type `dtype`, of `size` bytes."""
+    (folder / "config.json").write_text(json.dumps(config))
+    header, end = {}, 0
+    for stored in stored_tensors(load_model(str(folder))):
+        start, end = end, end + prod(stored.shape) * size
+        header[stored.name] = {"dtype": dtype, "shape": stored.shape, "data_offsets": [start, end]}
+    content = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(content).to_bytes(8, "little") + content)
+        file.truncate(8 + len(content) + end)
+
+
+@pytest.mark.parametrize(
+    "dtype, size, machine, engine, expected",
+    [
+        ("BF16", 2, "ryzen7950x-cpu", "ours", "bf16"),
+        ("BF16", 2, "ryzen7950x-cpu", "llama.cpp", "f16"),
+        ("BF16", 2, "rtx3060-5600x", "ours", "f16"),
+        ("F16", 2, "ryzen7950x-cpu", "ours", "f16"),
+        ("F32", 4, "ryzen7950x-cpu", "ours", "f16"),
+    ],
+)
+def test_weights_in_bf16_stay_so_where_only_own_kernels_compute(
+    tmp_path: Path, dtype: str, size: int, machine: str, engine: str, expected: str
+) -> None:
+    _write_checkpoint(tmp_path, WIDE, dtype, size)
+    question = {"model": str(tmp_path), "hardware": machine, "engine": engine}
+    request = request_from({**question, "prompt_tokens": 8, "output_tokens": 8})
+    assert request.weights == expected and not request.formats
+    assert request_from({**question, "format": "q8_0"}).weights == "q8_0"
+
+
 def test_a_checkpoint_of_quantised_weights_is_planned_as_it_is(tmp_path: Path) -> None:
     """Its experts in FP8 with a scale for 128 x 128 values, the rest in bf16."""
     scheme = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}

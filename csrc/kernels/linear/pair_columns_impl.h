@@ -1,6 +1,8 @@
 // Pairs of bf16, as BF16 units multiply them: of neighbouring columns, for the instruction set whose Simd was included
 // before.
 #pragma once
+#include <type_traits>
+
 #include "kernels/linear/codes_impl.h"
 
 namespace helm {
@@ -21,6 +23,52 @@ inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int
   alignas(64) uint16_t last[2 * kPanel] = {};
   memcpy(last, columns + (depth - 1) * kPanel, kPanel * sizeof(uint16_t));
   pair_two(last, to);
+}
+
+// What the codes of formats of four bits stand for under a scale of 1; null where codes are no four bits in a line, or
+// the instruction set looks up no floats.
+alignas(64) constexpr float kFromZero[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+alignas(64) constexpr float kFromMinusEight[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+alignas(64) constexpr float kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+template <Format F>
+constexpr const float* kNumbersOfCodes = !Simd::float_tables                    ? nullptr
+                                         : F == Format::q4_0                    ? kFromMinusEight
+                                         : F == Format::q4 || F == Format::q4_k ? kFromZero
+                                         : F == Format::mxfp4                   ? kLevels
+                                                                                : nullptr;
+
+// A line of codes of four bits as four lines of pairs, `step` apart. scale, low: of the rows of either half of a
+// register, each twice.
+template <Format F>
+HELM_INLINE void pair_nibbles(const uint8_t* line, const V (*scale)[2], const V (*low)[2], size_t step, int32_t* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i, to += Simd::lanes) {
+    const I codes = line_at(line, i);
+    const I halves[2] = {Simd::template half_of_words<false>(codes), Simd::template half_of_words<true>(codes)};
+    const auto put = [&](auto pair) HELM_LAMBDA {
+      V values[2];
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const V number = Simd::template looked_up_at<4 * pair>(kNumbersOfCodes<F>, halves[half]);
+        values[half] =
+            Codes<F>::minima ? Simd::fma(number, scale[i][half], low[i][half]) : Simd::mul(number, scale[i][half]);
+      }
+      Simd::store_words(to + pair * step, Simd::rounded_pairs(values[0], values[1]));
+    };
+    put(std::integral_constant<int, 0>());
+    put(std::integral_constant<int, 1>());
+    put(std::integral_constant<int, 2>());
+    put(std::integral_constant<int, 3>());
+  }
+}
+
+// Each number of a panel's rows twice, by register and half of it.
+HELM_INLINE void halves_twice(const V* rows, V (*to)[2]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    to[i][0] = Simd::template half_twice<false>(rows[i]);
+    to[i][1] = Simd::template half_twice<true>(rows[i]);
+  }
 }
 
 // A run of 32 columns of a panel as sixteen lines of pairs, a quarter of them at a time; beyond the last column they
@@ -44,7 +92,13 @@ class RunInPairs {
       if (quarter % in_span == 0) {
         code.scale(s, scale_);
         code.minimum(s, low_);
+        if constexpr (kNumbersOfCodes<F> != nullptr) {
+          halves_twice(scale_, scale_twice_);
+          if constexpr (C::minima) halves_twice(low_, low_twice_);
+        }
       }
+      if constexpr (kNumbersOfCodes<F> != nullptr)
+        return pair_nibbles<F>(code.codes + (s * 4 + quarter) * kLine, scale_twice_, low_twice_, step, to);
       code.four_pairs(s, quarter % in_span, [&](size_t p, int i, I w) HELM_LAMBDA {
         V even, odd;
         pair_values<F>(w, scale_[i], low_[i], even, odd);
@@ -67,7 +121,7 @@ class RunInPairs {
   static constexpr size_t runs = quantised(F) ? facts_of(F).columns / kRun : 1;
   const char* from_ = nullptr;
   size_t run_ = 0, count_ = 0;
-  V scale_[kVectors], low_[kVectors];
+  V scale_[kVectors], low_[kVectors], scale_twice_[kVectors][2], low_twice_[kVectors][2];
 };
 
 // Calls use(format) with the format of weights, bf16 or a quantised one, as a type.

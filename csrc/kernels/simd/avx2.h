@@ -156,6 +156,13 @@ struct Simd {
     const __m128i first = _mm_loadu_si128(from), second = _mm_loadu_si128(from + 2);
     return _mm256_set_m128i(_mm_unpackhi_epi16(first, second), _mm_unpacklo_epi16(first, second));
   }
+  // Pairs of bf16 to the nearest, the numbers of each side by side in `lower`, then in `upper`.
+  static I rounded_pairs(V lower, V upper) {
+    uint16_t both[2 * lanes];
+    store_bf16(both, lower);
+    store_bf16(both + lanes, upper);
+    return words(both);
+  }
   // Pairs of bf16 to the nearest, one of `first` and one of `second` each.
   static I pair(V first, V second) {
     __m128i both[2];
@@ -186,6 +193,24 @@ struct Simd {
   static I either(I a, I b) { return _mm256_or_si256(a, b); }
   static I sub_words(I a, I b) { return _mm256_sub_epi16(a, b); }
   static V floats(I v) { return _mm256_cvtepi32_ps(v); }
+  // Rows' pairs of 16-bit words side by side, of the lower half of the rows or of the upper one; and a number of each.
+  template <bool upper>
+  static I half_of_words(I v) {
+    return _mm256_cvtepu16_epi32(_mm256_extracti128_si256(v, upper));
+  }
+  template <bool upper>
+  static V half_twice(V v) {
+    const I rows = _mm256_set_epi32(3, 3, 2, 2, 1, 1, 0, 0);
+    return _mm256_permutevar8x32_ps(v, _mm256_add_epi32(rows, every(upper ? 4 : 0)));
+  }
+  // The numbers of a table at the four bits from `bit` on.
+  static constexpr bool float_tables = true;
+  template <int bit>
+  static V looked_up_at(const float* table, I v) {
+    const I index = _mm256_srli_epi32(v, bit);
+    const V low = _mm256_permutevar8x32_ps(load(table), index), high = _mm256_permutevar8x32_ps(load(table + 8), index);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  }
   static V low_words(I v) { return floats(_mm256_srai_epi32(_mm256_slli_epi32(v, 16), 16)); }
   static V high_words(I v) { return floats(_mm256_srai_epi32(v, 16)); }
   // Whole numbers of 16 bits.

@@ -141,14 +141,17 @@ struct Simd {
   static I pairs_of_columns(const uint16_t* columns, int) { return columns_to_pairs(words(columns)); }
   // Pairs of bf16 to the nearest, one of `first` and one of `second` each; and sum + the products of two such pairs.
 #ifdef __AVX512BF16__
-  static I pair(V first, V second) { return columns_to_pairs((I)_mm512_cvtne2ps_pbh(second, first)); }
+  static I pair(V first, V second) { return columns_to_pairs(rounded_pairs(first, second)); }
+  // Pairs of bf16 to the nearest, the numbers of each side by side in `lower`, then in `upper`.
+  static I rounded_pairs(V lower, V upper) { return (I)_mm512_cvtne2ps_pbh(upper, lower); }
   static V dot_pairs(V sum, I a, I b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 #else
-  static I pair(V first, V second) {
+  static I pair(V first, V second) { return columns_to_pairs(rounded_pairs(first, second)); }
+  static I rounded_pairs(V lower, V upper) {
     uint16_t both[2 * lanes];
-    store_bf16(both, first);
-    store_bf16(both + lanes, second);
-    return columns_to_pairs(words(both));
+    store_bf16(both, lower);
+    store_bf16(both + lanes, upper);
+    return words(both);
   }
   // What the instruction is specified to do (Intel's manual, VDPBF16PS), as long as threads flush subnormals: a fused
   // product of the second numbers, then of the first, each rounded to the nearest even; subnormals are zero.
@@ -189,6 +192,22 @@ struct Simd {
   static I either(I a, I b) { return _mm512_or_si512(a, b); }
   static I sub_words(I a, I b) { return _mm512_sub_epi16(a, b); }
   static V floats(I v) { return _mm512_cvtepi32_ps(v); }
+  // Rows' pairs of 16-bit words side by side, of the lower half of the rows or of the upper one; and a number of each.
+  template <bool upper>
+  static I half_of_words(I v) {
+    return _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, upper));
+  }
+  template <bool upper>
+  static V half_twice(V v) {
+    const I rows = _mm512_cvtepu8_epi32(_mm_set_epi64x(0x0707060605050404, 0x0303020201010000));
+    return _mm512_permutexvar_ps(_mm512_add_epi32(rows, every(upper ? 8 : 0)), v);
+  }
+  // The numbers of a table at the four bits from `bit` on.
+  static constexpr bool float_tables = true;
+  template <int bit>
+  static V looked_up_at(const float* table, I v) {
+    return _mm512_permutexvar_ps(_mm512_srli_epi32(v, bit), load(table));
+  }
   static V low_words(I v) { return floats(_mm512_srai_epi32(_mm512_slli_epi32(v, 16), 16)); }
   static V high_words(I v) { return floats(_mm512_srai_epi32(v, 16)); }
   // Whole numbers of 16 bits.

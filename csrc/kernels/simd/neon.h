@@ -90,6 +90,7 @@ struct Simd : FourLanes<Simd> {
   static I whole_bytes(I sum) { return sum; }
   static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
   static constexpr bool word_product = false;
+  static constexpr bool float_tables = false;  // no instruction looks up as many
   static I dot(I sum, I a, I b) {
     const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
     return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));

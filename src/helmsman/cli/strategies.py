@@ -133,11 +133,11 @@ def request_of(
 ) -> "PlanRequest[Any]":
     """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
     from helmsman.planner.file_formats import resolve_formats
-    from helmsman.planner.machine import without_loopback
+    from helmsman.planner.machine import keeps_bf16, without_loopback
     from helmsman.planner.request import PlanRequest
 
-    weights, formats = resolve_formats(args.format, args.model, model)
     engine = getattr(args, "engine", None)
+    weights, formats = resolve_formats(args.format, args.model, model, keeps_bf16(hardware, engine))
     strategy = strategy_of(engine, args.strategy)
     name = RECOMMENDED if strategy == ALL else FORMER.get(strategy, strategy)
     of = method(name)
