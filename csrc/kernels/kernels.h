@@ -225,8 +225,8 @@ struct Kernels {
   // Runs of 32 columns, each block [runs][kRunBytes or kSignedRunBytes][width]; eight columns of a token side by side
   // where two tokens are multiplied at once.
   void (*pack_bytes)(const PackArgs&);
-  // Of activations in bf16, more than pair_stream_tokens (of weights of five bits and more code_stream_tokens); weights in bf16, or
-  // quantised ones, whose values are rounded to it on the way. Null without BF16 units.
+  // Of activations in bf16, more than pair_stream_tokens (of weights of five bits and more code_stream_tokens); weights
+  // in bf16, or quantised ones, whose values are rounded to it on the way. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   // Runs of 32 columns: pairs of columns, each block [(columns + 1) / 2][width], or, for tiles, lines of a token's run,
   // each block [runs][width][32], all of one even width, the last filled up with zeros.
