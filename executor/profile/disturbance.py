@@ -66,8 +66,9 @@ def _processor(device: Device, samples: ProcessorSamples, stage: StageSamples) -
         if curve.op == "lookup":
             return stage.disturbed
         if curve.format != "*":
-            products = f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
-            kind = curve.op if curve.bound == "memory" else "expert products" if curve.op == "experts" else products
+            several = "expert products" if curve.op == "experts" else "gemm"
+            rounding = curve.rounding or DEFAULT_ROUNDING.of(curve.format)
+            kind = curve.op if curve.bound == "memory" else f"{several} {rounding}"
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [value for (kind, _, _), value in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else stage.disturbed

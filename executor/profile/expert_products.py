@@ -2,9 +2,9 @@
 
 A linear layer of as many bytes is one matrix and every row is its own; experts are several smaller ones, of each of
 which few rows are gathered, and what was chosen decides where reads begin. Of a token alone the share of plain reads
-counts, of several tokens of an expert FLOP/s, gathering and activations included."""
+counts, of several tokens of an expert FLOP/s in every precision of activations, gathering and activations included."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
@@ -18,7 +18,7 @@ from helmsman.executor.profile.bench import MeasurementBuffers
 from helmsman.executor.profile.quality import MeasuredPoint
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.executor.profile.shares import ReadShares, read_shares
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 SHAPE = (768, 2048)
@@ -56,8 +56,9 @@ class ExpertPasses:
         """Return the number of experts."""
         return len(self.matrices) // MATRICES
 
-    def seconds(self, tokens: int, chosen: int, passes: int) -> list[float]:
-        """Return the seconds of passes in which every one of `tokens` rows takes the same `chosen` experts."""
+    def seconds(self, tokens: int, chosen: int, passes: int, rounding: Precision | None = None) -> list[float]:
+        """Return the seconds of passes in which every one of `tokens` rows takes the same `chosen` experts;
+        `rounding`: of activations, by default as kernels round by themselves."""
         rows, columns = SHAPE
         groups = max(1, self.count // chosen)
         first = [chosen * (next(self.turn) % groups) for _ in range(passes)]
@@ -65,24 +66,29 @@ class ExpertPasses:
         x = np.full((tokens, columns), _SMALL, np.float32)
         weights, y = np.full(ids.shape, 1.0 / chosen, np.float32), np.zeros_like(x)
         gate, up, down = (self.matrices[place : MATRICES * self.count : MATRICES] for place in range(MATRICES))
-        rounding = DEFAULT_ROUNDING.of(self.fmt)
         return experts(
             self.pool, gate, up, down, self.fmt, self.fmt, columns, rows, ids.data, weights.data, x.data, y.data,
-            tokens, chosen, activations=rounding, passes=passes,
+            tokens, chosen, activations=rounding or DEFAULT_ROUNDING.of_experts(self.fmt), passes=passes,
         )  # fmt: skip
 
 
 def expert_points(
-    pool: Pool, bench: MeasurementBuffers, fmt: StoredFormat, samples: ProcessorSamples, pairs: int
+    pool: Pool,
+    bench: MeasurementBuffers,
+    fmt: StoredFormat,
+    roundings: Sequence[Precision],
+    samples: ProcessorSamples,
+    pairs: int,
 ) -> list[MeasuredPoint[Any]]:
-    """Return the points that measure products with experts in `fmt` into `samples`, `pairs` times each."""
+    """Return the points that measure products with experts in `fmt` into `samples`, `pairs` times each; `roundings`:
+    of activations of several tokens."""
     size, turn = packed_size(fmt, *SHAPE), count()
 
     def passes() -> ExpertPasses:
         return ExpertPasses(pool, fmt, bench.matrices(size), turn)
 
     alone = [_alone_point(pool, bench, passes, chosen, (fmt, chosen * size), samples, pairs) for chosen in CHOSEN]
-    return [*alone, _several_point(passes, fmt, samples)]
+    return [*alone, *(_several_point(passes, fmt, rounding, samples) for rounding in roundings)]
 
 
 def _alone_point(
@@ -110,7 +116,7 @@ def _alone_point(
 
 
 def _several_point(
-    passes: Passes, fmt: StoredFormat, samples: ProcessorSamples
+    passes: Passes, fmt: StoredFormat, rounding: Precision, samples: ProcessorSamples
 ) -> MeasuredPoint[dict[int, list[float]]]:
     """FLOP/s by the number of tokens of every expert; numbers take turns."""
     rows, columns = SHAPE
@@ -118,17 +124,17 @@ def _several_point(
     def run() -> dict[int, list[float]]:
         made = passes()
         rates: dict[int, list[float]] = {tokens: [] for tokens in TOKENS}
-        first = {tokens: made.seconds(tokens, chosen, 1)[0] for tokens, chosen in TOKENS.items()}
+        first = {tokens: made.seconds(tokens, chosen, 1, rounding)[0] for tokens, chosen in TOKENS.items()}
         for _ in range(ROUNDS):
             for tokens, chosen in TOKENS.items():
                 flops = 2.0 * MATRICES * rows * columns * chosen * tokens
                 many = max(1, round(SLICE_S / first[tokens]))
-                rates[tokens].append(flops / fmean(made.seconds(tokens, chosen, many)))
+                rates[tokens].append(flops / fmean(made.seconds(tokens, chosen, many, rounding)))
         return rates
 
     def keep(rates: dict[int, list[float]], share: float) -> None:
         for tokens, of in rates.items():
-            samples.expert_products[fmt, tokens] = of
-            samples.disturbed["expert products", fmt, tokens] = share
+            samples.expert_products[fmt, rounding, tokens] = of
+            samples.disturbed[f"expert products {rounding}", fmt, tokens] = share
 
-    return MeasuredPoint(f"{fmt} experts", run, keep)
+    return MeasuredPoint(f"{fmt} experts in {rounding}", run, keep)

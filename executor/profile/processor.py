@@ -81,7 +81,8 @@ def measure(
         )
         yield from _of_format(others, weights in formats)
     for kept in EXPERTS:
-        yield f"{kept} experts", expert_points(pool, bench, kept, samples, pairs) if kept in experts else []
+        ways = (DEFAULT_ROUNDING.of_experts(kept), *OTHER_ROUNDINGS[kept])
+        yield f"{kept} experts", expert_points(pool, bench, kept, ways, samples, pairs) if kept in experts else []
 
 
 def _of_format(measured: Iterable[Step], wanted: bool) -> Iterator[Step]:

@@ -79,9 +79,12 @@ def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Itera
             yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
     for (fmt, size), values in samples.experts.items():
         yield _reading("experts", name, "share of read", values, {**given, "format": fmt, "bytes": size})
-    for (fmt, tokens), values in samples.expert_products.items():
-        yield _reading("expert products", name, "FLOP/s", values, {**given, "format": fmt, "tokens": tokens})
-    for what, unit, of_tokens in (("gemm", "FLOP/s", samples.gemm), ("inputs", "bytes/s", samples.inputs)):
+    several = (
+        ("expert products", "FLOP/s", samples.expert_products),
+        ("gemm", "FLOP/s", samples.gemm),
+        ("inputs", "bytes/s", samples.inputs),
+    )
+    for what, unit, of_tokens in several:
         for (fmt, rounding, tokens), values in of_tokens.items():
             yield _reading(what, name, unit, values, {**given, "format": fmt, "rounding": rounding, "tokens": tokens})
     for fmt, values in samples.wide.items():

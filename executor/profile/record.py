@@ -257,9 +257,11 @@ def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, o
         rates = {float(n): flops for (of, by, n), flops in samples.gemm.items() if (of, by) == (fmt, rounding)}
         gemm = {n: [f / peak for f in flops] for n, flops in rates.items()}
         yield _rounded(curve("compute", "linear", fmt, gemm, MEASURED), samples, rounding)
-    experts = {float(n): [f / peak for f in flops] for (of, n), flops in samples.expert_products.items() if of == fmt}
-    if experts:
-        yield curve("compute", "experts", fmt, experts, MEASURED)
+    for rounding in dict.fromkeys(by for of, by, _ in samples.expert_products if of == fmt):
+        measured = samples.expert_products.items()
+        rates = {float(n): flops for (of, by, n), flops in measured if (of, by) == (fmt, rounding)}
+        experts = {n: [f / peak for f in flops] for n, flops in rates.items()}
+        yield _rounded(curve("compute", "experts", fmt, experts, MEASURED), samples, rounding)
 
 
 def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: float) -> Iterator[Efficiency]:

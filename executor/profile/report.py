@@ -182,16 +182,14 @@ def _beside_loopback(hardware: Hardware, host: str) -> Iterator[tuple[tuple[str,
 
 def _experts(hardware: Hardware) -> Iterator[str]:
     """Yield a line for each format of experts that the host was measured with: the share of reads that they reach with
-    one token, and FLOP/s by the tokens of each."""
+    one token, and FLOP/s by the tokens of each, activations rounded as kernels do by themselves."""
     host = hardware.devices[0].name
     own = [reading for reading in hardware.readings if reading.device == host]
     for fmt in dict.fromkeys(r.conditions["format"] for r in own if r.what == "experts"):
         shares = [r.figure.value for r in own if r.what == "experts" and r.conditions["format"] == fmt]
-        several = {
-            r.conditions["tokens"]: r.figure.value
-            for r in own
-            if r.what == "expert products" and r.conditions["format"] == fmt
-        }
+        products = [r for r in own if r.what == "expert products" and r.conditions["format"] == fmt]
+        usual = products[0].conditions.get("rounding") if products else None  # the default precision is the first
+        several = {r.conditions["tokens"]: r.figure.value for r in products if r.conditions.get("rounding") == usual}
         rates = ", ".join(f"{rate / 1e9:.1f}" for rate in several.values())
         of = ", ".join(map(str, several))
         alone = f"{max(shares):.2f} of plain reads with a token"

@@ -41,13 +41,14 @@ class ProcessorSamples:
     attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
     experts: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
     """As `linear`, of the experts that one token chooses, by the bytes of their matrices of one kind."""
-    expert_products: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
-    """FLOP/s of experts by the number of tokens of each."""
+    expert_products: dict[tuple[StoredFormat, Precision, int], list[float]] = field(default_factory=dict)
+    """FLOP/s of experts by what activations are rounded to and the number of tokens of each."""
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
     disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
     """Share of the time that others took (`executor.system.interference.disturbance`) while `linear`, `gemm ROUNDING`,
-    `experts`, `expert products`, `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
+    `experts`, `expert products ROUNDING`, `attention` or `wide` was measured in a format, by bytes or tokens (0 for
+    wide)."""
     reads_disturbed: list[float] = field(default_factory=list)
     """Share of the time that others took from every one of `read`."""
 

@@ -37,8 +37,8 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     whose loss is nothing beside what their own format costs, and bf16 where units were measured to be `_WORTH_A_LOSS`
     times as fast with it; else those of fewer than five bits meet int8, as in other engines, where units of bytes were
     measured to be `_WORTH_LITTLE_LOSS` times as fast with it; attention of prompts is as that of weights in bf16. A
-    precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. Networks of
-    experts are priced as they were measured, in the default precision. One machine gives one."""
+    precision that does not apply to weights of a kind, or to attention, leaves those as `auto` has them. One machine
+    gives one."""
     return _rounded(Same(hardware), wanted)
 
 
@@ -112,12 +112,13 @@ def _formats_of_codes(device: Device, rounding: Precision) -> set[StoredFormat]:
 
 def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:
     """The curves without those of other precisions, where there is one of this; else all of them, of which the first
-    counts. Of attention all: what devices divide is f32 whatever was chosen."""
+    counts, as of experts in records that have them in the default precision alone. Of attention all: what devices
+    divide is f32 whatever was chosen."""
     for curve in curves:
         if curve.rounding is None or curve.format == "*" or curve.op == "attention":
             yield curve
             continue
-        chosen = rounding.of(curve.format)
+        chosen = rounding.of_experts(curve.format) if curve.op == "experts" else rounding.of(curve.format)
         if curve.rounding == chosen or not _measured(curves, curve, chosen):
             yield curve
 

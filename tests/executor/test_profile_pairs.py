@@ -59,7 +59,7 @@ def test_a_contended_pair_slows_reads_and_fills_the_memory() -> None:
 def test_experts_have_shares_of_their_own() -> None:
     samples, stage = synthetic()
     samples.experts["q4_0", 10**6] = [0.6] * 5
-    samples.expert_products = {("q4_0", 2): [PEAK / 20] * 5, ("q4_0", 8): [PEAK / 10] * 5}
+    samples.expert_products = {("q4_0", "int16", 2): [PEAK / 20] * 5, ("q4_0", "int16", 8): [PEAK / 10] * 5}
     profile = synthetic_profile()
     own = tuple(replace(processor, samples=samples, stage=stage) for processor in profile.processors)
     hardware = record(replace(profile, processors=own))

@@ -112,7 +112,8 @@ def test_a_real_profile_has_every_part(monkeypatch, tmp_path):
     assert [product.format for product in products] == ["bf16", "q8_0", "q4_0"]
     assert all(product.share.n >= quality.VISITS for product in products)
     experts = [(c.bound, c.format) for c in hardware.devices[0].efficiency if c.op == "experts"]
-    assert sorted(experts) == sorted((b, f) for b in ("memory", "compute") for f in processor.EXPERTS)
+    several = [("compute", f) for f in processor.EXPERTS for _ in (0, *processor.OTHER_ROUNDINGS[f])]
+    assert sorted(experts) == sorted([*(("memory", f) for f in processor.EXPERTS), *several])
     lines = summary(hardware)
     assert "at once   cpu " in lines and "experts   mxfp4" in lines and len(hardware.disks) in (0, 1)
     assert {

@@ -142,6 +142,21 @@ def test_a_plan_keeps_the_curves_of_its_precision(wanted: Precision) -> None:
     assert efficiency_curve(device, "compute", "linear", "q4_k") is not None  # of the nearest format
 
 
+@pytest.mark.parametrize("wanted", PRECISIONS)
+def test_experts_are_priced_in_the_precision_of_their_kernels(wanted: Precision) -> None:
+    """It is that of the device's codes, also where products of few bits have another."""
+    of_codes: tuple[Precision, ...] = ("int16", "int8", "f32", "bf16")
+    curves = [
+        measured("q4_0", each, share).model_copy(update={"op": "experts"})
+        for each, share in zip(of_codes, (0.5, 0.9, 0.3, 0.7), strict=True)
+    ]
+    device = on(tuple(curves), wanted)
+    (expected,) = (each for each in curves if each.rounding == device.rounds.of_experts("q4_0"))
+    assert efficiency_curve(device, "compute", "experts", "q4_0") == expected
+    alone = on((curves[0],), wanted)
+    assert efficiency_curve(alone, "compute", "experts", "q4_0") == curves[0], "no other precision was measured"
+
+
 @pytest.mark.parametrize("wanted", ["auto", "f32", "bf16", "int8"])
 def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
     curves = [measured("*", each, share).model_copy(update={"op": "attention"}) for each, share in

@@ -39,21 +39,21 @@ constexpr const float* kNumbersOfCodes = !Simd::float_tables                    
 
 // A line of codes of four bits as four lines of pairs, `step` apart. scale, low: of the rows of either half of a
 // register, each twice.
-template <Format F>
+template <Format F, class S = Simd>
 HELM_INLINE void pair_nibbles(const uint8_t* line, const V (*scale)[2], const V (*low)[2], size_t step, int32_t* to) {
 #pragma GCC unroll 16
   for (int i = 0; i < kVectors; ++i, to += Simd::lanes) {
     const I codes = line_at(line, i);
-    const I halves[2] = {Simd::template half_of_words<false>(codes), Simd::template half_of_words<true>(codes)};
+    const I halves[2] = {S::template half_of_words<false>(codes), S::template half_of_words<true>(codes)};
     const auto put = [&](auto pair) HELM_LAMBDA {
       V values[2];
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
-        const V number = Simd::template looked_up_at<4 * pair>(kNumbersOfCodes<F>, halves[half]);
+        const V number = S::template looked_up_at<4 * pair>(kNumbersOfCodes<F>, halves[half]);
         values[half] =
             Codes<F>::minima ? Simd::fma(number, scale[i][half], low[i][half]) : Simd::mul(number, scale[i][half]);
       }
-      Simd::store_words(to + pair * step, Simd::rounded_pairs(values[0], values[1]));
+      Simd::store_words(to + pair * step, S::rounded_pairs(values[0], values[1]));
     };
     put(std::integral_constant<int, 0>());
     put(std::integral_constant<int, 1>());
@@ -63,11 +63,12 @@ HELM_INLINE void pair_nibbles(const uint8_t* line, const V (*scale)[2], const V 
 }
 
 // Each number of a panel's rows twice, by register and half of it.
+template <class S = Simd>
 HELM_INLINE void halves_twice(const V* rows, V (*to)[2]) {
 #pragma GCC unroll 16
   for (int i = 0; i < kVectors; ++i) {
-    to[i][0] = Simd::template half_twice<false>(rows[i]);
-    to[i][1] = Simd::template half_twice<true>(rows[i]);
+    to[i][0] = S::template half_twice<false>(rows[i]);
+    to[i][1] = S::template half_twice<true>(rows[i]);
   }
 }
 
