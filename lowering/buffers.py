@@ -13,8 +13,8 @@ from helmsman.schemas.blocks.attention import Attention, CompressedAttention, La
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
-CHUNK_ROWS = 128
-"""Rows (sequences x tokens) that pass through a stage at a time; csrc/stage/layout.h's kChunkRows."""
+CHUNK_ROWS = 512
+"""Rows (sequences x tokens) of prompts that pass through a stage at a time."""
 
 EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of

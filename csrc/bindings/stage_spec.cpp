@@ -25,6 +25,7 @@ ParsedSpec parse_spec(const py::dict& fields) {
   s.capacity = count_at(fields, "capacity");
   s.context = fields.contains("context") ? count_at(fields, "context") : s.capacity;
   s.sequences = fields.contains("sequences") ? count_at(fields, "sequences") : 0;
+  if (fields.contains("chunk_rows")) s.chunk_rows = count_at(fields, "chunk_rows");
   s.last = fields.contains("last") ? count_at(fields, "last") : 1;
   s.passing = count_or(fields, "passing", 0);
   s.paged = flag_at(fields, "paged");

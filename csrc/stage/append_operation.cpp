@@ -22,7 +22,7 @@ void check_shape(const Attention& shape) {
 
 void check_ring(const StageSpec& spec, const Attention& shape) {
   if (spec.sequences > 0 || spec.paged || shape.capacity >= spec.context) return;
-  const size_t together = std::min(spec.max_tokens, std::max<size_t>(1, kChunkRows / spec.batch));
+  const size_t together = std::min(spec.max_tokens, chunk_tokens(spec));
   expect(shape.window > 0 && shape.capacity + 1 >= shape.window + together,
          "a cache of " + std::to_string(shape.capacity) + " rows holds neither all positions nor a window of " +
              std::to_string(shape.window) + " beside " + std::to_string(together) + " tokens");

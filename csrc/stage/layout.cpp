@@ -6,9 +6,13 @@
 
 namespace helm {
 
+size_t chunk_tokens(const StageSpec& s) {
+  return s.sequences > 0 ? s.max_tokens : std::max<size_t>(1, s.chunk_rows / s.batch);
+}
+
 size_t chunk_rows(const StageSpec& s) {
   if (s.sequences > 0) return s.max_tokens;
-  return product({s.batch, std::min(s.max_tokens, std::max<size_t>(1, kChunkRows / s.batch))});
+  return product({s.batch, std::min(s.max_tokens, chunk_tokens(s))});
 }
 
 size_t outputs_of(const StageSpec& s) { return s.sequences > 0 ? s.sequences : product({s.batch, s.last}); }

@@ -4,11 +4,8 @@
 
 namespace helm {
 
-// Prompts pass in chunks of this many rows, so that a stage's scratch does not grow with the prompt; more would
-// not make the matrix product faster.
-constexpr size_t kChunkRows = 128;
-
-// Rows that pass through a stage at a time.
+// Tokens of each sequence that pass through a stage at a time, and rows of all that do.
+size_t chunk_tokens(const StageSpec& spec);
 size_t chunk_rows(const StageSpec& spec);
 // Rows that yield logits at most.
 size_t outputs_of(const StageSpec& spec);

@@ -60,11 +60,11 @@ void Stage::check_range(bool source, bool target, size_t tokens, size_t first, s
   for (size_t i = first; i < last; ++i)
     if (!op(i).present()) throw std::invalid_argument("this stage has nothing to run " + ops_[i] + " with");
   if (embeds(first) && !source) throw std::invalid_argument("the embedding needs a source of token ids");
-  if (tokens <= chunk_tokens()) return;
+  if (tokens <= chunk_tokens(spec_)) return;
   const bool kept = source && alone_[first] && alone_[last];
   if (!kept || (!target && !chooses(last)))
     throw std::invalid_argument("tokens (" + std::to_string(tokens) + ") pass in chunks of " +
-                                std::to_string(chunk_tokens()) +
+                                std::to_string(chunk_tokens(spec_)) +
                                 ", so activations cannot stay in the workspace: give "
                                 "source and target, and cut only where the hidden states are all there is, or let "
                                 "chunks pass in calls of their own");
@@ -79,11 +79,11 @@ size_t Stage::positions(size_t first, size_t last) const {
 void Stage::check_attend(size_t block, size_t tokens, size_t past) const {
   if (!spec_.paged) throw std::invalid_argument("only the attention of a paged stage is done over spans");
   spec_.attention(block);
-  if (tokens > std::min(spec_.max_tokens, chunk_tokens()) || past + tokens > spec_.context)
+  if (tokens > std::min(spec_.max_tokens, chunk_tokens(spec_)) || past + tokens > spec_.context)
     throw std::invalid_argument("the workspace has no " + std::to_string(tokens) + " tokens after " +
                                 std::to_string(past) + ": at most " +
-                                std::to_string(std::min(spec_.max_tokens, chunk_tokens())) + " pass at a time, of " +
-                                std::to_string(spec_.context));
+                                std::to_string(std::min(spec_.max_tokens, chunk_tokens(spec_))) +
+                                " pass at a time, of " + std::to_string(spec_.context));
 }
 
 void Stage::attend(size_t block, const KvSpans& spans, bool first, bool last, size_t tokens, size_t past) {
@@ -142,7 +142,7 @@ void Stage::run(const void* source, void* target, size_t tokens, size_t past, Ra
 }
 
 void Stage::run(const StageIo& io, Range own, double* stamps) {
-  const size_t first = io.begin, last = io.end, chunk = chunk_tokens();
+  const size_t first = io.begin, last = io.end, chunk = chunk_tokens(spec_);
   std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
   auto work = [&](size_t thread) {
     StagePass pass(*this, io, thread);

@@ -13,11 +13,11 @@ class EmbeddingOperation;
 
 class Stage {
  public:
-  // Bytes. With R = batch * min(max_tokens, max(1, 128 / batch)), widths the largest of any operation or of `room`:
-  // 4 R (hidden + wide + inner + packed) + 4 batch last vocab, packed the widest input of a linear layer (a width below
-  // 40 that is no multiple of 32 counts as 20 per begun 32), each of the five terms rounded up to 64 bytes; divided
-  // attention adds 4 R heads round_up(capacity, 16), paged 8 R heads, rounded up likewise, experts what they need.
-  // Ragged: R = max_tokens, and `sequences` in place of batch last.
+  // Bytes. With R = batch * min(max_tokens, max(1, chunk_rows / batch)), widths the largest of any operation or of
+  // `room`: 4 R (hidden + wide + inner + packed) + 4 batch last vocab, packed the widest input of a linear layer (a
+  // width below 40 that is no multiple of 32 counts as 20 per begun 32), each of the five terms rounded up to 64 bytes;
+  // divided attention adds 4 R heads round_up(capacity, 16), paged 8 R heads, rounded up likewise, experts what they
+  // need. Ragged: R = max_tokens, and `sequences` in place of batch last.
   static size_t workspace_size(const StageSpec& spec) { return Layout(spec).bytes(); }
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.
@@ -90,9 +90,6 @@ class Stage {
 
   const Operation& op(size_t index) const { return *spec_.operations[index]; }
   size_t count() const { return spec_.operations.size(); }
-  size_t chunk_tokens() const {
-    return spec_.sequences > 0 ? spec_.max_tokens : std::max<size_t>(1, kChunkRows / spec_.batch);
-  }
   void add_region(const std::string& name, const std::string& title, const Region& region);
   void run(const StageIo& io, Range own, double* stamps);
 

@@ -19,10 +19,13 @@ struct StageSpec {
   size_t capacity = 0;   // rows of each sequence's caches; ragged: of all of them
   size_t context = 0;    // positions there are: of tables and kept rows
   size_t sequences = 0;  // ragged: most rows that yield logits in a pass of up to max_tokens rows; 0: all alike
-  size_t last = 1;       // tokens at the end of each sequence that yield logits; not ragged
-  size_t passing = 0;    // ragged: rows of the caches that keys and values only pass through
-  bool paged = false;    // caches are rings: position p is in row p % capacity; the attention of a block can be done in
-                         // several calls of `attend`
+  // Rows (sequences x tokens) of prompts that pass through at a time, so that scratch does not grow with prompts; with
+  // fewer, experts would meet few rows each and be read more often, and AMX would put weights in pairs more often.
+  size_t chunk_rows = 512;
+  size_t last = 1;     // tokens at the end of each sequence that yield logits; not ragged
+  size_t passing = 0;  // ragged: rows of the caches that keys and values only pass through
+  bool paged = false;  // caches are rings: position p is in row p % capacity; the attention of a block can be done in
+                       // several calls of `attend`
   Room room{};
   size_t blocks = 0;
   std::vector<std::unique_ptr<Operation>> operations;

@@ -32,6 +32,8 @@ class StageSpec(TypedDict):
     """Tokens each sequence's cache can hold."""
     max_tokens: int
     """Most tokens per sequence in one pass."""
+    chunk_rows: NotRequired[int]
+    """Rows (sequences x tokens) of prompts that pass through at a time; default `lowering.buffers.CHUNK_ROWS`."""
     kv_format: KvFormat
     """q8_0: not with divided attention."""
     paged: bool

@@ -20,12 +20,12 @@ from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
-GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
+GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 512)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "mxfp4")
 """The quantised formats that are measured; others are priced by the nearest of these (`lowering.nearest_format`)."""
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
-FEW_TOKENS = (2, 8, 32, 128)
+FEW_TOKENS = (2, 8, 32, 128, 512)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
 F32_TOKENS = (1, *FEW_TOKENS)
 """Token counts of products of quantised weights with f32 activations, which arithmetic bounds even with one token:

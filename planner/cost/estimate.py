@@ -32,6 +32,11 @@ class Estimate(NamedTuple):
         memory, compute = self.memory + other.memory, self.compute + other.compute
         return Estimate(low, mid, high, main.bound, main.source, memory, compute)
 
+    def times(self, count: int) -> "Estimate":
+        """Return `count` such durations in a row."""
+        low, mid, high = (count * seconds for seconds in (self.low, self.mid, self.high))
+        return self._replace(low=low, mid=mid, high=high, memory=count * self.memory, compute=count * self.compute)
+
 
 class Rate(NamedTuple):
     """Bytes/s or FLOP/s; `low`, `high`: the ends of a duration by it, over its median; the kind of its source."""

@@ -17,9 +17,9 @@ from helmsman.planner.cost.estimate import Bound, Estimate, Rate, longest
 from helmsman.planner.cost.expansion import Expansion, expansion, pieces
 from helmsman.planner.cost.rooflines import MOST_PRICES, Rooflines, product, rooflines_of, source_kind
 from helmsman.planner.cost.table_prices import FIXED, INTERPOLATED, TablePrice, TablePrices
-from helmsman.planner.cost.task_amounts import chunks_of
+from helmsman.planner.cost.task_amounts import OVERHEAD_ROWS, chunks_of
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.hardware import NATIVE_KINDS, Device, Hardware, Link, lane_owner
 from helmsman.schemas.plan import Path
 from helmsman.schemas.same import Same
 from helmsman.timing.handovers import Handovers, without_time_between
@@ -40,11 +40,13 @@ def work_of(task: Task) -> tuple[object, ...]:
 @dataclass(frozen=True, slots=True)
 class CostOptions:
     """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27). `capped`
-    off: links may be faster than the lanes they share, as the printed projection to CXL has it (E-GUPTA-10)."""
+    off: links may be faster than the lanes they share, as the printed projection to CXL has it (E-GUPTA-10). `chunked`
+    off: passes over prompts go through in one piece, as served ones do."""
 
     corrections: bool = True
     l3_blend: bool = False
     capped: bool = True
+    chunked: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,21 @@ class CostModel:
 
     def _derived(self, task: Task, work: Hashable) -> Estimate:
         """Return the seconds by rooflines of a task that does some `work`."""
-        return self._transfer(task) if task.kind == "transfer" else self._operation(task, work)
+        if task.kind == "transfer":
+            return self._transfer(task)
+        chunks = self._chunks_of_experts(task)
+        if chunks == 1:
+            return self._operation(task, work)
+        parts = {name: getattr(task, name) // chunks for name in ("tokens", "activation_bytes", "flops")}
+        one = task._replace(**parts)
+        return self._operation(one, work_of(one)).times(chunks)
+
+    def _chunks_of_experts(self, task: Task) -> int:
+        """Return in how many chunks experts are read and multiplied: by kernels of ours in those of a prompt; engines'
+        passes are as long as they take them."""
+        device = self._devices[lane_owner(task.resource)]
+        ours = device.kind in NATIVE_KINDS and device.prompt_overhead is None
+        return chunks_of(task) if task.kind == "experts" and ours and self.options.chunked else 1
 
     def slowed(self, end: End = "mid") -> Slowed | None:
         """Return the function that gives, by task, the links and devices whose work slows the task while it is under
@@ -193,7 +209,12 @@ class CostModel:
     def _beside_work(self, task: Task, device: Device) -> tuple[tuple[Estimate, ...], Estimate | None]:
         """Return what an operation takes however much it does: what launches take at least, and its overhead. All of a
         kind that have as many chunks take the same."""
-        key = device.name, task.kind, task.phase, chunks_of(task)
+        key = (
+            device.name,
+            task.kind,
+            task.phase,
+            chunks_of(task, OVERHEAD_ROWS),
+        )  # of which chunks of ours are multiples
         if key not in self._fixed:
             if len(self._fixed) >= MOST_PRICES:
                 self._fixed.clear()
@@ -261,7 +282,7 @@ class CostModel:
             return None
         own = next((figure for of, figure in (device.overheads or {}).items() if of == task.kind), None)
         if device.prompt_overhead is not None and task.phase == "prefill":
-            by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task)), "overhead")
+            by_chunk = self._constant(scaled_figure(device.prompt_overhead, chunks_of(task, OVERHEAD_ROWS)), "overhead")
             if own is None:
                 return by_chunk
             beside = by_chunk if task.kind in _MATRICES else None

@@ -9,9 +9,14 @@ ATTENDING = ("attention", "scores", "wv")
 """Kinds of tasks that read caches."""
 
 
-def chunks_of(task: Task) -> int:
-    """Return in how many chunks an operation takes the tokens of its pass."""
-    return -(-round(task.tokens / task.per_token) // CHUNK_ROWS)
+OVERHEAD_ROWS = 128
+"""Rows of a prompt for which kernels of engines take a `prompt_overhead`: its constants were fitted so."""
+
+
+def chunks_of(task: Task, rows: int = CHUNK_ROWS) -> int:
+    """Return in how many chunks of so many `rows`, by default those that pass through a stage of ours at a time, an
+    operation takes the tokens of its pass."""
+    return -(-round(task.tokens / task.per_token) // rows)
 
 
 def tokens_together(task: Task, alone: bool) -> float:

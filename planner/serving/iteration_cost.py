@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
-from helmsman.planner.cost.model import CostModel
+from helmsman.planner.cost.model import CostModel, CostOptions
 from helmsman.planner.cost.state_copies import copy_seconds
 from helmsman.planner.serving.knots import NOTHING, KnotTable, straight
 from helmsman.planner.serving.kv_budget import LEAST_TOKENS, limits_of
@@ -59,11 +59,15 @@ def _launching(hardware: Hardware) -> Hardware:
 def _rounds(replica: Replica, cost: IterationCost) -> IterationCost:
     """Of all stages, from what one micro-batch costs on one."""
     first = replica.accelerators[:: replica.parts]
-    return in_rounds(cost, replica.layers, Hops(CostModel(_launching(replica.hardware)), first, replica.plan))
+    return in_rounds(
+        cost,
+        replica.layers,
+        Hops(CostModel(_launching(replica.hardware), CostOptions(chunked=False)), first, replica.plan),
+    )
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
-    costs = CostModel(_launching(replica.hardware))
+    costs = CostModel(_launching(replica.hardware), CostOptions(chunked=False))
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.max_context, _LONGEST)
     shared_device, shared_host = _shared(replica, costs, longest)

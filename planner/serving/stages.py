@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.common_attention import attending_layers
 from helmsman.lowering.graph import Task
 from helmsman.lowering.layer_cache import keeps_states
@@ -52,9 +51,13 @@ class Stages(Protocol):
         """Embedding, final norm and head for so many sequences."""
 
 
+DECODE_ROWS = 128
+"""Rows of a served pass up to which its products are priced as those of decode steps."""
+
+
 def rows(tokens: int) -> Iteration:
-    """A pass of so many tokens of as many sequences; more than pass through a stage at once are prompts'."""
-    return Iteration(0, "decode" if tokens <= CHUNK_ROWS else "prefill", tokens, 1, 1)
+    """A pass of so many tokens of as many sequences; more than `DECODE_ROWS` are prompts'."""
+    return Iteration(0, "decode" if tokens <= DECODE_ROWS else "prefill", tokens, 1, 1)
 
 
 def attention(model: Model, fmt: KvFormat, device: Device, iteration: Iteration) -> Task:

@@ -10,6 +10,19 @@ from shapes import small_model
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.lowering import buffers
+
+SHORT_CHUNK = 128
+"""Rows of prompts that pass through stages at a time in these tests, so that short prompts pass in several chunks."""
+
+
+@pytest.fixture(scope="package", autouse=True)
+def short_chunks() -> Iterator[None]:
+    """Prompts pass in chunks of SHORT_CHUNK rows, unless a command is run in a process of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buffers, "CHUNK_ROWS", SHORT_CHUNK)
+        yield
+
 
 ISAS = (*kernels.supported_isas(), *kernels.emulated_isas())
 """Every instruction set of this CPU, and what it can imitate."""

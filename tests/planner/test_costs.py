@@ -79,7 +79,7 @@ def test_kinds_of_operations_may_have_overheads_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("phase", "tokens", "seconds"), [("decode", 300, 1e-4), ("prefill", 128, 1e-3), ("prefill", 300, 3e-3)]
+    ("phase", "tokens", "seconds"), [("decode", 1300, 1e-4), ("prefill", 512, 1e-3), ("prefill", 1300, 3e-3)]
 )
 def test_every_chunk_of_a_prompt_is_launched_by_itself(phase, tokens, seconds):
     machine = plain_machine(prompt_launch=figure(1e-3))

@@ -88,7 +88,7 @@ def test_the_largest_batch_follows_from_memory():
         return question.fits(question.frame.workload.model_copy(update={"batch": batch}))
 
     assert fits(WeightsOnHost(), True, 44)
-    assert fits(BASELINE, False, 8) and not fits(BASELINE, False, 44)
+    assert fits(BASELINE, False, 7) and not fits(BASELINE, False, 44)
     with pytest.raises(InfeasibleError, match="batches of at most"):
         asked(BASELINE, 44, keeping=Keeping("optane")).decide({})
 

@@ -73,7 +73,7 @@ def test_the_only_plan_there_is():
 @pytest.mark.parametrize(("machine", "seed", "path"), [(FOUR, 2, "direct"), (ONE, 1, None), ("a100-optane", 3, None)])
 def test_no_pair_of_blocks_beats_the_bound(machine, seed, path):
     """Two blocks in every way of a sample, most with weights in storage, predicted task by task."""
-    optimal = Optimal(question(machine, 105, 95, path, layers=2, batch=1 + seed), STEP)
+    optimal = Optimal(question(machine, 120, 110, path, layers=2, batch=1 + seed), STEP)
     ways = [on_host(optimal.question.frame.model), *stored_ways(optimal, seed, 2)]
     ways += random.Random(seed).sample(optimal.blocks.ways, 1)
     tried, decision = least_of_pairs(optimal, ways), optimal.decide({})

@@ -146,7 +146,7 @@ def test_auto_takes_the_largest_window_that_fits() -> None:
 
 def test_a_refusal_for_the_context_tells_of_windows() -> None:
     work = Workload(prompt_tokens=5900, output_tokens=20, context=6000, batch=2)
-    hardware = make_hardware(ram=30_000_000, vram=10_000_000)
+    hardware = make_hardware(ram=30_000_000, vram=12_000_000)
     tight = replace(split(work=work), roles=roles(hardware), costs=CostModel(hardware))
     tight = replace(tight, model=tight.model.model_copy(update={"max_context": 8192}))
     with pytest.raises(InfeasibleError, match="`kv_window` auto"):
