@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/arena.h"
 #include "runtime/clock.h"
 #include "kernels/isa.h"
 
@@ -96,13 +97,15 @@ std::vector<double> time_peak(Pool& pool, InputKind kind, size_t rounds, size_t 
 std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats) {
   const Kernels& k = kernels();
   const size_t rows = matrices[0].rows, columns = matrices[0].columns;
-  const std::vector<float> x = random_floats(tokens * columns);
-  std::vector<float> y(tokens * rows);
-  PackedInput packed(tokens, columns);
+  const std::vector<float> values = random_floats(tokens * columns);
+  const size_t packed_size = tokens * input_size(columns);
+  Arena arena((values.size() + packed_size + tokens * rows) * sizeof(float) + 3 * kLine);  // huge pages, as stages have
+  const auto floats = [&](size_t count) { return reinterpret_cast<float*>(arena.alloc(count * sizeof(float), "x")); };
+  float *const x = floats(values.size()), *const packed = floats(packed_size), *const y = floats(tokens * rows);
+  std::copy(values.begin(), values.end(), x);
   pool.reserve(linear_scratch(columns));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
-    const Matrix& m = matrices[repeat % matrices.size()];
-    linear_by_all(k, pool, thread, m, x.data(), y.data(), tokens, packed.data());
+    linear_by_all(k, pool, thread, matrices[repeat % matrices.size()], x, y, tokens, packed);
   });
 }
 
