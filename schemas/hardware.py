@@ -118,13 +118,13 @@ class Device(Frozen):
     where that is not a captured graph or native code; `launching`: in a plan, how long a launch keeps the one thread of
     the host at most, which launches for all devices in turn and computes what its CPUs do (`timing.host_thread`);
     `overhead`: seconds added to every operation; `overheads`: to operations of these kinds instead;
-    `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 128 rows that passes at a time, where
+    `prompt_launch`: least seconds of an operation of a prompt, for every chunk of 512 rows that passes at a time, where
     prompts are launched operation by operation and decode steps are captured graphs;
-    `prompt_overhead`: seconds added to an operation of a prompt for every such chunk, instead of `overhead`; where its
+    `prompt_overhead`: seconds added to an operation of a prompt for every 128 rows, instead of `overhead`; where its
     kind has one of `overheads`, beside that and to products with weights alone;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `look_up`: seconds from the end of a router on this device until it is known which of the experts that it chose are
-    in slots, for every chunk of 128 rows;
+    in slots, for every chunk of 512 rows;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups;
     `rounding`: in a plan, how precise activations are where the device's kernels multiply many tokens; in a record

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.engine_passes.questions import MeasuredPass
 from helmsman.hwdb.pass_constants import PROMPTS, RATES, ROWS, WIDTHS, weighted
-from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.planner.cost.task_amounts import OVERHEAD_ROWS
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -67,7 +67,7 @@ def _products(kernel: str) -> Callable[[MeasuredPass], Array]:
         reading = plain * WIDTHS[kernel] / WIDTHS["16"] / row.bandwidth
         computing = rows * plain / (RATES[kernel] * row.flops)
         count, step = float(tasks.count("products")), row.shape.phase == "decode"
-        fixed = [count, _NONE if step else count * -(-row.shape.rows // CHUNK_ROWS)]
+        fixed = [count, _NONE if step else count * -(-row.shape.rows // OVERHEAD_ROWS)]
         amounts = [*fixed, reading, computing, float(row.halved)]
         return np.array([*amounts, *_row_weights(rows, ROWS)])
 
@@ -77,7 +77,7 @@ def _products(kernel: str) -> Callable[[MeasuredPass], Array]:
 def _experts(row: MeasuredPass) -> Array:
     tasks = row.tasks
     count, step = float(tasks.count("experts")), row.shape.phase == "decode"
-    fixed = [count, _NONE if step else count * -(-row.shape.rows // CHUNK_ROWS)]
+    fixed = [count, _NONE if step else count * -(-row.shape.rows // OVERHEAD_ROWS)]
     reading, computing = tasks.bytes("experts") / row.bandwidth, tasks.flops("experts") / row.flops
     one, _ = tasks.parts["experts"][0]
     return np.array([*fixed, reading, computing, float(row.halved), *_row_weights(one.tokens / one.sequences, ROWS)])

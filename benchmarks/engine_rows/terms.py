@@ -17,7 +17,7 @@ from benchmarks.engine_rows.rows import EngineRow
 from benchmarks.engine_rows.work import PassWork, work_of
 from helmsman.hwdb.engine_classes import HALF_ENERGY, SCORE_BYTES, expands_weights, score_padding
 from helmsman.hwdb.engine_constants import family_of
-from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.planner.cost.task_amounts import OVERHEAD_ROWS
 from helmsman.planner.strategies.engines.engine_model import engine_model
 
 UBATCH = 512
@@ -170,7 +170,7 @@ def prompt_question_on(row: EngineRow, device: RowDevice | None) -> Question | N
     work = work_of(row.model, row.quant, "prefill", row.prompt, before + row.prompt)
     if work is None:
         return None
-    chunks = -(-row.prompt // CHUNK_ROWS)
+    chunks = -(-row.prompt // OVERHEAD_ROWS)
     terms = [Term(work.operations * chunks, False, tuple(overhead_effects(row, device, "prompt_overhead")))]
     terms += _products(row, device, work)
     terms.append(_attending(row, device, work, before))

@@ -98,9 +98,11 @@ class CostModel:
     def _chunks_of_experts(self, task: Task) -> int:
         """Return in how many chunks experts are read and multiplied: by kernels of ours in those of a prompt; engines'
         passes are as long as they take them."""
+        if task.kind != "experts" or task.phase != "prefill" or not self.options.chunked:
+            return 1
         device = self._devices[lane_owner(task.resource)]
         ours = device.kind in NATIVE_KINDS and device.prompt_overhead is None
-        return chunks_of(task) if task.kind == "experts" and ours and self.options.chunked else 1
+        return max(1, chunks_of(task)) if ours else 1
 
     def slowed(self, end: End = "mid") -> Slowed | None:
         """Return the function that gives, by task, the links and devices whose work slows the task while it is under
@@ -209,12 +211,7 @@ class CostModel:
     def _beside_work(self, task: Task, device: Device) -> tuple[tuple[Estimate, ...], Estimate | None]:
         """Return what an operation takes however much it does: what launches take at least, and its overhead. All of a
         kind that have as many chunks take the same."""
-        key = (
-            device.name,
-            task.kind,
-            task.phase,
-            chunks_of(task, OVERHEAD_ROWS),
-        )  # of which chunks of ours are multiples
+        key = device.name, task.kind, task.phase, chunks_of(task, OVERHEAD_ROWS)  # as many have as many chunks of ours
         if key not in self._fixed:
             if len(self._fixed) >= MOST_PRICES:
                 self._fixed.clear()

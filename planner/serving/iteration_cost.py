@@ -43,6 +43,11 @@ def replica_cost(placed: Placed, options: ReplicaOptions | None = None) -> Repli
     return ReplicaCost(cost if len(replica.layers) == 1 else _rounds(replica, cost), limits)
 
 
+def _costs(replica: Replica) -> CostModel:
+    """Return the prices of what a replica's online passes do."""
+    return CostModel(_launching(replica.hardware), CostOptions(chunked=False))
+
+
 def _launching(hardware: Hardware) -> Hardware:
     """The machine as online passes find it, which are never captured and go through in one piece: each operation takes
     at least what launching one takes, with whatever tokens."""
@@ -59,15 +64,11 @@ def _launching(hardware: Hardware) -> Hardware:
 def _rounds(replica: Replica, cost: IterationCost) -> IterationCost:
     """Of all stages, from what one micro-batch costs on one."""
     first = replica.accelerators[:: replica.parts]
-    return in_rounds(
-        cost,
-        replica.layers,
-        Hops(CostModel(_launching(replica.hardware), CostOptions(chunked=False)), first, replica.plan),
-    )
+    return in_rounds(cost, replica.layers, Hops(_costs(replica), first, replica.plan))
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
-    costs = CostModel(_launching(replica.hardware), CostOptions(chunked=False))
+    costs = _costs(replica)
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.max_context, _LONGEST)
     shared_device, shared_host = _shared(replica, costs, longest)

@@ -60,8 +60,8 @@ def test_far_too_many_batches_are_refused_before_they_are_lowered(capsys, monkey
 
 
 def test_gupta_batches(capsys):
-    """8 sequences beside 8.3 % of the weights as they are, 44 and more where all are in Optane (E-GUPTA-05). Here 7: our
-    executor's scratch for 512 rows of a prompt takes the room of one."""
+    """8 sequences beside 8.3 % of the weights as they are, 44 and more where all are in Optane (E-GUPTA-05). Of the 8
+    here 7: our executor's scratch for 512 rows of a prompt takes the room of one."""
     _, baseline = run(capsys, *GUPTA, "flexgen", "--percent", "0,80,20", "--batch", "max")
     assert 7 <= baseline["workload"]["batch"] < 16
     _, large = run(capsys, *GUPTA, "all-cpu", "--compress", "weights", "--batch", "max")

@@ -16,7 +16,7 @@ SHORT_CHUNK = 128
 """Rows of prompts that pass through stages at a time in these tests, so that short prompts pass in several chunks."""
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def short_chunks() -> Iterator[None]:
     """Prompts pass in chunks of SHORT_CHUNK rows, unless a command is run in a process of its own."""
     with pytest.MonkeyPatch.context() as patch:

@@ -87,6 +87,21 @@ def test_every_chunk_of_a_prompt_is_launched_by_itself(phase, tokens, seconds):
     assert CostModel(machine).price(task(kind="reshape")).mid == pytest.approx(1e-3)
 
 
+def test_experts_of_a_long_prompt_are_read_by_every_chunk():
+    """By kernels of ours, in passes over whole prompts; a few rows each, which arithmetic binds less than reads do."""
+    machine = plain_machine()
+    experts = dict(kind="experts", phase="prefill", sequences=128, per_token=8.0, bytes=10**9)
+    short, long = (task(**experts, tokens=8 * n, flops=10**6 * n, activation_bytes=8 * n) for n in (512, 1024))
+    price = CostModel(machine).price
+    assert price(long).mid == pytest.approx(2 * price(short).mid) == pytest.approx(0.2)
+    assert price(long).memory == pytest.approx(2 * price(short).memory)
+    served = CostModel(machine, CostOptions(chunked=False))
+    engine = CostModel(plain_machine(prompt_overhead=figure(1e-9)))
+    step = long._replace(phase="decode")
+    for seconds in (served.price(long).mid, engine.price(long).mid, price(step).mid):
+        assert seconds == pytest.approx(0.1, rel=1e-3)
+
+
 def test_efficiency_divides_the_rate_and_corrections_can_be_off():
     curve = Efficiency(bound="memory", op="linear", at=(1.0,), share=(figure(0.5),))
     machine = plain_machine(efficiency=(curve,))

@@ -29,6 +29,7 @@ inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int
 // the instruction set looks up no floats.
 alignas(64) constexpr float kFromZero[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 alignas(64) constexpr float kFromMinusEight[16] = {-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7};
+// kDoubledLevels.
 alignas(64) constexpr float kLevels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 template <Format F>
 constexpr const float* kNumbersOfCodes = !Simd::float_tables                    ? nullptr
