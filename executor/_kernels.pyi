@@ -435,7 +435,7 @@ class Stage:
         else f32 (batch, tokens, hidden), which may be the source; None: they stay in the workspace. After a part of o
         or down it gets that part's columns. start, stop: only these tokens of every sequence, in this call.
         stamps: f64 (last - first + 1): start, then the end of every operation.
-        More tokens than max(1, 128 // batch) pass in chunks: then source and target must be given, and the range
+        More tokens than max(1, chunk_rows // batch) pass in chunks: then source and target must be given, and the range
         begin and end where only the hidden states are live (ValueError otherwise)."""
 
     def attend(self, block: int, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
@@ -444,8 +444,8 @@ class Stage:
         The `tokens` new queries per sequence, at positions past, past + 1, ..., are where `append` left them; each
         sees what the spans hold of positions up to its own, in any order of spans and calls. `first` begins anew,
         `last` leaves in `attended` what the operation `attention` would; in between the largest scores, sums and
-        unnormalised outputs are in the workspace. At most max(1, 128 // batch) tokens. Exact but for f32 rounding; a
-        row that saw nothing becomes zero."""
+        unnormalised outputs are in the workspace. At most max(1, chunk_rows // batch) tokens. Exact but for f32
+        rounding; a row that saw nothing becomes zero."""
 
     def logits(self) -> memoryview:
         """f32 (batch, vocab) of the last pass; the stage must have a head."""

@@ -33,7 +33,7 @@ from helmsman.executor.routing.record import RoutingRecord, check_recorded
 from helmsman.executor.system.machine import Machine
 from helmsman.executor.text.prompt import check_context, check_tokens
 from helmsman.executor.weights.draft_weights import DraftWeights
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.layer_cache import keeps_states
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
@@ -119,7 +119,7 @@ class Engine:
             loaded = prepare(plan, passes, devices, opened, store, longest, routing=routing)
             engine = cls(plan, devices, opened, loaded, routing=routing)
             if drafting is not None:
-                together = min(max(longest, 1 + draft_tokens), chunk_tokens(plan.workload.batch))
+                together = min(max(longest, 1 + draft_tokens), chunk_of(plan))
                 engine.draft(MtpHead(plan, devices, store, opened, drafting, together), draft_tokens)
                 if keeps_states(plan.model) and loaded.kept is not None:
                     caches, kept_lanes = loaded.kept

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from helmsman.lowering.layer_cache import cache_of
 from helmsman.lowering.operation import PANEL
+from helmsman.lowering.placement import Placed
 from helmsman.lowering.row_values import layer_input_values, row_values
 from helmsman.lowering.tensor import Tensor
 from helmsman.lowering.tensors import block_tensors, tensors
@@ -15,6 +16,9 @@ from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 512
 """Rows (sequences x tokens) of prompts that pass through a stage at a time."""
+
+DIVIDED_ROWS = 128
+"""The same of plans that divide attention, which keep scores of every row over all positions."""
 
 EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of
@@ -30,9 +34,19 @@ _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
 
 
-def chunk_tokens(batch: int) -> int:
+def chunk_rows(divided: bool = False) -> int:
+    """Return rows of prompts that pass through a stage at a time; `divided`: of plans that divide attention."""
+    return min(CHUNK_ROWS, DIVIDED_ROWS) if divided else CHUNK_ROWS
+
+
+def chunk_tokens(batch: int, divided: bool = False) -> int:
     """Return tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
-    return max(1, CHUNK_ROWS // batch)
+    return max(1, chunk_rows(divided) // batch)
+
+
+def chunk_of(plan: Placed) -> int:
+    """Return `chunk_tokens` of a plan."""
+    return chunk_tokens(plan.workload.batch, plan.schedule.attention == "divided")
 
 
 def expanded_values(rows: int, columns: int) -> int:
@@ -79,10 +93,10 @@ def gathering_bytes(model: Model, context: int, sequences: int) -> int:
     return 5 * 4 * min(GATHERED_VALUES, most)
 
 
-def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:
+def held_together(ahead: bool, batches: int, prompt_tokens: int, chunk: int) -> bool:
     """Whether a stage's streamed weights are all there at once: where they come `ahead` or are waited for, serve
-    several `batches`, or several chunks of a prompt."""
-    return ahead or batches > 1 or prompt_tokens > chunk_tokens(batch)
+    several `batches`, or several chunks of a prompt, of `chunk` tokens of a sequence each."""
+    return ahead or batches > 1 or prompt_tokens > chunk
 
 
 def buffer_bytes(
@@ -136,7 +150,7 @@ def workspace_bytes(
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
     model can have); attention to pages keeps two values of every head, `paged`."""
-    rows, width = batch * min(tokens, chunk_tokens(batch)), row_values(model)
+    rows, width = batch * min(tokens, chunk_tokens(batch, divided)), row_values(model)
     positions = model.max_context if capacity is None else capacity
     heads = _query_heads(model)
     scores = heads * -(-positions // 16) * 16 if divided else 0

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.placement import Placed, batches_together
 from helmsman.lowering.rules import Rules, kv_rule
 from helmsman.scheduler.iteration import Iteration, decode, prompt_passes, single_stream
@@ -38,7 +38,7 @@ def most_tokens(placed: Placed) -> int | None:
     stated = placed.schedule.pass_tokens
     limits = [] if stated is None or stated >= placed.workload.new_tokens else [stated]
     rooms = [paging_of(cache).most_new for cache in windows(placed)]
-    limits += [chunk_tokens(placed.workload.batch), *rooms] if rooms else []
+    limits += [chunk_of(placed), *rooms] if rooms else []
     return min(limits, default=None)
 
 

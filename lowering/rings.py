@@ -1,6 +1,6 @@
 """Caches of layers with a window that hold no more than its positions and those that pass at a time: rings."""
 
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.layer_cache import shared_caches
 from helmsman.lowering.placement import Placed
@@ -18,7 +18,7 @@ def ring_rows(plan: Placed, layer: int) -> int | None:
         return None
     if layer in shared_caches(plan.model):
         return None
-    rows = attention.window + chunk_tokens(plan.workload.batch) - 1
+    rows = attention.window + chunk_of(plan) - 1
     return rows if rows < plan.workload.context and _stays(plan, layer) else None
 
 

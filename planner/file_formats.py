@@ -84,10 +84,14 @@ def _of_files(path: Path, model: Model, native: bool) -> Formats:
 
 
 def _in_bf16(path: Path, model: Model) -> Formats:
-    """Return the formats of the checkpoint in a directory whose weights are in bf16 for the most part, else nothing."""
+    """Return the formats of the checkpoint in a directory whose weights are in bf16 for the most part, else nothing:
+    also where it is not all there, or in types that are not read."""
     from helmsman.lowering.checkpoint_formats import checkpoint_formats
 
-    formats = checkpoint_formats(path, model)
+    try:
+        formats = checkpoint_formats(path, model)
+    except BadInputError:
+        return {}
     return formats if formats and _told_apart(model, formats)[0] == "bf16" else {}
 
 

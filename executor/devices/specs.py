@@ -33,7 +33,7 @@ class StageSpec(TypedDict):
     max_tokens: int
     """Most tokens per sequence in one pass."""
     chunk_rows: NotRequired[int]
-    """Rows (sequences x tokens) of prompts that pass through at a time; default `lowering.buffers.CHUNK_ROWS`."""
+    """Rows (sequences x tokens) of prompts that pass through at a time; default 512."""
     kv_format: KvFormat
     """q8_0: not with divided attention."""
     paged: bool

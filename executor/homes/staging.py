@@ -10,7 +10,7 @@ from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.value_sizes import F32_BYTES
 from helmsman.executor.homes.store import WeightLoader, place_of, rows_per_index
 from helmsman.executor.passes.phase_pass import DeviceUse, PhasePass, computing
-from helmsman.lowering.buffers import held_together
+from helmsman.lowering.buffers import chunk_of, held_together
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
@@ -137,7 +137,7 @@ def longest(phase_pass: PhasePass, max_tokens: int) -> int:
 
 def _needs(plan: Plan, phase_pass: PhasePass, store: WeightLoader, max_tokens: int) -> Iterator[_Need]:
     ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
-    together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
+    together = held_together(ahead, batches_together(plan), max_tokens, chunk_of(plan))
     tokens = longest(phase_pass, max_tokens)
     seen, turns = set[DeviceUse](), dict[str, dict[int, int]]()
     for _, task, use in computing(phase_pass):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from helmsman.executor.passes.phase_pass import PhasePass, caches_native, drops_drafts
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.draft_head import APART, MOST_DRAFTS, draft_head
 from helmsman.lowering.drafter import drafter_rules, shares_head
 from helmsman.lowering.placement import batches_together
@@ -17,7 +17,7 @@ DRAFTING = ("deepseek_v3", "glm4_moe_lite", *APART)
 def check_drafts(plan: Plan, passes: Sequence[PhasePass], count: int) -> None:
     """Raise BadInputError for a model without a draft head that is run, UsageError for a number of drafts, or a plan,
     that cannot be verified."""
-    most = min(MOST_DRAFTS, chunk_tokens(plan.workload.batch) - 1)
+    most = min(MOST_DRAFTS, chunk_of(plan) - 1)
     if not 1 <= count <= most:
         remedy = f"use 1 to {most}" if most else "plan a smaller batch"
         raise UsageError("not a number of drafts", field="draft_tokens", value=count, remedy=remedy)

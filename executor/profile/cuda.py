@@ -20,7 +20,6 @@ from helmsman.executor.profile.processor import (
 from helmsman.executor.profile.prompts import GEMM_SHAPE
 from helmsman.executor.profile.samples import CudaSamples, LinkSamples, ProcessorSamples
 from helmsman.hwdb.fit import quantile
-from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 if TYPE_CHECKING:
@@ -71,9 +70,7 @@ def measure_processor(device: "torch.device", samples: ProcessorSamples, read_by
     samples.read_bytes = read_bytes
     samples.read = [read_bytes / t for t in read_times(device, read_bytes, PAIRS)]
     for fmt in FORMATS:
-        _measure_products(
-            device, samples, fmt, (*SMALL_SHAPES, *SHAPES), [tokens for tokens in GEMM_TOKENS if tokens <= CHUNK_ROWS]
-        )
+        _measure_products(device, samples, fmt, (*SMALL_SHAPES, *SHAPES), GEMM_TOKENS)
         _measure_attention(device, samples, fmt)
     for quantised in QUANTISED:
         _measure_products(device, samples, quantised, FEW_SHAPES, FEW_TOKENS)

@@ -14,7 +14,7 @@ from helmsman.executor.devices.tensors import Linear, NormVectors
 from helmsman.executor.profile.samples import StageSamples
 from helmsman.executor.stages.dense import DenseBlock, uniform
 from helmsman.executor.stages.dimensions import dimensions
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_rows
 from helmsman.lowering.operation import Formats, Operation
 from helmsman.lowering.ops import operations
 from helmsman.scheduler.iteration import Iteration
@@ -71,7 +71,7 @@ def measure_stage(pool: Pool) -> StageSamples:
                 _record(samples, op, tokens, seconds)
     for precision in ATTENTION_PRECISIONS:
         stage = _stage(pool, arena, {**spec, "attention_activations": precision})
-        _run(stage, arena, min(chunk_tokens(1), PROMPTS[-1]))
+        _run(stage, arena, min(chunk_rows(), PROMPTS[-1]))
         for tokens in PROMPTS:
             samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
     return samples
@@ -80,7 +80,7 @@ def measure_stage(pool: Pool) -> StageSamples:
 def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
     """Yield the seconds of each block's attention over a prompt of `tokens` tokens, which passes in chunks as in a run.
     Before each chunk's attention the stage computes queries, keys and values from hidden states of an earlier pass."""
-    most = chunk_tokens(1)
+    most = chunk_rows()
     for layer in [*range(MODEL.layers)] * ATTENTION_ROUNDS:
         first, last = (stage.ops.index(f"{layer}.{op}") for op in ("norm1", "attention"))
         seconds = 0.0

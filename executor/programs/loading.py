@@ -34,7 +34,7 @@ from helmsman.executor.routing.slots import LayerSlots, layer_slots
 from helmsman.executor.stages.seats import Seats, take_seats
 from helmsman.executor.stages.stage import divides
 from helmsman.executor.weights.opening import open_weights
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
@@ -113,7 +113,7 @@ def prepare(
 
 def _program(moves: Transfers, lanes: Lanes, tokens: int, slots: Mapping[int, LayerSlots]) -> PhaseProgram:
     """The program of passes of up to so many tokens, of which every chunk goes through what devices share."""
-    phase_pass, size = moves.phase_pass, chunk_tokens(moves.plan.workload.batch)
+    phase_pass, size = moves.phase_pass, chunk_of(moves.plan)
 
     def make(chunks: int | None) -> Program:
         ordered = order(phase_pass, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)

@@ -36,7 +36,7 @@ from helmsman.executor.programs.submissions import Submission
 from helmsman.executor.routing.slots import LayerSlots
 from helmsman.executor.stages.seats import Seat, Seats
 from helmsman.lowering.bodies.experts_apart import ROUTER
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.tensors import LOOKUPS
 from helmsman.schemas.hardware import lane_owner
 
@@ -162,7 +162,7 @@ class _CallBuilder:
         self._seats = seats
         self._transfers = transfers
         self._lanes = lanes
-        self._size = chunk_tokens(phase_pass.plan.workload.batch)
+        self._size = chunk_of(phase_pass.plan)
         self.moved = {
             i: () if phase_pass.comes_to_slots(i) else transfers.moves(i)
             for i, task in enumerate(phase_pass.tasks)

@@ -9,7 +9,7 @@ from helmsman.executor.devices.operations import AnyOperation, CacheUser, Linear
 from helmsman.executor.devices.parts import Buffer
 from helmsman.executor.devices.specs import AnySpec, RowRoom, UniformSpec
 from helmsman.executor.devices.tensors import CacheBuffers, Linear, NormVectors, StoredHeads, Vector
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_rows
 from helmsman.schemas.blocks.feed_forward import Activation
 from helmsman.schemas.formats import KvFormat
 from helmsman.schemas.rounding import FloatPrecision
@@ -95,7 +95,7 @@ def prepared(spec: DenseSpec) -> AnySpec:
         "batch": spec["batch"],
         "capacity": spec["capacity"],
         "max_tokens": spec["max_tokens"],
-        "chunk_rows": chunk_tokens(1),
+        "chunk_rows": chunk_rows(spec.get("attention") == "divided"),
         "kv_format": spec["kv_format"],
         "paged": spec.get("paged", False),
         "context": spec.get("context", spec["capacity"]),

@@ -21,7 +21,7 @@ from helmsman.executor.routing.slot_room import SlotRooms
 from helmsman.executor.stages.layer_inputs import LayerInputRows
 from helmsman.executor.stages.stage import StageBuilder, divides, layers_of
 from helmsman.lowering.activations import TOKEN_BYTES
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_of
 from helmsman.lowering.cargo import rows_word
 from helmsman.lowering.emit import task_name
 from helmsman.lowering.graph import Task
@@ -112,7 +112,7 @@ def take_seats(
     ]
     work = _workspaces(specs, devices)
     batch = plan.workload.batch
-    buffers = _Buffers(plan, passes, devices, batch * most, most > chunk_tokens(batch), inputs)
+    buffers = _Buffers(plan, passes, devices, batch * most, most > chunk_of(plan), inputs)
     return [
         {
             at: buffers.seat(one_pass, _stage(one_pass, spec, devices, at, work[at]), work[at], at)

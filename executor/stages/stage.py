@@ -32,7 +32,7 @@ from helmsman.executor.stages.room import room_of
 from helmsman.executor.stages.rope import tables_of
 from helmsman.lowering.bodies.experts_apart import COMBINE
 from helmsman.lowering.bodies.per_layer_input import LAYER_NORM, LAYER_PROJECTION, LAYER_TABLE
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_rows
 from helmsman.lowering.layer_cache import owner
 from helmsman.lowering.operation import DIVIDED
 from helmsman.lowering.placement import batches_together
@@ -80,7 +80,7 @@ class StageBuilder:
             "context": workload.context,
             "paged": paged is not None,
             "max_tokens": max_tokens,
-            "chunk_rows": chunk_tokens(1),
+            "chunk_rows": chunk_rows(self.divided),
             "last": phase_pass.step_tokens,
             "kv_format": kv_format(self.plan, layers),
             "attention_activations": self.plan.hardware.device(device.name).rounds.attention,

@@ -1,8 +1,8 @@
 """Lowers attention over latent vectors, absorbed: queries and outcomes go through the matrices that would expand keys
 and values, and attention reads latent vectors as they are kept.
 
-Expanding would be fewer FLOPs only where a sequence has more new tokens at a time than pass through a stage together
-(`lowering.buffers.CHUNK_ROWS`), and stages keep nothing but caches from one chunk to the next."""
+Expanding would be fewer FLOPs only where a sequence has more than 171 to 399 new tokens at a time, and stages keep
+nothing but caches from one chunk of a prompt to the next."""
 
 from collections.abc import Iterator
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from helmsman.lowering.buffers import (
     buffer_bytes,
     cache_expansion_bytes,
+    chunk_of,
     expansion_bytes,
     held_together,
     kept_bytes,
@@ -131,7 +132,7 @@ def _streamed_weights(placed: KnownPlan, memory: str) -> int:
     if not streamed:
         return 0
     work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
-    together = held_together(ahead, work.batch, batches_together(placed), work.new_tokens)
+    together = held_together(ahead, batches_together(placed), work.new_tokens, chunk_of(placed))
     sizes: dict[tuple[str, int], int] = {}
     for tensor, known_bytes in streamed:
         key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))

@@ -15,7 +15,8 @@ from together import together
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
 from helmsman.executor.stages.dense import prepared
-from helmsman.lowering.buffers import workspace_bytes
+from helmsman.lowering import buffers
+from helmsman.lowering.buffers import chunk_tokens, workspace_bytes
 from helmsman.schemas.blocks.positions import Rope
 from helmsman.schemas.dense_model import DenseModel
 from helmsman.schemas.described import described
@@ -457,8 +458,13 @@ def test_ties_go_to_the_lowest_index(two: Pool) -> None:
 
 @together("name", SHAPES)
 @together("batch", [1, 3, 200])
-@together("capacity", [1, 40, 500])
-def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -> None:
+@together("capacity", [1, 40, 500, 700])
+@pytest.mark.parametrize("rows", [128, 512])
+def test_the_planner_knows_the_workspace(
+    name: str, batch: int, capacity: int, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of chunks as tests have them, and as commands do; of divided attention these are shorter."""
+    monkeypatch.setattr(buffers, "CHUNK_ROWS", rows)
     shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
     spec = Native.__new__(Native)
     spec.w, spec.s, spec.arena, spec.embeds, spec.heads = Weights(shape), shape, Arena(8 << 20), True, True
@@ -466,6 +472,9 @@ def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -
         exact = Stage.workspace_size(prepared({**spec._spec(0, 0), "paged": paged}))
         bound = workspace_bytes(model_of(shape), batch, capacity, paged=paged)
         assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
+    divided = Stage.workspace_size(prepared({**spec._spec(0, 0), "attention": "divided"}))
+    assert divided <= workspace_bytes(model_of(shape), batch, capacity, divided=True, capacity=capacity)
+    assert chunk_tokens(batch, divided=True) == max(1, 128 // batch)
 
 
 def model_of(s: Shape) -> Model:

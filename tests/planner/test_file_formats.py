@@ -182,6 +182,17 @@ def test_weights_in_bf16_stay_so_where_only_own_kernels_compute(
     assert request_from({**question, "format": "q8_0"}).weights == "q8_0"
 
 
+def test_a_checkpoint_that_is_not_all_there_is_planned_by_default(tmp_path: Path) -> None:
+    _write_checkpoint(tmp_path, WIDE, "F64", 8)
+    question = {"model": str(tmp_path), "hardware": "ryzen7950x-cpu", "prompt_tokens": 8, "output_tokens": 8}
+    assert request_from(question).weights == "f16"
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        file.truncate(100)
+    assert request_from(question).weights == "f16"
+    with pytest.raises(BadInputError):
+        request_from({**question, "format": "native"})
+
+
 def test_a_checkpoint_of_quantised_weights_is_planned_as_it_is(tmp_path: Path) -> None:
     """Its experts in FP8 with a scale for 128 x 128 values, the rest in bf16."""
     scheme = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}

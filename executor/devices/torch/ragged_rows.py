@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.devices.torch.recurrent import SequenceRun
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_rows
 
 Key = tuple[bool, int, int]
 """Whether caches only pass through, tokens, the power of two that positions do not reach."""
@@ -84,8 +84,8 @@ def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], ND
         places = np.concatenate([np.arange(row, row + count) for _, count, row in runs])
         passing = bool(places[0] >= capacity)
         places = places - capacity if passing else places
-        for begin in range(0, tokens, chunk_tokens(1)):
-            count = min(chunk_tokens(1), tokens - begin)
+        for begin in range(0, tokens, chunk_rows()):
+            count = min(chunk_rows(), tokens - begin)
             seen = places[: past + begin + count]
             groups.setdefault((passing, count, len(seen).bit_length()), []).append((first + begin, seen))
     for (passing, tokens, _), members in groups.items():

@@ -10,7 +10,7 @@ from helmsman.executor.devices.specs import AnySpec, StageSpec
 from helmsman.executor.devices.tensors import Linear
 from helmsman.executor.devices.torch.values import area_of, round_up, values_of
 from helmsman.executor.devices.value_sizes import F32_BYTES
-from helmsman.lowering.buffers import chunk_tokens, expanded_values
+from helmsman.lowering.buffers import CHUNK_ROWS, expanded_values
 from helmsman.schemas.formats import is_plain
 
 
@@ -46,7 +46,7 @@ def regions_of(spec: AnySpec, first_layer: int = 0) -> StageRegions:
     if "sequences" in spec:
         rows, outputs = spec["max_tokens"], spec["sequences"]
     else:
-        rows, outputs = batch * min(spec["max_tokens"], chunk_tokens(batch)), batch
+        rows, outputs = batch * min(spec["max_tokens"], max(1, spec.get("chunk_rows", CHUNK_ROWS) // batch)), batch
 
     def most(area: str, least: int) -> int:
         ends = (value.begin + value.width for value in placed if area_of(value.name) == area)

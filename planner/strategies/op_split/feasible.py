@@ -13,6 +13,7 @@ import numpy as np
 from helmsman.lowering.buffers import (
     buffer_bytes,
     cache_expansion_bytes,
+    chunk_tokens,
     held_together,
     kept_bytes,
     model_expansion_bytes,
@@ -95,7 +96,8 @@ class SplitRoom:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
         weights = [sizes.weights[a, b] for sizes, a, b in op_bytes]
         work = self.frame.workload
-        held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.new_tokens)
+        chunk = chunk_tokens(work.batch, self.frame.form == "divided")
+        held = held_together(self.frame.overlap == "next-layer", work.batches, work.new_tokens, chunk)
         together = np.sum if held else np.max
         caches = np.sum([sizes.caches[a, b] for sizes, a, b in op_bytes], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)
