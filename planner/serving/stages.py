@@ -52,7 +52,8 @@ class Stages(Protocol):
 
 
 DECODE_ROWS = 128
-"""Rows of a served pass up to which its products are priced as those of decode steps."""
+"""Rows of a served pass up to which its products are priced as those of decode steps: engines capture these as graphs,
+and constants of their kernels were fitted so."""
 
 
 def rows(tokens: int) -> Iteration:
