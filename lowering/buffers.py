@@ -15,10 +15,11 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 512
-"""Rows (sequences x tokens) of prompts that pass through a stage at a time."""
+"""A stage computes a prompt in chunks of at most so many rows (sequences x tokens)."""
 
 DIVIDED_ROWS = 128
-"""The same of plans that divide attention, which keep scores of every row over all positions."""
+"""A stage with divided attention computes chunks of at most so many rows: it holds the attention scores of every row of
+a chunk over all positions of the cache, heads x capacity values a row."""
 
 EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of
@@ -35,17 +36,18 @@ _SMALL_BUFFERS = 1 << 20
 
 
 def chunk_rows(divided: bool = False) -> int:
-    """Return rows of prompts that pass through a stage at a time; `divided`: of plans that divide attention."""
+    """Return the most rows (sequences x tokens) of a chunk of a prompt; `divided`: where attention is divided."""
     return min(CHUNK_ROWS, DIVIDED_ROWS) if divided else CHUNK_ROWS
 
 
 def chunk_tokens(batch: int, divided: bool = False) -> int:
-    """Return tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
+    """Return the most tokens of a chunk of a prompt, of each of `batch` sequences; `divided`: where attention is
+    divided."""
     return max(1, chunk_rows(divided) // batch)
 
 
 def chunk_of(plan: Placed) -> int:
-    """Return `chunk_tokens` of a plan."""
+    """Return the most tokens of a chunk of a prompt under a plan, of each sequence of its batch."""
     return chunk_tokens(plan.workload.batch, plan.schedule.attention == "divided")
 
 

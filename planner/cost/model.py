@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 from helmsman.hwdb.percentiles import OPPOSITE, End, duration_at, rate_at
-from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.graph import PLACE, Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.serving_names import DECODE_ATTENTION, HOST_ATTENTION
@@ -212,7 +211,6 @@ class CostModel:
     def _beside_work(self, task: Task, device: Device) -> tuple[tuple[Estimate, ...], Estimate | None]:
         """Return what an operation takes however much it does: what launches take at least, and its overhead. All of a
         kind that have as many chunks take the same."""
-        assert CHUNK_ROWS % OVERHEAD_ROWS == 0, "as many chunks of engines have as many chunks of ours"
         key = device.name, task.kind, task.phase, chunks_of(task, OVERHEAD_ROWS)
         if key not in self._fixed:
             if len(self._fixed) >= MOST_PRICES:

@@ -10,7 +10,8 @@ ATTENDING = ("attention", "scores", "wv")
 
 
 OVERHEAD_ROWS = 128
-"""Rows of a prompt for which kernels of engines take a `prompt_overhead`: its constants were fitted so."""
+"""Engines add a `prompt_overhead` to an operation for every so many rows of a prompt: constants were fitted so."""
+assert CHUNK_ROWS % OVERHEAD_ROWS == 0, "prompts with as many overheads have as many chunks of ours"
 
 
 def chunks_of(task: Task, rows: int = CHUNK_ROWS) -> int:

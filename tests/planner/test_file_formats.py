@@ -2,7 +2,7 @@
 knows."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -149,17 +149,25 @@ def test_native_formats_are_those_of_files(tmp_path: Path) -> None:
     assert resolve_formats(None, str(tmp_path), model) == ("f16", {})
 
 
-def _write_checkpoint(folder: Path, config: Mapping[str, Any], dtype: str, size: int) -> None:
-    """Write a checkpoint without values whose weights all have the type `dtype`, of `size` bytes."""
-    (folder / "config.json").write_text(json.dumps(config))
+def _write_weights(folder: Path, tensors_of: Iterable[tuple[str, str, Sequence[int], int]]) -> int:
+    """Write a safetensors file without values and return the bytes of its tensors: name, type, shape, bytes of a value
+    of each."""
     header, end = {}, 0
-    for stored in stored_tensors(load_model(str(folder))):
-        start, end = end, end + prod(stored.shape) * size
-        header[stored.name] = {"dtype": dtype, "shape": stored.shape, "data_offsets": [start, end]}
+    for name, dtype, shape, size in tensors_of:
+        start, end = end, end + prod(shape) * size
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
     content = json.dumps(header).encode()
     with (folder / "model.safetensors").open("wb") as file:
         file.write(len(content).to_bytes(8, "little") + content)
         file.truncate(8 + len(content) + end)
+    return end
+
+
+def _write_checkpoint(folder: Path, config: Mapping[str, Any], dtype: str, size: int) -> None:
+    """Write a checkpoint without values whose weights all have the type `dtype`, of `size` bytes."""
+    (folder / "config.json").write_text(json.dumps(config))
+    stored = stored_tensors(load_model(str(folder)))
+    _write_weights(folder, [(each.name, dtype, each.shape, size) for each in stored])
 
 
 @pytest.mark.parametrize(
@@ -197,18 +205,14 @@ def test_a_checkpoint_of_quantised_weights_is_planned_as_it_is(tmp_path: Path) -
     """Its experts in FP8 with a scale for 128 x 128 values, the rest in bf16."""
     scheme = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
     (tmp_path / "config.json").write_text(json.dumps({**WIDE, "quantization_config": scheme}))
-    model, header, end = load_model(str(tmp_path)), {}, 0
+    model, entries = load_model(str(tmp_path)), list[tuple[str, str, Sequence[int], int]]()
     for stored in stored_tensors(model):
-        entries = [(stored.name, "BF16", stored.shape, 2)]
         if ".experts." in stored.name:
-            entries = [(stored.name, "F8_E4M3", stored.shape, 1), (f"{stored.name}_scale_inv", "F32", (2, 2), 4)]
-        for name, dtype, shape, size in entries:
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + prod(shape) * size]}
-            end += prod(shape) * size
-    content = json.dumps(header).encode()
-    with (tmp_path / "model.safetensors").open("wb") as file:
-        file.write(len(content).to_bytes(8, "little") + content)
-        file.truncate(8 + len(content) + end)
+            entries.append((stored.name, "F8_E4M3", stored.shape, 1))
+            entries.append((f"{stored.name}_scale_inv", "F32", (2, 2), 4))
+        else:
+            entries.append((stored.name, "BF16", stored.shape, 2))
+    end = _write_weights(tmp_path, entries)
     most, formats = resolve_formats(None, str(tmp_path), model)
     assert most == "fp8_block" and formats["q.weight", 0] == formats["router.weight", 3] == "bf16"
     matrices = [tensor for tensor in tensors(model) if len(tensor.shape) > 1]

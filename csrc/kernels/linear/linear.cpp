@@ -13,8 +13,9 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads) {
 
 namespace {
 
-// Codes of four bits are widened fast enough for BF16 units to pay as early as they do for weights in bf16.
-size_t code_stream_tokens(const Kernels& k, Format format, Activations activations) {
+// The most tokens that meet quantised weights as these are streamed. Codes of four bits are widened fast enough for
+// BF16 units to pay as early as they do for weights in bf16.
+size_t most_streamed_tokens(const Kernels& k, Format format, Activations activations) {
   const bool small = facts_of(format).bytes * 8 < facts_of(format).columns * 5;
   return small && activations == Activations::bf16 ? k.pair_stream_tokens : k.code_stream_tokens;
 }
@@ -28,7 +29,7 @@ InputKind input_kind(const Kernels& k, Format format, Activations activations, s
     return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   }
   if (activations == Activations::f32) return InputKind::tiled;
-  if (tokens <= code_stream_tokens(k, format, activations)) return InputKind::words;
+  if (tokens <= most_streamed_tokens(k, format, activations)) return InputKind::words;
   if (activations == Activations::bf16) return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   if (activations == Activations::int8)
     return facts_of(format).largest_code <= k.byte_most ? InputKind::bytes : InputKind::small_words;

@@ -80,12 +80,13 @@ class RaggedRows:
 def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], bool]]:
     """Decode steps in a group by length, prompts so many rows at a time."""
     groups: dict[Key, list[tuple[int, NDArray[np.int64]]]] = {}
+    most = chunk_rows()
     for first, tokens, past, runs in rows.sequences:
         places = np.concatenate([np.arange(row, row + count) for _, count, row in runs])
         passing = bool(places[0] >= capacity)
         places = places - capacity if passing else places
-        for begin in range(0, tokens, chunk_rows()):
-            count = min(chunk_rows(), tokens - begin)
+        for begin in range(0, tokens, most):
+            count = min(most, tokens - begin)
             seen = places[: past + begin + count]
             groups.setdefault((passing, count, len(seen).bit_length()), []).append((first + begin, seen))
     for (passing, tokens, _), members in groups.items():
