@@ -82,11 +82,16 @@ def _roles(same: Same[Hardware]) -> Roles:
     return Roles(hardware, host, solo, None)
 
 
+def is_own(engine: str | None) -> bool:
+    """Return whether the engine that a question names is Helm's own executor, which it is by default."""
+    return engine in (None, "ours")
+
+
 def keeps_bf16(hardware: Hardware, engine: str | None) -> bool:
     """Return whether weights of a checkpoint in bf16 stay so where no format is asked for: where nothing but Helm's own
     kernels computes, which read bf16 as fast as f16 and compute prompts in it with units of bf16. GPUs of before 2020
     have no such units, and all have those of f16."""
-    return engine in (None, "ours") and all(device.kind in NATIVE_KINDS for device in hardware.devices)
+    return is_own(engine) and all(device.kind in NATIVE_KINDS for device in hardware.devices)
 
 
 def without_loopback(hardware: Hardware) -> Hardware:

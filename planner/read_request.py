@@ -10,7 +10,7 @@ from helmsman.hwdb.load_model import check_context, load_model
 from helmsman.planner.cost.model import CostOptions
 from helmsman.planner.cost.rounding import with_rounding
 from helmsman.planner.file_formats import resolve_formats
-from helmsman.planner.machine import keeps_bf16, without_loopback
+from helmsman.planner.machine import is_own, keeps_bf16, without_loopback
 from helmsman.planner.options import read_options
 from helmsman.planner.prediction.drafts import DraftQuestion
 from helmsman.planner.read_routing import routed
@@ -59,7 +59,7 @@ def request_from(
     weights, formats = resolve_formats(question.format, question.model, model, kept)
     return PlanRequest(
         model,
-        hardware if question.engine in (None, "ours") else without_loopback(hardware),
+        hardware if is_own(question.engine) else without_loopback(hardware),
         workload if routing is None else routed(workload, routing, model),
         FORMER.get(strategy, strategy),
         read_options(of.options, question.options, strategy),

@@ -133,7 +133,7 @@ def request_of(
 ) -> "PlanRequest[Any]":
     """Return the request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
     from helmsman.planner.file_formats import resolve_formats
-    from helmsman.planner.machine import keeps_bf16, without_loopback
+    from helmsman.planner.machine import is_own, keeps_bf16, without_loopback
     from helmsman.planner.request import PlanRequest
 
     engine = getattr(args, "engine", None)
@@ -143,7 +143,7 @@ def request_of(
     of = method(name)
     return PlanRequest(
         model,
-        hardware if engine in (None, "ours") else without_loopback(hardware),
+        hardware if is_own(engine) else without_loopback(hardware),
         workload,
         name,
         of.options(**{option.name: getattr(args, option.name) for option, _ in with_flags(of)}),
