@@ -152,18 +152,18 @@ def workspace_bytes(
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
     model can have); attention to pages keeps two values of every head, `paged`."""
-    rows, width = batch * min(tokens, chunk_tokens(batch, divided)), row_values(model)
+    rows = batch * min(tokens, chunk_tokens(batch, divided))
     positions = model.max_context if capacity is None else capacity
     heads = _query_heads(model)
     scores = heads * -(-positions // 16) * 16 if divided else 0
     running = 2 * heads if paged else 0
-    return 4 * (rows * (width + scores + running) + batch * model.vocab) + _SMALL_BUFFERS
+    return 4 * (rows * (row_values(model, rows) + scores + running) + batch * model.vocab) + _SMALL_BUFFERS
 
 
 def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
     """Return the same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
     logits."""
-    values = row_values(model) + layer_input_values(model)
+    values = row_values(model, rows) + layer_input_values(model)
     return 4 * (rows * values + outputs * model.vocab) + _SMALL_BUFFERS
 
 

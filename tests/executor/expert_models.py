@@ -210,10 +210,10 @@ class OnTorch(Told):
         return self.memory.alloc(size, "cache")
 
 
-def opened(directory: Path, fmt: StoredFormat, kind: type[Told] = Told) -> Told:
-    """Return the model of a checkpoint."""
+def opened(directory: Path, fmt: StoredFormat, kind: type[Told] = Told, arena: int = 64 << 20) -> Told:
+    """Return the model of a checkpoint, in memory of so many bytes."""
     model = load_model(str(directory / "config.json"))
-    return kind(model, Checkpoint.open(directory, model), fmt, Arena(64 << 20))
+    return kind(model, Checkpoint.open(directory, model), fmt, Arena(arena))
 
 
 class Native:

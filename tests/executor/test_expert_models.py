@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import expert_models
 import numpy as np
 import pytest
 import torch
@@ -11,9 +12,11 @@ from daily import one_in
 from expert_models import FAMILIES, Native, OnTorch, opened, written
 from shared_expert import HIDDEN, SharedValues
 
-from helmsman.executor._kernels import Pool
+from helmsman.executor._kernels import Pool, Stage
 from helmsman.executor.devices.torch.regions import regions_of
 from helmsman.executor.devices.torch.stage import TorchStage
+from helmsman.lowering import buffers
+from helmsman.lowering.buffers import workspace_bytes
 
 CPUS = sorted(os.sched_getaffinity(0))
 PROMPT, GREEDY = 40, 32
@@ -98,3 +101,16 @@ def test_a_shared_network_is_gated_by_row(two: Pool) -> None:
         expected = values.outcome(x)
         close(values.native(two, x), expected, 1e-4)
         close(values.on_torch(x), expected, 1e-4)
+
+
+@pytest.mark.parametrize("rows", [64, 512])
+def test_the_planner_knows_the_workspace_of_experts(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experts hold activations of 1024 rows at once, one for every expert of a token: 128 tokens have so many here."""
+    monkeypatch.setattr(expert_models, "CAPACITY", rows)
+    monkeypatch.setattr(buffers, "CHUNK_ROWS", 512)
+    wide = {"hidden_size": 256, "moe_intermediate_size": 512, "num_experts": 16, "num_experts_per_tok": 8}
+    written("qwen3_moe", tmp_path, **wide, num_hidden_layers=1, max_position_embeddings=512)
+    told = opened(tmp_path, "f32", arena=96 << 20)
+    exact = Stage.workspace_size(told.spec() | {"chunk_rows": 512})
+    bound = workspace_bytes(told.model, 1, rows)
+    assert exact <= bound <= 1.25 * exact + (1 << 20)

@@ -41,5 +41,5 @@ def test_entries_of_a_compressed_cache_come_over_the_link_with_its_tokens() -> N
 def test_every_stream_of_hidden_states_has_room() -> None:
     model = load_model("DeepSeek-V4-Flash")
     assert model.streams is not None
-    single = row_values(model.model_copy(update={"streams": None}))
-    assert row_values(model) - single == (2 * model.streams.streams - 1) * model.hidden
+    single = row_values(model.model_copy(update={"streams": None}), 1)
+    assert row_values(model, 1) - single == (2 * model.streams.streams - 1) * model.hidden
